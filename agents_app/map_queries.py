@@ -157,7 +157,7 @@ def last_item(run_id: str) -> tuple[int, int]:
 
 
 def usage_of_maps(*session_ids: str) -> UsageRecord:
-    """What questions about items have used in a session, or in several together; what sub-agents did is their sessions'."""
+    """Sum the usage of an ``llm_map``'s calls in these sessions; the calls of sub-agents count in sessions of their own."""
     runs = OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value)
     names = ("tokens_input", "tokens_output", "cost_micros")
     return UsageRecord(**runs.aggregate(**{name: Sum(name, default=0) for name in names}))

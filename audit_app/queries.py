@@ -48,12 +48,11 @@ class VerificationRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether there is more to come."""
         return self.state in ("queued", "running")
 
 
 def find_verification(session_id: str) -> VerificationRecord | None:
-    """That of a session; ``None`` where nobody asked for one so far."""
+    """Return the verification of a session, or ``None`` if none was ever asked for."""
     row = Verification.objects.filter(pk=session_id).first()
     return None if row is None else _record(row)
 
@@ -69,7 +68,7 @@ class VerificationCounts:
 
 
 def count_verifications() -> VerificationCounts:
-    """How many there are; three queries."""
+    """Count verifications by state in three queries."""
     rows = Verification.objects.exclude(pk=EVERYTHING)
     return VerificationCounts(
         done=rows.filter(verified_at__isnull=False).count(),

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 
-from benchmarks.databases import fresh_environment, kinds
+from benchmarks.support.databases import fresh_environment, kinds
 
 BENCHMARKS = {
     "append": (
@@ -131,7 +131,7 @@ def measured(name: str) -> list[tuple[str, ...]]:
     rows = []
     for kind in kinds()[:1] if name in WITHOUT_DATABASE else kinds():
         with fresh_environment(kind) as environment:
-            command = [sys.executable, "-m", "benchmarks.alone", name]
+            command = [sys.executable, "-m", "benchmarks.support.alone", name]
             answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
         rows += [(kind, *row) for row in json.loads(answer.stdout)]
     return rows

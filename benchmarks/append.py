@@ -15,8 +15,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from benchmarks.databases import Plain, plain_connection
-from benchmarks.talk import make_turn_ready, make_turns, write_turn
+from benchmarks.support.databases import Plain, plain_connection
+from benchmarks.support.talk import make_turn_ready, make_turns, write_turn
 from mnesis_core.messages import Message
 from mnesis_core.search import words_of
 from sessions_app.record import session_store
@@ -92,7 +92,7 @@ class Copier:
         }
 
     def _words(self, entries: list[tuple[Any, ...]]) -> Iterator[str]:
-        """What FTS5 was given with each entry; it does not keep it."""
+        """Yield the words that FTS5 was given with each entry, which it does not keep."""
         for row in entries:
             entry = dict(zip(self._columns["search_entries"], row, strict=True))
             [texts] = self._plain.rows(_TEXTS, entry["source_id"].replace("_Z", "_0", 1))

@@ -15,9 +15,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import connection
 
-from benchmarks.databases import Plain, plain_connection
-from benchmarks.summaries import summarise
-from benchmarks.talk import make_turns, write_turn
+from benchmarks.support.databases import Plain, plain_connection
+from benchmarks.support.summaries import summarise
+from benchmarks.support.talk import make_turns, write_turn
 from compaction_app.context import Frame, load_frame, read_state
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.providers.rendering import digest, render

@@ -14,7 +14,7 @@ from statistics import median
 
 from django.contrib.auth.models import User
 
-from benchmarks.living import Life, live
+from benchmarks.support.living import Life, live
 from compaction_app.context import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
 from files_app.queries import read_range
@@ -102,7 +102,6 @@ def live_in(owner: User, sample: Sample, alias: str) -> Outcome:
 
 
 def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
-    """What is true of a session after its last turn."""
     session_id = life.session_id
     built = build_context(session_id)
     named = json.dumps(built.payload) + "".join(_manifests(session_id))

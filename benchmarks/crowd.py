@@ -19,8 +19,8 @@ from django.contrib.auth.models import User
 
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
-from benchmarks.instant import answer_at_once, asked_at
-from benchmarks.talk import make_turns
+from benchmarks.support.instant import answer_at_once, asked_at
+from benchmarks.support.talk import make_turns
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import text_of
 from sessions_app.catalogue import model_store

@@ -24,7 +24,7 @@ import psutil
 from django.contrib.auth.models import User
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.broadcasts import LAST, order
+from benchmarks.support.broadcasts import LAST, order
 from mnesis_core.llm.interface import ModelSpec
 from sessions_app.catalogue import model_store
 from sessions_app.catalogue.model_store import create_key
@@ -64,7 +64,7 @@ class Seen:
 class PlainServer:
     """``broadcasts``: no session, no record, no rights."""
 
-    module = "benchmarks.broadcasts"
+    module = "benchmarks.support.broadcasts"
     headers: dict[str, str] = {}
     path = "/"
 
@@ -80,7 +80,7 @@ class PlainServer:
 class OurServer:
     """The web server as ``up`` starts it, with a model of the benchmark's."""
 
-    module = "benchmarks.served"
+    module = "benchmarks.support.served"
 
     def __init__(self, session_id: str, key: str) -> None:
         self.headers = {"Authorization": f"Bearer {key}"}
@@ -191,6 +191,6 @@ async def _read(server: Server, socket: ClientConnection, seen: Seen) -> str:
 
 
 def _in_order(text: str) -> int:
-    """How many pieces a text has from the first on, none missing and none twice."""
+    """Count the pieces of a text from the first on, until one is missing or comes twice."""
     numbers = [piece.partition(":")[0] for piece in text.split() if ":" in piece]
     return next((place for place, number in enumerate(numbers) if number != str(place)), len(numbers))

@@ -127,7 +127,7 @@ def _numbers(path: Path, name: str, explored: Explored) -> tuple[str, ...]:
 
 
 def _real_files() -> list[Path]:
-    """Of each kind of name the largest file that is not too large."""
+    """Return the largest file of each suffix that is not too large."""
     largest: dict[str, tuple[int, Path]] = {}
     for folder in _FOLDERS:
         for path in islice(folder.rglob("*"), LOOKED_AT):

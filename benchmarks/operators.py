@@ -68,7 +68,6 @@ class InstantModel:
 
 
 def make_model(spec: ModelSpec) -> Model:
-    """What ``MODEL_FACTORY`` names here."""
     return InstantModel(spec)
 
 
@@ -149,7 +148,6 @@ def _ours(owner: User, items: int, workers: int) -> tuple[float, float]:
 
 
 def work() -> None:
-    """What a worker does until nothing is left."""
     while work_for_a_slice():
         pass
 

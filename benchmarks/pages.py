@@ -140,7 +140,7 @@ def _text(number: int) -> str:
 
 
 def chromium() -> str:
-    """Where one is installed; without one nothing can be measured."""
+    """Return the path of Chromium; nothing can be measured without it."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         raise SystemExit("no Chromium: install one (apt-get install chromium)")

@@ -14,7 +14,7 @@ from time import perf_counter
 from django.contrib.auth.models import User
 from django.db import connection
 
-from benchmarks.databases import Plain, plain_connection
+from benchmarks.support.databases import Plain, plain_connection
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, TextPart
 from sessions_app.record import message_store, session_store, turn_store

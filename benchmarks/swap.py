@@ -14,9 +14,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import connection
 
-from benchmarks.databases import Plain, plain_connection
-from benchmarks.summaries import TEXT, claim, new_summary
-from benchmarks.talk import make_turns, write_turn
+from benchmarks.support.databases import Plain, plain_connection
+from benchmarks.support.summaries import TEXT, claim, new_summary
+from benchmarks.support.talk import make_turns, write_turn
 from compaction_app.store import record_summary
 from mnesis_core.search import words_of
 from sessions_app.record import session_store

@@ -21,8 +21,8 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 
 from benchmarks.append import Copier, Rows, Talk, WrittenTurn, write_measured
-from benchmarks.databases import plain_connection
-from benchmarks.talk import make_turns
+from benchmarks.support.databases import plain_connection
+from benchmarks.support.talk import make_turns
 from sessions_app.record import session_store
 
 TURNS = 768

@@ -27,10 +27,10 @@ from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
 from benchmarks.append import NUMBERED, TABLES, Copier, WrittenTurn
 from benchmarks.assemble import ITEMS, PlainContext, make_session
-from benchmarks.databases import Plain, plain_connection
-from benchmarks.instant import answer_at_once
-from benchmarks.summaries import summarise
-from benchmarks.talk import make_turns
+from benchmarks.support.databases import Plain, plain_connection
+from benchmarks.support.instant import answer_at_once
+from benchmarks.support.summaries import summarise
+from benchmarks.support.talk import make_turns
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import text_of
 from sessions_app.catalogue import model_store
@@ -70,7 +70,7 @@ class Commit:
 
     @property
     def begins_call(self) -> bool:
-        """Whether a model is asked after it, so that the context was read before."""
+        """Return whether a model call follows this commit, so that the context was read before it."""
         return "model_calls" in self.inserts
 
 
@@ -236,7 +236,7 @@ class Bench:
         await db(_configure, self._session_id, config)
 
     async def round(self) -> tuple[Cost, Cost]:
-        """What a turn of plain SQL took, and one of ours."""
+        """Return the cost of a turn of plain SQL, and of one of ours."""
         self._plain_turns.mark()
         started = perf_counter(), process_time()
         turns = [await self._turn(message) for message in self._messages]

@@ -16,8 +16,8 @@ from django.contrib.auth.models import User
 from audit_app.proof.bound_rows import entry_problem
 from audit_app.proof.ledger_segments import read_entries, segment_ends
 from audit_app.proof.verify import Report, verify_sessions
-from benchmarks.databases import Plain, plain_connection
-from benchmarks.talk import make_turns, write_turn
+from benchmarks.support.databases import Plain, plain_connection
+from benchmarks.support.talk import make_turns, write_turn
 from mnesis_core.ledger import GENESIS
 from sessions_app.guards.triggers import guarded_models
 from sessions_app.record import session_store
@@ -66,7 +66,7 @@ def _rows(took: dict[str, float], entries: int, entries_of_one: int) -> list[tup
 
 
 def jobs() -> int:
-    """As many as the command uses."""
+    """Return as many jobs as the command uses by default."""
     return os.cpu_count() or 1
 
 

@@ -303,8 +303,7 @@ class ShownItem:
     span: str
     tokens: int
     text: str
-    level: int | None = None
-    """Of a summary."""
+    level: int | None = None  # None for a message
 
     @property
     def url(self) -> str:

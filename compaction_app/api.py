@@ -222,7 +222,7 @@ def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
 def read_lineage(
     request: HttpRequest, summary_id: str, limit: Limit = 500, cursor: str | None = None
 ) -> dict[str, Any]:
-    """What stands for a summary, and every summary under it, a page at a time, each with its cost."""
+    """Return the summaries that stand for this one and those under it, a page at a time, each with its cost."""
     offset = parse_offset(cursor)
     found = lineage.describe(queries.load_summary(summary_id, owner_id=owner_id(request)))
     page = found.below[offset : offset + limit]
@@ -239,7 +239,7 @@ def read_lineage(
 def expand_summary(
     request: HttpRequest, summary_id: str, deep: bool = False, limit: Limit = 100, cursor: str | None = None
 ) -> dict[str, Any]:
-    """What a summary stands for, one step down, or with ``deep`` the original messages through all steps."""
+    """Return what a summary stands for, one step down, or with ``deep`` the original messages through all steps."""
     offset = parse_offset(cursor)
     summary = queries.load_summary(summary_id, owner_id=owner_id(request))
     if summary.kind == "condensed" and not deep:
@@ -260,10 +260,6 @@ def summary_out(summary: SummaryRecord, *, superseded_by: str | None = None) -> 
 
 
 def parse_offset(cursor: str | None) -> int:
-    """How many items came before this page.
-
-    :raises InvalidRequest: the cursor is none of ours.
-    """
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 16):
@@ -287,13 +283,11 @@ class PreviewIn(Schema):
 
 
 class ApplyIn(Schema):
-    """Which preview."""
-
     preview_id: Annotated[str, PydanticField(max_length=100)]
 
 
 class UndoIn(Schema):
-    """Which earlier revision's text comes back, by default the one before; and whether all that was applied with it."""
+    """The revision whose text is restored, by default the one before; ``subtree`` restores all that was applied with it."""
 
     to: Annotated[str, PydanticField(max_length=100)] | None = None
     subtree: bool = False
@@ -520,7 +514,7 @@ def read_payload(request: HttpRequest, call_id: str) -> Any:
 def read_difference(
     request: HttpRequest, call_id: str, earlier: Annotated[str | None, Query(alias="from")] = None
 ) -> dict[str, Any]:
-    """What entered, left, was summarised, pruned or shortened since an earlier call of the session, and why.
+    """Return what entered, left, was summarised, pruned or shortened since an earlier call of the session, and why.
 
     ``from`` is that call; by default the one before. At most 1,000 changes are told one by one, all are counted.
     """

@@ -111,7 +111,7 @@ def file_references(request: HttpRequest, file_id: str) -> HttpResponse:
 
 
 def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
-    """What the page shows of a content: ``content`` says as what."""
+    """Return a content for the page; ``content`` names its form."""
     size = find_size(file.content_id)
     if not size:
         return {"content": "missing" if size is None else "empty"}

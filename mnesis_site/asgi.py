@@ -40,13 +40,13 @@ async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """One HTTP request. Its thread has a database connection only while it runs something: a stream stays open for hours."""
+    """Answer one HTTP request. Its thread holds a database connection only while it runs: a stream stays open for hours."""
     async with request_thread():
         await cast(Application, http_application)(scope, receive, send)
 
 
 async def begin() -> None:
-    """What a web process does first: close turns that were left, take messages that wait, say what is not guarded, load the large libraries."""
+    """Prepare a web process: recover turns, take waiting messages, report missing guards, load the large libraries."""
     runner.takes_messages = True
     runner.start_heartbeat()
     await db(report_unguarded)

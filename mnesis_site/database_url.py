@@ -103,7 +103,7 @@ def _postgresql(parts: SplitResult, asked: dict[str, str], *, pooled: bool) -> d
 
 
 def _read_by_libpq(parts: SplitResult, options: dict[str, str]) -> dict[str, Any]:
-    """What libpq understands of an address; in a percent-encoding of its own, which knows no plus."""
+    """Return the parts of an address as libpq reads them; its percent-encoding does not know the plus sign."""
     # SQLite does without.
     from psycopg import Error, conninfo, pq
 

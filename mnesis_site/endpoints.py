@@ -43,7 +43,7 @@ def read_body(request: HttpRequest) -> bytes:
 
 
 def refusal(exception: Exception) -> HttpResponse:
-    """What is wrong before any request was read has HTTP's status too."""
+    """Answer an error found before any request was read with its HTTP status."""
     error = to_error(exception, asked="POST /rpc")
     response = HttpResponse(jsonrpc.write(jsonrpc.failure(None, error)), content_type=JSON, status=error.status)
     if isinstance(error, NotSignedIn):

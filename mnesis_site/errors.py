@@ -99,7 +99,7 @@ def with_pause(error: MnesisError, response: R) -> R:
 
 
 def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
-    """What an exception is in the words of the registry."""
+    """Return the error of the registry that stands for an exception."""
     for kind, error in NAMELESS.items():
         if isinstance(problem, kind):
             return error()
@@ -122,7 +122,7 @@ def field_of(location: tuple[Any, ...]) -> str:
 
 
 def _refused(problem: HttpError) -> MnesisError:
-    """What ninja itself refuses: a body that is no JSON, a cookie without its CSRF token."""
+    """Return the error for what ninja refuses: a body that is not JSON, a cookie without its CSRF token."""
     if problem.status_code == 400:
         cause = problem.__cause__
         return cause if isinstance(cause, MnesisError) else InvalidRequest("The body cannot be read.")
@@ -155,7 +155,6 @@ def answer(
 
 
 def prefers_json(request: HttpRequest) -> bool:
-    """Whether the client is a program."""
     return request.path.startswith(PROGRAM_PATHS) or request.get_preferred_type(KINDS) == KINDS[1]
 
 
@@ -209,7 +208,6 @@ class NoOutage(logging.Filter):
     """Drops Django's own lines about requests during an outage, which the log tells of already."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
         return getattr(record, "status_code", 0) not in (DatabaseUnavailable.status, StorageFull.status)
 
 

@@ -52,12 +52,6 @@ class McpDoor:
 
 
 async def _admit(scope: Scope) -> Caller:
-    """Who asks.
-
-    :raises InvalidRequest: the host is not ours, as for every page.
-    :raises PermissionDenied: a page of somebody else asks.
-    :raises NotSignedIn: there is no key, or it is not valid.
-    """
     headers = headers_of(scope)
     host = headers.get("host", "")
     domain, _ = split_domain_port(host)
@@ -72,7 +66,7 @@ async def _admit(scope: Scope) -> Caller:
 
 
 async def _refuse(error: MnesisError, send: Send, *, status: int = 0, headers: dict[str, str] | None = None) -> None:
-    """What is wrong before any message was read, in the protocol's shape and with HTTP's status."""
+    """Send an error found before any message was read, in the protocol's shape and with its HTTP status."""
     extra = (
         (headers or {})
         | pause_header(error)

@@ -86,7 +86,7 @@ class Server(DaphneServer):  # type: ignore[misc]
     """See the module."""
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Inbox | Body:
-        """As Daphne's own, with an inbox that does not grow."""
+        """Start the application with a bounded inbox, and return the inbox."""
         inbox = getattr(protocol, "body", None) or Inbox(protocol)
         scope.setdefault("asgi", {"version": "3.0"})
         running = self.application(scope=scope, receive=inbox.get, send=partial(self.handle_reply, protocol))

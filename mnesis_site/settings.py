@@ -134,7 +134,7 @@ def keep_for_a_year(headers: MutableMapping[str, str], path: str, url: str) -> N
 
 
 def host_lists(*, is_local: bool) -> HostLists:
-    """What pages may name, as the host's owner lists it.
+    """Return what the host's owner permits pages to name.
 
     :raises ImproperlyConfigured: an entry cannot be read, or may not be listed.
     """

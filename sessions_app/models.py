@@ -140,7 +140,7 @@ class Turn(UsageModel):
     model = EncodedCharField(max_length=100, truncated=True)
     idempotency_key = models.CharField(max_length=200, null=True)
     request_digest = models.CharField(max_length=64, default="")
-    """Of the request behind the idempotency key, so that a key is not used for two."""
+    """SHA-256 of the request that the idempotency key stands for: another request with the same key is refused."""
     options = models.TextField(default="")
     """The caller's options for this turn alone (``mnesis_core.turns.options``), so that any process can continue it."""
     created_at = models.DateTimeField()
@@ -574,7 +574,7 @@ class AccountLimit(models.Model):
 
     owner = models.OneToOneField(settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+")
     limits = models.JSONField(default=dict)
-    """As in a configuration: ``{"day": {"tokens": 100000}}``."""
+    """Limits by period, in the form of the configuration: ``{"day": {"tokens": 100000}}``."""
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -45,7 +45,6 @@ class PageAfter(Schema):
 
     @property
     def start(self) -> int:
-        """Where the page begins."""
         return max(self.after, self.cursor)
 
 

@@ -42,13 +42,11 @@ class Nothing(Schema):
 
 
 class OfSession(Schema):
-    """Which session."""
-
     session_id: str
 
 
 class Fork(OfSession, ForkIn):
-    """Which session to fork, and where."""
+    """The session to fork and the message to fork it at."""
 
 
 class StartTurn(OfSession, TurnStartIn):
@@ -58,13 +56,11 @@ class StartTurn(OfSession, TurnStartIn):
 
 
 class OfTurn(OfSession):
-    """Which turn."""
-
     turn_id: str
 
 
 class WaitForMap(Schema):
-    """Which run, and how long to wait for its end."""
+    """A map run, and the seconds to wait for its end."""
 
     run_id: str
     seconds: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 120

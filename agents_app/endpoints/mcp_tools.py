@@ -73,8 +73,6 @@ class Resume(Schema):
 
 
 class Interrupt(Schema):
-    """Which session."""
-
     session_id: SessionId
 
 
@@ -91,14 +89,12 @@ class LlmMap(MapIn):
 
 
 class AgenticMap(AgenticMapIn):
-    """Likewise with a sub-agent for each item."""
+    """A run with a sub-agent for each item, and how long to wait for its end."""
 
     wait_seconds: WaitSeconds = 120
 
 
 class Sessions(Schema):
-    """Which sessions."""
-
     q: Annotated[str, Field(max_length=200, description="A word of the title.")] = ""
     label: Annotated[str | None, Field(description="key=value")] = None
     archived: Annotated[bool | None, Field(description="null: archived ones too")] = False
@@ -142,8 +138,6 @@ class Described(Schema):
 
 
 class Expanded(Schema):
-    """Which summary to open."""
-
     summary_id: Annotated[str, Field(description="The id of a summary (sum_…).")]
     cursor: Annotated[int, Field(ge=0, le=2**53)] = 0
     tokens: Annotated[int, Field(ge=200, le=20_000, description="How large the answer may be.")] = 4_000

@@ -165,7 +165,7 @@ def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
 
 @router.get("/sessions/{session_id}/fork", response={200: ForkingOut, **ERRORS}, summary="How far a fork is copied")
 def read_fork(request: HttpRequest, session_id: str) -> Any:
-    """How far a fork is. Its session is there once ``copied`` equals ``messages``."""
+    """Return how far a fork is. Its session is there once ``copied`` equals ``messages``."""
     return session_queries.load_forking(session_id, owner_id=owner_id(request))
 
 

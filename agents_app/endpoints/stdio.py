@@ -30,7 +30,7 @@ LINE_LIMIT = 26_000_000  # bytes of one line, as of one body over HTTP
 
 
 class Subscribe(OfSession):
-    """Which session to follow, and from where."""
+    """A session, and the event to follow it from."""
 
     after: Place = 0
 

@@ -91,7 +91,7 @@ def resume(request: Asker, run_id: str) -> Any:
 @by_name("maps/cancel")
 @router.post("/operators/{run_id}/cancel", response={200: MapRunRead, **CHANGING}, summary="Cancel a run")
 def cancel(request: Asker, run_id: str) -> Any:
-    """What is in flight is cut off within seconds, what is done is kept."""
+    """Cut off what is in flight within seconds, and keep what is done."""
     return service.cancel(run_id, owner_id=owner_id(request))
 
 

@@ -53,7 +53,7 @@ class MapIn(Schema):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
     def request(self, kind: OperatorKind) -> MapRequest:
-        """As the contract takes it."""
+        """Return the values that ``service`` takes."""
         values = self.dict(exclude={"output_schema", "limits", "wait_seconds"})
         limits = self.limits.limits() if self.limits else None
         return MapRequest(kind=kind, schema=self.output_schema, limits=limits, **values)

@@ -58,7 +58,6 @@ class Tool:
         return inspect.iscoroutinefunction(self.run)
 
     def is_for(self, depth: int) -> bool:
-        """Whether a session of this depth may be offered the tool."""
         return self.scope is ToolScope.SESSION or (self.scope is ToolScope.SUB_AGENT) == (depth > 0)
 
     def call(self, context: ToolContext, arguments: str) -> str | Awaitable[str]:

@@ -50,7 +50,7 @@ ROLES = {"user": "person", "assistant": "model", "system": "agent"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which entries are looked for. Empty: any."""
+    """A filter of entries; an empty field does not restrict."""
 
     type: str = ""
     actor: str = ""
@@ -59,7 +59,6 @@ class Wanted:
 
     @property
     def is_any(self) -> bool:
-        """Whether every entry is wanted."""
         return not (self.type or self.actor or self.text)
 
 
@@ -196,7 +195,7 @@ def message_places(session_id: str, ids: Collection[str]) -> dict[str, int]:
 
 
 def actor_of(type: str, role: str = "") -> str:
-    """Who acts in an entry of this type; of a message, ``role`` says."""
+    """Return the actor of an entry of this type; of a message, its ``role`` decides."""
     if type == EventType.MESSAGE_CREATED:
         return ROLES.get(role, "agent")
     kind, _, _ = type.partition(".")
@@ -266,7 +265,7 @@ def _problem(session_id: str, entry: tuple[Any, ...]) -> str:
 
 
 def _read(body: Any) -> tuple[Any, list[Any]]:
-    """What a body says beside its commitments, and these."""
+    """Return a body without its commitments, and the commitments."""
     try:
         data = json.loads(body)
         return {name: value for name, value in data.items() if name != "rows"}, list(data.get("rows", ()))

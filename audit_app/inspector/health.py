@@ -309,7 +309,6 @@ def _past(text: str | None, now: datetime) -> float | None:
 
 @signed_in
 def health(request: HttpRequest, session_id: str) -> HttpResponse:
-    """What stands still, what is behind, what failed, and what to do about it."""
     about, now = inspected(request, session_id), timezone.now()
     context = {"about": about, "tab": "inspect-health", "health": look_at(about, now=now), "looked_at": now}
     return render(request, "audit_app/inspect_health.html", context)

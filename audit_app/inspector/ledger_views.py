@@ -124,7 +124,7 @@ def ledger_body(request: HttpRequest, session_id: str, seq: str) -> HttpResponse
 
 @signed_in
 def verification(request: HttpRequest, session_id: str) -> HttpResponse:
-    """How far the verification is, and what the last one found: the strip alone."""
+    """Render the strip with the progress of the verification and the findings of the last one."""
     about = inspected(request, session_id)
     return render(request, "audit_app/_verification.html", _verification(about))
 
@@ -203,7 +203,7 @@ def _view_entry(entry: Entry, about: Inspected) -> EntryView:
 
 
 def _named(text: str) -> list[str]:
-    """What a body names by itself, the closest first."""
+    """Return the ids that a body names, the closest first."""
     found = [(name, id) for name, id in _NAMED.findall(text) if is_id(id)]
     ranked = sorted(found, key=lambda one: _FIRST.index(one[0]) if one[0] in _FIRST else len(_FIRST))
     return list(dict.fromkeys(id for _, id in ranked))[:IDS_SHOWN]

@@ -221,7 +221,6 @@ class ScrubBar:
 
     @property
     def has_cuts(self) -> bool:
-        """Whether a compaction cut by rule."""
         return any(level == 3 for level, _, _ in self.marks)
 
 

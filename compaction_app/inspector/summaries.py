@@ -311,7 +311,7 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
 @signed_in
 @gzip_page
 def drawing(request: HttpRequest, session_id: str) -> HttpResponse:
-    """What the drawing draws, as JSON; the browser keeps it until something happens in the session."""
+    """Return the drawing's data as JSON; the browser keeps it until the session changes."""
     about = inspected(request, session_id)
     etag = f'"{about.id}:{about.event_seq}"'
     unchanged = get_conditional_response(request, etag=etag)
@@ -375,7 +375,7 @@ def reply(request: HttpRequest, session_id: str, try_id: str) -> HttpResponse:
 
 @signed_in
 def message(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
-    """Which summaries stand for a message, beside the drawing."""
+    """List beside the drawing the summaries that stand for a message."""
     about = inspected(request, session_id)
     message_id = id_of_message(about.id, seq) if seq <= about.message_seq else None
     if message_id is None:

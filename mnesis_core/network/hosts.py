@@ -231,7 +231,7 @@ class HostLists:
 
 
 def address_not_listed(address: str, *, field: str = "url") -> NotListed:
-    """What to say of an address that may not be reached.
+    """Return the refusal of an address that may not be reached.
 
     :raises ValueError: it is no IP address.
     """
@@ -340,8 +340,10 @@ PROVIDER_KEYS = (
 
 
 def local_lists(python: str) -> dict[str, str]:
-    """What is listed, by setting, where nothing else is said and the site serves its own machine only: people at its pages
-    sit at the host, and attach servers by ``npx``, ``uvx`` or as modules. Still no shell, and no key to any other address.
+    """Return the default lists, by setting, of a site that serves its own machine only.
+
+    People at its pages sit at the host, and attach servers by ``npx``, ``uvx`` or as modules. It still lists no shell, and no
+    key for any other address.
 
     :param python: of the site's own environment, whose modules its owner installed
     """

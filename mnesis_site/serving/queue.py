@@ -62,7 +62,7 @@ class Broker(ORM):  # type: ignore[misc]
             return None
 
     def get_stats(self, pattern: str) -> list[str]:
-        """What clusters said of themselves; none while nobody can hear them. Writes nothing, as the library's own does."""
+        """Return what clusters reported, or nothing while the database is away. Unlike the library's own, it writes nothing."""
         try:
             return list(self.cache.get_many(self.cache.get(Conf.Q_STAT) or []).values())
         except UNHEARD as error:

@@ -60,7 +60,7 @@ class Asked:
     owner_id: int | None
     """``None`` for everybody."""
     person: str
-    """As in the address: a user name, ``*`` for everybody, empty for the reader."""
+    """The ``person`` of the address: a user name, ``*`` for everyone, empty for the reader."""
     problem: str = ""
 
 

@@ -16,7 +16,6 @@ class Command(RunCommand):
     help = "Go on with a session: its id, 'last', or '~N' for the Nth before the last."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which session, and the message."""
         parser.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
         parser.add_argument("message", nargs="*", help="what to say; '-', or none, stands for what is piped in")
         self.add_common(parser)

@@ -24,7 +24,6 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which sessions, up to where, and how to answer."""
         add_session_arguments(parser)
         parser.add_argument("--check", action="store_true", help="compare with the rows")
         parser.add_argument("--at", type=int, metavar="SEQ", help="as of this entry")

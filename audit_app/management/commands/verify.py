@@ -24,7 +24,6 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which sessions, and how to answer."""
         add_session_arguments(parser)
         parser.add_argument("--json", action="store_true", help="{ok, checked, problems}")
         parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")

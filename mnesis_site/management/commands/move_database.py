@@ -65,7 +65,7 @@ class Command(BaseCommand):
 
 
 def summary(report: MoveReport, seconds: float) -> str:
-    """What was done, what stays where it is, and what to do next."""
+    """Return sentences about what was done, what stays where it is, and what to do next."""
     done = f"{report.copied:,} rows copied" if report.copied else "Everything is there already: nothing copied"
     has_files = report.tables.get("file_references", {}).get("rows")
     files = f"The contents of files stay in {settings.DATA_DIR / 'files'}: keep MNESIS_DATA_DIR, or take that folder along.\n"

@@ -37,7 +37,6 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where to listen, and how many jobs at a time."""
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
         parser.add_argument("--port", default=8000, type=port_number, help="port to listen on (default: %(default)s)")
         parser.add_argument(
@@ -132,12 +131,11 @@ class Greeting:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to the address."""
     return ip_address(literal_address(host) or "0.0.0.0").is_loopback  # noqa: S104 - never bound
 
 
 def lives(host: str, port: int) -> bool:
-    """Whether our web server answers there. Not by urllib: that would ask a proxy for 127.0.0.1."""
+    """Return whether our web server answers there. Not by urllib, which would ask a proxy for 127.0.0.1."""
     connection = http.client.HTTPConnection(host, port, timeout=1)
     try:
         connection.request("GET", "/livez")

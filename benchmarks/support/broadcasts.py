@@ -1,4 +1,4 @@
-"""``python -m benchmarks.broadcasts PORT``: sends each piece of an answer to each socket, as plainly as asyncio can."""
+"""``python -m benchmarks.support.broadcasts PORT``: sends each piece of an answer to each socket, as plainly as asyncio can."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAST = "the end"
 
 
 def order(pieces: int, pause: float) -> str:
-    """What says how many pieces are wanted, and how far apart in seconds."""
+    """Return the order for a number of pieces, so many seconds apart."""
     return f"{pieces} {pause}"
 
 

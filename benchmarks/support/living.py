@@ -70,7 +70,7 @@ def _live_turn(life: Life, lived: TranscriptTurn) -> None:
 
 
 def _make_room(session_id: str) -> None:
-    """What a turn does before it asks a model."""
+    """Compact as a turn does before it asks a model."""
     state = load_state(session_id)
     if state.build().pressure is Pressure.HARD:
         asyncio.run(compact_before_call(session_id, size=size_of(state)))

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.served PORT``: the web server of ``up`` with a model that says what it is ordered to."""
+"""``python -m benchmarks.support.served PORT``: the web server of ``up`` with a model that says what it is ordered to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from django.conf import settings
 
-from benchmarks.broadcasts import pieces_of
+from benchmarks.support.broadcasts import pieces_of
 from mnesis_core.llm.interface import Model, ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
 
 
@@ -30,10 +30,9 @@ class OrderedModel:
 
 
 def make_model(spec: ModelSpec) -> Model:
-    """What ``MODEL_FACTORY`` names here."""
     return OrderedModel(spec)
 
 
 if __name__ == "__main__":
-    settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.served.make_model"}
+    settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.support.served.make_model"}
     Program().run(["--bind", "127.0.0.1", "--port", sys.argv[1], "--verbosity", "0", "mnesis_site.asgi:application"])

@@ -33,7 +33,7 @@ def make_turns(count: int, *, seed: int = 1) -> list[tuple[Message, Message]]:
 
 
 def make_turn_ready(user: Message, assistant: Message) -> Ready:
-    """What an endpoint does before it takes the session's lock."""
+    """Prepare a turn as an endpoint does before it takes the session's lock."""
     return prepare_parts(user.parts), prepare_parts(assistant.parts)
 
 

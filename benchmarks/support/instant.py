@@ -11,7 +11,7 @@ from time import perf_counter
 from django.conf import settings
 
 from agents_app.tools.registry import ToolContext, tool
-from benchmarks.talk import make_text
+from benchmarks.support.talk import make_text
 from mnesis_core.llm.interface import (
     Model,
     ModelSpec,
@@ -66,10 +66,9 @@ class InstantModel:
 
 
 def make_model(spec: ModelSpec) -> Model:
-    """What ``MODEL_FACTORY`` names in benchmarks."""
     return InstantModel(spec)
 
 
 def answer_at_once() -> None:
     """Let every model of this process answer at once."""
-    settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.instant.make_model"}
+    settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.support.instant.make_model"}

@@ -1,0 +1,1 @@
+"""What several benchmarks share: databases, sites, models and talks to measure with."""
