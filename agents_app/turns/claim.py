@@ -140,13 +140,7 @@ def claim_turn(
         if known is not None:
             return _replay(session_id, known, digest)
         if earlier:
-            # What happened elsewhere is a turn of its own that has ended.
-            turn_id = turn_store.start_turn(record, model=session.model, origin="record")
-            ended = MessageEnd(outcome=Outcome.COMPLETE.value)
-            for said in earlier:
-                end = ended if said.role == "assistant" else None
-                message_store.append_message(record, turn_id=turn_id, message=said, end=end)
-            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+            _record_earlier(record, session, earlier)
         seq = record.next_seq
         turn = turn_store.claim_turn(
             record,
@@ -164,6 +158,16 @@ def claim_turn(
         _set_title(record, session, message or "")
         change_hosting(record, host_mode=options.host_mode)
     return StartedTurn(turn=replace(turn, message_ids=tuple(said_ids)), seq=seq, is_new=True)
+
+
+def _record_earlier(record: Change, session: SessionRecord, earlier: Sequence[Message]) -> None:
+    """Write what was said elsewhere as a turn of its own that has ended."""
+    turn_id = turn_store.start_turn(record, model=session.model, origin="record")
+    ended = MessageEnd(outcome=Outcome.COMPLETE.value)
+    for said in earlier:
+        end = ended if said.role == "assistant" else None
+        message_store.append_message(record, turn_id=turn_id, message=said, end=end)
+    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
 
 
 def claim_recorded_turn(

@@ -170,13 +170,7 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
         heights = {"item-completed": stretch.completed * scale, "item-failed": stretch.failed * scale}
         bars.append(_bar(index, count, RUN_GAP, heights))
     points = [(0.0, 0.0), *((stretch.ends, total) for stretch, total in zip(stretches, sums, strict=True))]
-    step = -(-count // MOST_ROWS)
-    rows = []
-    for group in (stretches[first : first + step] for first in range(0, count, step)):
-        rate = sum(map(_items, group)) * seconds / (group[-1].ends - group[0].begins)
-        spent = say(group[-1].cost_micros if is_priced else group[-1].tokens)
-        failed = _say_number(sum(stretch.failed for stretch in group))
-        rows.append((format_duration(group[-1].ends), f"{_say_number(rate)} / {unit}", failed, spent))
+    rows = _rows_of_run(stretches, seconds, unit, [say(total) for total in sums])
     items = sum(map(_items, stretches))
     throughput = Chart(
         name="Throughput",
@@ -199,6 +193,21 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
         rows=rows,
     )
     return throughput, spending
+
+
+def _rows_of_run(
+    stretches: Sequence[Interval], seconds: float, unit: str, spent: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
+    """Return at most ``MOST_ROWS`` rows, each of as many intervals as it takes."""
+    step = -(-len(stretches) // MOST_ROWS)
+    rows = []
+    for first in range(0, len(stretches), step):
+        group = stretches[first : first + step]
+        rate = sum(map(_items, group)) * seconds / (group[-1].ends - group[0].begins)
+        failed = _say_number(sum(stretch.failed for stretch in group))
+        spent_by_then = spent[first + len(group) - 1]
+        rows.append((format_duration(group[-1].ends), f"{_say_number(rate)} / {unit}", failed, spent_by_then))
+    return rows
 
 
 def _items(stretch: Interval) -> float:
