@@ -25,7 +25,7 @@ from django.db.models.query import QuerySet
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
-from sessions_app.fields import plain_field, stored_values
+from sessions_app.database.fields import plain_field, stored_values
 
 # ruff: noqa: S608 - the names in these statements come from the models.
 

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from mnesis_core.ledger import new_salt
-from sessions_app.fields import EncodedJSONField, EncodedTextField, IdField
+from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from mnesis_core.ledger import new_salt
-from sessions_app.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
+from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40

@@ -9,7 +9,7 @@ from django.db.models import Q
 from mnesis_core.ledger import GENESIS, new_salt
 from mnesis_core.llm.interface import LimitSource
 from mnesis_core.records import TurnState
-from sessions_app.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
+from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40

@@ -63,7 +63,7 @@ from mnesis_core.text import excerpt
 from mnesis_core.turns.options import TurnOptions
 from sessions_app.conf import get_spec, session_config
 from sessions_app.database.threads import db
-from sessions_app.rate_limit_pauses import RateLimitPause
+from sessions_app.model_calls import RateLimitPause
 from sessions_app.record import session_store
 from sessions_app.record.change import Change
 from sessions_app.record.context_queries import load_events

@@ -35,8 +35,7 @@ from mnesis_core.records import CallRecord, MessageEnd, NewCall
 from mnesis_core.spending import Allowance, Spent, passed_by
 from mnesis_core.turns.recording import end_of_reply, usage_record
 from sessions_app.conf import get_model, session_config, site_config
-from sessions_app.model_calls import complete_or_abandon, most_of_call
-from sessions_app.rate_limit_pauses import RateLimitPause
+from sessions_app.model_calls import RateLimitPause, complete_or_abandon, most_of_call
 from sessions_app.record.call_queries import most_of_calls
 from sessions_app.record.change import Change
 from sessions_app.record.session_queries import load_session

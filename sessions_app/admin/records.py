@@ -27,7 +27,7 @@ from sessions_app.admin.read_only import (
     require_reading,
 )
 from sessions_app.admin.texts import Fact, TextColumn, list_url, marked, record_url, show_columns, with_beginnings
-from sessions_app.fields import Head
+from sessions_app.database.fields import Head
 from sessions_app.models import (
     ContextItem,
     Event,

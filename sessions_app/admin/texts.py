@@ -18,7 +18,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from mnesis_core.text import ESCAPE, decode_text, visible_runs
-from sessions_app.fields import EncodedField
+from sessions_app.database.fields import EncodedField
 
 FOLD_CHARACTERS = 20_000
 EMPTY = "—"

@@ -21,7 +21,7 @@ from django.db.models.expressions import Expression
 
 from mnesis_core.text import encode_text
 from sessions_app.database.commitments import commitments_of
-from sessions_app.fields import EncodedField
+from sessions_app.database.fields import EncodedField
 from sessions_app.guards.rules import AppendOnlyModel, refuse_frozen
 
 # ruff: noqa: S608 - the names in these statements come from the models.
@@ -60,7 +60,7 @@ class Table:
         return SimpleNamespace(**self._defaults | columns)
 
     def stored(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return columns as they are stored, their texts encoded (``sessions_app.fields``). Encoding twice corrupts them."""
+        """Return columns as they are stored, their texts encoded (``sessions_app.database.fields``). Encoding twice corrupts them."""
         stored = self._stored
         return {name: stored[name](value) if name in stored else value for name, value in values.items()}
 

@@ -22,7 +22,7 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import ContextItemRecord
 from sessions_app.database.fast_sql import fetch, select_columns
-from sessions_app.fields import Head
+from sessions_app.database.fields import Head
 from sessions_app.models import ContextItem, Event, Message, MessagePart
 from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
 

@@ -29,7 +29,7 @@ from mnesis_core.ledger import MAX_INTEGER
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.records import ContextItemRecord
 from mnesis_core.text import excerpt
-from sessions_app.fields import Head
+from sessions_app.database.fields import Head
 from sessions_app.models import ContextItem, Event, Message, MessagePart, Session
 
 PREVIEW_CHARACTERS = 400

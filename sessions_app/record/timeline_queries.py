@@ -14,7 +14,7 @@ from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import encode_text
-from sessions_app.fields import Head
+from sessions_app.database.fields import Head
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.record.call_queries import usage_of
 

@@ -17,7 +17,7 @@ from mnesis_core.messages import ToolState
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
 from mnesis_core.turns.options import read_options
 from sessions_app.database.fast_sql import CompiledQuery, Param, fetch
-from sessions_app.fields import Head
+from sessions_app.database.fields import Head
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.record.call_queries import usage_of
 from sessions_app.record.lease import expired, is_abandoned

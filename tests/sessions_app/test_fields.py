@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mnesis_core.text import ESCAPE, encode_json, encode_text
 from sessions_app.database.fast_sql import Table
-from sessions_app.fields import (
+from sessions_app.database.fields import (
     EncodedCharField,
     EncodedField,
     EncodedJSONField,

@@ -38,8 +38,8 @@ from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import SessionRecord
 from mnesis_core.spending import TurnLimits
 from sessions_app.conf import site_config
+from sessions_app.model_calls import RateLimitPause
 from sessions_app.models import ModelCall
-from sessions_app.rate_limit_pauses import RateLimitPause
 from sessions_app.record.call_queries import list_calls
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
