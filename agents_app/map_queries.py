@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Length, Substr
 from django.utils import timezone
 
@@ -33,7 +33,7 @@ from mnesis_core.maps.values import (
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import ESCAPE, decode_text
 from sessions_app.database.fast_sql import fetch, select_columns, time_of
-from sessions_app.record.call_queries import begun_before
+from sessions_app.record.call_queries import begun_before, sum_usage, usage_of
 from sessions_app.record.lease import expired, is_abandoned
 
 # ruff: noqa: S608 - the names in these statements are the models' own
@@ -158,9 +158,7 @@ def last_item(run_id: str) -> tuple[int, int]:
 
 def usage_of_maps(*session_ids: str) -> UsageRecord:
     """Sum the usage of an ``llm_map``'s calls in these sessions; the calls of sub-agents count in sessions of their own."""
-    runs = OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value)
-    names = ("tokens_input", "tokens_output", "cost_micros")
-    return UsageRecord(**runs.aggregate(**{name: Sum(name, default=0) for name in names}))
+    return sum_usage(OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value))
 
 
 def attempts_of_item(run_id: str, number: int) -> list[AttemptRecord]:
@@ -281,14 +279,7 @@ def _attempt(row: OperatorTry) -> AttemptRecord:
         accepted=row.accepted,
         error_kind=ErrorKind(row.error_kind) if row.error_kind else None,
         error=row.error,
-        usage=UsageRecord(
-            tokens_input=row.tokens_input,
-            tokens_output=row.tokens_output,
-            tokens_cache_read=row.tokens_cache_read,
-            tokens_cache_write=row.tokens_cache_write,
-            usage_source=row.usage_source,
-            cost_micros=row.cost_micros,
-        ),
+        usage=usage_of(row),
         duration_ms=row.duration_ms,
         created_at=row.created_at,
     )

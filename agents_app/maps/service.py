@@ -15,7 +15,7 @@ from agents_app.map_queries import find_run_by_key, load_run
 from agents_app.schedule import wake_workers
 from agents_app.tools import check_tools
 from agents_app.turns.claim import check_length, stored_key
-from agents_app.turns.lifecycle import create_session
+from agents_app.turns.lifecycle import LOOK_AGAIN_SECONDS, create_session
 from files_app.contents import content_size, reading
 from files_app.ingest import keep_file, refer
 from files_app.queries import load_file_reference
@@ -42,7 +42,6 @@ from sessions_app.record.turn_queries import load_turn
 MOST_RETRIES, MOST_TURNS, HOTTEST = 10, 200, 2.0
 LONGEST_TRY_SECONDS = 86_400.0
 MOST_GIVEN_ITEMS = 100_000  # that come with the request; more of them are a file
-LOOK_AGAIN_SECONDS = 5.0
 LOOK_PAUSE_SECONDS = 0.1
 
 

@@ -20,15 +20,16 @@ from sessions_app.models import ModelCall, PromptText, Turn
 
 def usage_of_session(*session_ids: str) -> UsageRecord:
     """Return what the turns of these sessions have used together, in one query."""
-    return _sum_of(Turn.objects.filter(session_id__in=session_ids))
+    return sum_usage(Turn.objects.filter(session_id__in=session_ids))
 
 
 def usage_of_files(*session_ids: str) -> UsageRecord:
     """Return what models that describe files have used in these sessions together, in one query."""
-    return _sum_of(ModelCall.objects.filter(session_id__in=session_ids, turn=None, purpose="file"))
+    return sum_usage(ModelCall.objects.filter(session_id__in=session_ids, turn=None, purpose="file"))
 
 
-def _sum_of(rows: QuerySet[Any]) -> UsageRecord:
+def sum_usage(rows: QuerySet[Any]) -> UsageRecord:
+    """Sum the tokens and the cost of rows."""
     names = ("tokens_input", "tokens_output", "cost_micros")
     sums = rows.aggregate(**{name: Sum(name, default=0) for name in names})
     return UsageRecord(**sums)

@@ -237,7 +237,13 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     **dict.fromkeys(
         (
-            *(call_queries.begun_before, session_queries.visible_sessions, turn_queries.turn_of, map_queries.item_of),
+            *(
+                call_queries.begun_before,
+                call_queries.sum_usage,
+                session_queries.visible_sessions,
+                turn_queries.turn_of,
+                map_queries.item_of,
+            ),
             *(
                 spending_queries.sum_of_taken,
                 transcript.first_words,

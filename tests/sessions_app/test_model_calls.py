@@ -47,10 +47,10 @@ class Failing(ModelCaller[Reply]):
         return None
 
     def held(self) -> AbstractContextManager[Change]:
-        raise NotImplementedError
+        raise AssertionError("this caller writes nothing")
 
     def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
-        raise NotImplementedError
+        raise AssertionError("this caller draws on no limit")
 
     def seconds(self, call: RunningCall) -> float:
         return self.longest
