@@ -18,10 +18,18 @@ from mnesis_core.maps.values import ErrorKind, ItemState, OperatorKind, RunState
 from mnesis_core.text import excerpt
 from mnesis_core.turns.inbox import MessageKind
 from mnesis_core.values import is_id
-from sessions_app.admin.read_only import ReadOnlyAdmin, column, fixed_filter, presence_filter
-from sessions_app.admin.settings import PortalAdmin, set_or_not
-from sessions_app.admin.texts import Fact, TextColumn, list_url, marked
-from sessions_app.record.inspect_queries import SessionHeading, load_heading
+from sessions_app.admin.read_only import (
+    Fact,
+    ReadOnlyAdmin,
+    TextColumn,
+    column,
+    fixed_filter,
+    list_url,
+    marked,
+    presence_filter,
+)
+from sessions_app.admin.records import PortalAdmin, set_or_not
+from sessions_app.record.timeline_queries import SessionHeading, load_heading
 
 ERROR_KINDS = fixed_filter("error_kind", "kind of error", tuple(ErrorKind))
 

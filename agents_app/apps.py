@@ -9,12 +9,14 @@ class AgentsConfig(AppConfig):
     def ready(self) -> None:
         from django_q.signals import post_spawn
 
-        from agents_app import schedule
+        from agents_app import (
+            schedule,
+            subagents,  # noqa: F401
+        )
 
         # These two register their tools on import: they start turns and runs, which the registry may not import.
-        from agents_app.maps import map_tools  # noqa: F401
+        from agents_app.maps import service  # noqa: F401
         from agents_app.maps.llm_map import rebuild_map_payload
-        from agents_app.subagents import subagent_tools  # noqa: F401
         from agents_app.tools.registry import check_tool_names
         from compaction_app.rebuild import register_payload
 

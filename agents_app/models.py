@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from mnesis_core.ledger import new_salt
+from mnesis_core.events import new_salt
 from mnesis_core.maps.values import ItemState, OperatorKind, RunState
 from sessions_app.database.fields import EncodedCharField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules

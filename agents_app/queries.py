@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Max
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Length, Substr
+from django.utils import timezone
 
 from agents_app.models import InboxMessage as InboxRow
 from agents_app.models import McpServer as ServerRow
-from agents_app.models import McpServerGrant
-from mnesis_core.errors import InboxMessageNotFoundError, ToolServerNotFound
+from agents_app.models import McpServerGrant, OperatorBrake, OperatorItem, OperatorRun, OperatorShare, OperatorTry
+from compaction_app import queries
+from mnesis_core.context.replay import Projection
+from mnesis_core.errors import (
+    InboxMessageNotFoundError,
+    OperatorItemNotFoundError,
+    OperatorRunNotFoundError,
+    ToolServerNotFound,
+)
+from mnesis_core.maps.values import (
+    AttemptRecord,
+    Counts,
+    ErrorKind,
+    ItemRecord,
+    ItemResult,
+    ItemState,
+    OperatorKind,
+    RunRecord,
+    RunState,
+    StopReason,
+    read_spec,
+)
+from mnesis_core.records import UsageRecord
+from mnesis_core.text import ESCAPE, decode_text
 from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
 from sessions_app.conf import allowed_to
-from sessions_app.database.fast_sql import fetch
+from sessions_app.database.fast_sql import fetch, select_columns, time_of
+from sessions_app.record.call_queries import begun_before, sum_usage, usage_of
+from sessions_app.record.lease import expired, is_abandoned
 
 _WAITING_SESSIONS = (
     "SELECT DISTINCT inbox_messages.session_id FROM inbox_messages"
@@ -139,4 +169,444 @@ def server_of(row: ServerRow) -> AttachedServer:
         is_restricted=row.is_restricted,
         created_at=row.created_at,
         removed_at=row.removed_at,
+    )
+
+
+# ruff: noqa: S608 - the names in these statements are the models' own
+
+
+ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
+
+
+def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None = None) -> RunRecord:
+    """Return a run, only of a person's sessions with ``owner_id`` and only of one session with ``session_id``.
+
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
+    """
+    rows = OperatorRun.objects.filter(id=run_id)
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    row = rows.select_related("session").first()
+    if row is None:
+        raise OperatorRunNotFoundError(run_id=run_id)
+    return _run(row)
+
+
+def list_runs(
+    *,
+    owner_id: int | None = None,
+    session_id: str | None = None,
+    limit: int | None = 50,
+    before: tuple[datetime, str] | None = None,
+) -> list[RunRecord]:
+    """Return runs of a person's sessions or of one session (none without either), newest first.
+
+    ``before`` is a cursor: the time and id of the last run of the page before.
+    """
+    if owner_id is None and session_id is None:
+        return []
+    rows = OperatorRun.objects.filter(session__deleted_at__isnull=True)
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id)
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    if before is not None:
+        rows = rows.filter(begun_before(*before))
+    return [_run(row) for row in rows.select_related("session").order_by("-created_at", "-id")[:limit]]
+
+
+def find_run_by_key(session_id: str, idempotency_key: str) -> RunRecord | None:
+    rows = OperatorRun.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
+    row = rows.select_related("session").first()
+    return None if row is None else _run(row)
+
+
+def live_runs() -> list[RunRecord]:
+    """Return the pending and running runs of all users, oldest first."""
+    rows = OperatorRun.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING], session__deleted_at__isnull=True)
+    return [_run(row) for row in rows.select_related("session").order_by("created_at", "id")]
+
+
+def live_runs_of(session_id: str) -> list[str]:
+    rows = OperatorRun.objects.filter(session_id=session_id, state__in=[RunState.PENDING, RunState.RUNNING])
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def forgotten_runs(now: datetime | None = None) -> list[str]:
+    """Return the runs, in any state, that have items of dead workers."""
+    now = now or timezone.now()
+    items = _expired(now).filter(run__session__deleted_at__isnull=True)
+    leases = items.values_list("run_id", "lease_owner").annotate(Max("lease_expires_at"))
+    return sorted({run_id for run_id, owner, expired_at in leases if _is_left(owner, expired_at, now)})
+
+
+def owners_who_left(run_id: str, now: datetime) -> list[str]:
+    """Return the dead workers, as stored, that hold items of a run: their leases expired, and they are not only slow."""
+    leases = _expired(now).filter(run_id=run_id).values_list("lease_owner").annotate(Max("lease_expires_at"))
+    return [owner for owner, expired_at in leases if _is_left(owner, expired_at, now)]
+
+
+def _expired(now: datetime) -> QuerySet[OperatorItem]:
+    return OperatorItem.objects.filter(expired(now), state=ItemState.RUNNING.value)
+
+
+def _is_left(owner: str, expired_at: datetime, now: datetime) -> bool:
+    return is_abandoned(owner, expired_at=expired_at, now=now)
+
+
+def list_items(
+    run_id: str, *, after: int = 0, limit: int = 100, states: Collection[ItemState] = ()
+) -> list[ItemRecord]:
+    """Return items of a run after a number, in the order of the input, in one of ``states`` or in any."""
+    chosen = f" AND state IN ({', '.join(['%s'] * len(states))})" if states else ""
+    where = f"run_id = %s AND number > %s{chosen} ORDER BY number LIMIT %s"
+    return _items(where, [run_id, after, *(state.value for state in states), limit])
+
+
+def load_items(run_id: str, numbers: Collection[int]) -> list[ItemRecord]:
+    """Return the existing ones of these items, in the order of the input."""
+    if not numbers:
+        return []
+    where = f"run_id = %s AND number IN ({', '.join(['%s'] * len(numbers))}) ORDER BY number"
+    return _items(where, [run_id, *numbers])
+
+
+def load_item(run_id: str, number: int) -> ItemRecord:
+    """:raises OperatorItemNotFoundError: the run has no item of this number."""
+    found = load_items(run_id, [number]) if 0 < number < 2**63 else []
+    if not found:
+        raise OperatorItemNotFoundError(run_id=run_id, item=number)
+    return found[0]
+
+
+def last_item(run_id: str) -> tuple[int, int]:
+    """Return the number of a run's last item and the offset of the byte after its line; (0, 0) where it has none yet."""
+    rows = (
+        OperatorItem.objects.filter(run_id=run_id)
+        .order_by("-number")
+        .values_list("number", "line_offset", "line_length")
+    )
+    number, offset, length = rows.first() or (0, 0, 0)
+    return number, offset + length
+
+
+def usage_of_maps(*session_ids: str) -> UsageRecord:
+    """Sum the usage of an ``llm_map``'s calls in these sessions; the calls of sub-agents count in sessions of their own."""
+    return sum_usage(OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value))
+
+
+def attempts_of_item(run_id: str, number: int) -> list[AttemptRecord]:
+    return load_attempts(run_id, [number]).get(number, [])
+
+
+def load_attempts(run_id: str, numbers: Collection[int]) -> dict[int, list[AttemptRecord]]:
+    """Return the attempts at these items by item number, in the order in which they were made."""
+    attempts: dict[int, list[AttemptRecord]] = defaultdict(list)
+    for row in OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers)).order_by("item", "number"):
+        attempts[row.item].append(_attempt(row))
+    return dict(attempts)
+
+
+def first_failures(run_id: str, *, limit: int = 5) -> list[ItemRecord]:
+    return list_items(run_id, limit=limit, states=[ItemState.FAILED])
+
+
+def accepted_outputs(run_id: str, *, after: int = 0, limit: int = 500) -> list[ItemResult]:
+    """Return items of a run after a number with their results, or why they have none, in the order of the input."""
+    # Numbers have no gaps. With LIMIT a PostgreSQL that has not counted the rows yet sorts all of them for each page.
+    return _results("i.number > %s AND i.number <= %s ORDER BY i.number", [run_id, after, after + limit])
+
+
+def seq_before(run_id: str) -> int:
+    """Return the number of its session's last event before a run was created."""
+    sql = (
+        "SELECT COALESCE(MIN(e.seq), 1) - 1 FROM operator_runs r JOIN events e ON e.session_id = r.session_id"
+        " WHERE r.id = %s AND e.created_at >= r.created_at"
+    )
+    [(seq,)] = fetch(sql, [run_id])
+    return int(seq)
+
+
+def load_results(run_id: str, numbers: Sequence[int]) -> list[ItemResult]:
+    among = ", ".join(["%s"] * len(numbers))
+    return _results(f"i.number IN ({among}) ORDER BY i.number", [run_id, *numbers]) if numbers else []
+
+
+def _results(which: str, values: Sequence[Any]) -> list[ItemResult]:
+    sql = (
+        "SELECT i.number, i.line_offset, i.line_length, i.state, t.output, i.error_kind, i.error FROM operator_items i"
+        " LEFT JOIN operator_tries t ON t.id = i.accepted_try_id"
+        f" WHERE i.run_id = %s AND {which}"
+    )
+    return [
+        ItemResult(
+            number=number,
+            offset=offset,
+            length=length,
+            state=ItemState(state),
+            output=None if output is None else decode_text(output),
+            error_kind=ErrorKind(kind) if kind else None,
+            error=decode_text(error),
+        )
+        for number, offset, length, state, output, kind, error in fetch(sql, values)
+    ]
+
+
+def item_of(columns: Sequence[Any]) -> ItemRecord:
+    """Return the item of a row whose columns are ``ITEM_COLUMNS``, in this order."""
+    values = dict(zip(ITEM_COLUMNS, columns, strict=True))
+    values |= {"offset": values.pop("line_offset"), "length": values.pop("line_length")}
+    for name in ("not_before", "lease_expires_at", "started_at", "ended_at"):
+        values[name] = values[name] and time_of(values[name])
+    values["state"] = ItemState(values["state"])
+    values["error_kind"] = ErrorKind(values["error_kind"]) if values["error_kind"] else None
+    values["error"] = decode_text(values["error"])
+    return ItemRecord(**values)
+
+
+def _items(where: str, values: Sequence[Any]) -> list[ItemRecord]:
+    columns = select_columns(OperatorItem, "i", ITEM_COLUMNS)
+    return [item_of(row) for row in fetch(f"SELECT {columns} FROM operator_items i WHERE {where}", values)]
+
+
+def _run(row: OperatorRun) -> RunRecord:
+    return RunRecord(
+        id=row.id,
+        session_id=row.session_id,
+        owner_id=row.session.owner_id,
+        turn_id=row.turn_id,
+        part_id=row.part_id,
+        kind=OperatorKind(row.kind),
+        spec=read_spec(row.spec),
+        input_file_id=row.input_file_id,
+        state=RunState(row.state),
+        reason=row.reason,
+        counts=Counts(
+            items=row.item_count,
+            completed=row.completed_count,
+            failed=row.failed_count,
+            cancelled=row.cancelled_count,
+            tries=row.try_count,
+            tokens_input=row.tokens_input,
+            tokens_output=row.tokens_output,
+            cost_micros=row.cost_micros,
+        ),
+        output_file_id=row.output_file_id,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        idempotency_key=row.idempotency_key,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _attempt(row: OperatorTry) -> AttemptRecord:
+    return AttemptRecord(
+        id=row.id,
+        run_id=row.run_id,
+        item=row.item,
+        number=row.number,
+        call_id=row.call_id,
+        child_turn_id=row.child_turn_id,
+        output=row.output,
+        accepted=row.accepted,
+        error_kind=ErrorKind(row.error_kind) if row.error_kind else None,
+        error=row.error,
+        usage=usage_of(row),
+        duration_ms=row.duration_ms,
+        created_at=row.created_at,
+    )
+
+
+# What workers ask of runs again and again, as cheaply as possible.
+
+_LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
+
+
+def has_claimable_items(run_id: str) -> bool:
+    waiting = OperatorItem.objects.filter(run_id=run_id, state=ItemState.PENDING.value)
+    now = timezone.now()
+    return waiting.filter(Q(not_before__isnull=True) | Q(not_before__lte=now)).exists()
+
+
+def run_states(run_ids: Collection[str]) -> dict[str, RunState]:
+    """Return the states of these runs without those of deleted sessions."""
+    rows = OperatorRun.objects.filter(id__in=run_ids, session__deleted_at__isnull=True)
+    return {run_id: RunState(state) for run_id, state in rows.values_list("id", "state")}
+
+
+def call_ids_in_flight(run_id: str) -> list[str]:
+    running = OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value)
+    return list(running.exclude(call_id="").values_list("call_id", flat=True))
+
+
+def sessions_of_runs(run_ids: Collection[str]) -> dict[str, str]:
+    return dict(OperatorRun.objects.filter(id__in=run_ids).values_list("id", "session_id"))
+
+
+def has_forsaken_runs() -> bool:
+    """Return whether a live run has no worker, a dead worker holds items, or a stopped run has no output yet."""
+    alive = OperatorShare.objects.filter(run_id=OuterRef("id"), lease_expires_at__gt=timezone.now())
+    live = OperatorRun.objects.filter(state__in=_LIVE, session__deleted_at__isnull=True)
+    return live.exclude(Exists(alive)).exists() or bool(forgotten_runs()) or bool(runs_without_output())
+
+
+def runs_without_output() -> list[str]:
+    """Return stopped runs that have results, nothing in flight and no output file."""
+    return list(_due().values_list("id", flat=True)[:100])
+
+
+def is_output_due(run_id: str) -> bool:
+    return bool(_due().filter(id=run_id).exists())
+
+
+def _due() -> QuerySet[Any]:
+    stopped = Q(state=RunState.CANCELLED.value) | Q(state=RunState.PAUSED.value, reason=StopReason.BUDGET.value)
+    done = Q(completed_count__gt=0) | Q(failed_count__gt=0)
+    running = OperatorItem.objects.filter(run_id=OuterRef("id"), state=ItemState.RUNNING.value)
+    rows = OperatorRun.objects.filter(stopped, done, output_file_id="", session__deleted_at__isnull=True)
+    return rows.exclude(Exists(running))
+
+
+def braked_until(aliases: Collection[str]) -> dict[str, datetime]:
+    """Return until when models may not be asked; those that may are absent."""
+    rows = OperatorBrake.objects.filter(model__in=list(aliases), until__gt=timezone.now())
+    return {row.model: row.until for row in rows if row.until is not None}
+
+
+# Reads for pages: a page of a run's items, and the beginnings of long texts, at any size of the run.
+
+_CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
+MOST_RUNS_OF_PART = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptHead:
+    """An attempt with the beginnings of its texts; ``output_length`` counts the stored characters of the whole."""
+
+    id: str
+    number: int
+    call_id: str
+    child_turn_id: str
+    accepted: bool
+    error_kind: ErrorKind | None
+    error: str
+    output: str
+    output_length: int
+    tokens_input: int | None
+    tokens_output: int | None
+    cost_micros: int | None
+    duration_ms: int
+    created_at: datetime
+
+
+def page_of_items(
+    run_id: str, *, start: int = 1, before: int | None = None, state: ItemState | None = None, limit: int
+) -> list[ItemRecord]:
+    """Return items from the number ``start`` on, or the last ones before ``before``, in the order of the input."""
+    if before is None:
+        return list_items(run_id, after=start - 1, limit=limit, states=[state] if state else ())
+    rows = OperatorItem.objects.filter(run_id=run_id, number__lt=before)
+    if state is not None:
+        rows = rows.filter(state=state.value)
+    return load_items(run_id, list(rows.order_by("-number").values_list("number", flat=True)[:limit]))
+
+
+def count_running(run_id: str) -> int:
+    return OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value).count()
+
+
+def has_item_before(run_id: str, number: int, *, state: ItemState) -> bool:
+    return OperatorItem.objects.filter(run_id=run_id, state=state.value, number__lt=number).exists()
+
+
+def load_result_heads(run_id: str, numbers: Collection[int], *, length: int) -> dict[int, str]:
+    """Return the beginnings of these items' results by item number; items without a result are absent."""
+    rows = OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers), accepted=True)
+    heads = rows.values_list("item", Substr("output", 1, length))
+    return {item: _decoded(head) for item, head in heads}
+
+
+def load_attempt_heads(run_id: str, number: int, *, length: int, most: int) -> list[AttemptHead]:
+    """Return the last attempts at an item, in order, with at most ``length`` stored characters of each text."""
+    rows = _attempts(run_id, number).annotate(
+        output_head=Substr("output", 1, length), error_head=Substr("error", 1, length), size=Length("output")
+    )
+    return [_head(row) for row in rows.defer("output", "error").order_by("-number")[:most]][::-1]
+
+
+def load_attempt_output(run_id: str, number: int, attempt: int) -> str:
+    """:raises OperatorItemNotFoundError: there was no such attempt."""
+    rows = _attempts(run_id, number, attempt)
+    output = rows.values_list("output", flat=True).first()
+    if output is None:
+        raise OperatorItemNotFoundError(run_id=run_id, item=number)
+    return output
+
+
+def load_attempt_call(run_id: str, number: int, attempt: int) -> str:
+    """:raises OperatorItemNotFoundError: there was no such attempt, or it made no call."""
+    rows = _attempts(run_id, number, attempt)
+    call_id = rows.values_list("call_id", flat=True).first()
+    if not call_id:
+        raise OperatorItemNotFoundError(run_id=run_id, item=number)
+    return str(call_id)
+
+
+def runs_of_part(session_id: str, part_id: str) -> list[RunRecord]:
+    rows = OperatorRun.objects.filter(Q(session_id=session_id), Q(part_id=part_id) & ~Q(part_id=""))
+    ids = rows.order_by("created_at", "id").values_list("id", flat=True)[:MOST_RUNS_OF_PART]
+    return [load_run(run_id, session_id=session_id) for run_id in ids]
+
+
+def _attempts(run_id: str, number: int, attempt: int | None = None) -> QuerySet[OperatorTry]:
+    if not 0 < number < 2**63 or not 0 < (attempt or 1) < 2**31:
+        return OperatorTry.objects.none()
+    rows = OperatorTry.objects.filter(run_id=run_id, item=number)
+    return rows if attempt is None else rows.filter(number=attempt)
+
+
+def _head(row: Any) -> AttemptHead:
+    return AttemptHead(
+        id=row.id,
+        number=row.number,
+        call_id=row.call_id or "",
+        child_turn_id=row.child_turn_id,
+        accepted=row.accepted,
+        error_kind=ErrorKind(row.error_kind) if row.error_kind else None,
+        error=_decoded(row.error_head),
+        output=_decoded(row.output_head),
+        output_length=row.size,
+        tokens_input=row.tokens_input,
+        tokens_output=row.tokens_output,
+        cost_micros=row.cost_micros,
+        duration_ms=row.duration_ms,
+        created_at=row.created_at,
+    )
+
+
+def _decoded(head: str) -> str:
+    """Decode the beginning of a text, without an escape that was cut in two."""
+    return decode_text(_CUT_ESCAPE.sub("", head))
+
+
+# What the rows say of a session's runs, to be compared with its replayed ledger.
+
+_ENDED = [state.value for state in ItemState if state.is_end]
+
+
+def load_projection(session_id: str, *, using: str = "default") -> Projection:
+    runs = OperatorRun.objects.using(using).filter(session_id=session_id)
+    ended = OperatorItem.objects.using(using).filter(run__session_id=session_id, state__in=_ENDED)
+    states = ended.values_list("run_id", "number", "state").iterator()
+    helped = OperatorItem.objects.using(using).filter(run__session_id=session_id).exclude(child_session_id="")
+    children = helped.values_list("run_id", "number", "child_session_id").iterator()
+    return replace(
+        queries.load_projection(session_id, using=using),
+        maps=dict(runs.values_list("id", "state")),
+        map_items={f"{run_id} {number}": state for run_id, number, state in states},
+        map_children={f"{run_id} {number}": child_id for run_id, number, child_id in children},
     )

@@ -16,7 +16,7 @@ from django_q.models import OrmQ
 from django_q.status import Stat
 from django_q.tasks import async_task
 
-from agents_app.map_queries import has_forsaken_runs, live_runs
+from agents_app.queries import has_forsaken_runs, live_runs
 from sessions_app.database.outages import log_failure
 
 logger = logging.getLogger(__name__)

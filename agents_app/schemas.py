@@ -15,8 +15,7 @@ from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, Too
 from mnesis_core.records import UsageRecord
 from mnesis_core.spending import TurnLimits
 from mnesis_core.turns.inbox import Draft, MessageKind
-from mnesis_core.turns.options import TurnOptions
-from mnesis_core.turns.recording import RecordedTurn
+from mnesis_core.turns.options import RecordedTurn, TurnOptions
 
 Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000

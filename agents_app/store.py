@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-from django.db.models import QuerySet
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from agents_app.models import InboxMessage, McpServer, McpServerGrant
-from agents_app.queries import list_servers, server_of
-from mnesis_core.errors import Conflict, ToolServerNotFound
-from mnesis_core.events import EventType
-from mnesis_core.ledger import new_salt
+from agents_app.models import (
+    InboxMessage,
+    McpServer,
+    McpServerGrant,
+    OperatorBrake,
+    OperatorItem,
+    OperatorRun,
+    OperatorShare,
+    OperatorTry,
+)
+from agents_app.queries import ITEM_COLUMNS, item_of, list_servers, owners_who_left, server_of
+from mnesis_core.config import OperatorConfig
+from mnesis_core.errors import (
+    Conflict,
+    MnesisError,
+    ModelCallAbandoned,
+    OperatorRunNotFoundError,
+    OperatorRunNotInState,
+    ToolServerNotFound,
+)
+from mnesis_core.events import EventType, new_salt
+from mnesis_core.llm.interface import Outcome
+from mnesis_core.maps.throughput import Brake, Claim, braked, ceiling_now, permits
+from mnesis_core.maps.values import (
+    AttemptOutcome,
+    ItemRecord,
+    ItemState,
+    NewItem,
+    OperatorKind,
+    OperatorSpec,
+    RunState,
+    Settlement,
+    StopReason,
+    write_spec,
+)
+from mnesis_core.records import MessageEnd, NewCall
+from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import Listing, ServerAddress, check_address, write_listing
 from mnesis_core.values import new_id
 from sessions_app.catalogue.model_store import Audience
 from sessions_app.conf import host_lists
-from sessions_app.database.fast_sql import Table
+from sessions_app.database.fast_sql import Table, run, select_columns
+from sessions_app.record import call_store
 from sessions_app.record.change import Change
+from sessions_app.record.lease import NO_LEASE, Lease, expired
+from sessions_app.record.rows import usage_columns
 
 _INBOX = Table(InboxMessage)
 LONGEST_PROBLEM = 2_000  # characters: a server may say anything of its failure
@@ -153,3 +191,552 @@ def note_problem(server_id: str, problem: str) -> None:
 
 def _attached(name: str) -> QuerySet[Any]:
     return McpServer.objects.filter(name=name, removed_at__isnull=True)
+
+
+_RUNS = Table(OperatorRun)
+COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)  # each has a counter in its run's row
+LONGEST_ERROR = 4_000  # characters beside an item or a run; the whole error is with the attempt
+
+
+def start_run(
+    record: Change,
+    *,
+    kind: OperatorKind,
+    spec: OperatorSpec,
+    input_file_id: str,
+    turn_id: str = "",
+    part_id: str = "",
+    idempotency_key: str | None = None,
+) -> str:
+    """Create a run, whose input is still to be read; return its id.
+
+    :raises IntegrityError: the session has a run with this key.
+    """
+    row = _RUNS.row(
+        id=new_id("map"),
+        session_id=record.session_id,
+        turn_id=turn_id,
+        part_id=part_id,
+        kind=kind.value,
+        spec=write_spec(spec),
+        input_file_id=input_file_id,
+        idempotency_key=idempotency_key,
+        created_at=record.now,
+        salt=new_salt(),
+    )
+    record.insert(_RUNS, row)
+    record.publish(EventType.MAP_STARTED, run_id=row.id, kind=row.kind, turn_id=turn_id, part_id=part_id)
+    return str(row.id)
+
+
+def begin_run(record: Change, run_id: str, *, items: int) -> None:
+    """Let the items of a run be claimed, now that all lines are read.
+
+    :raises OperatorRunNotInState: the run is not pending any more.
+    """
+    values = {"state": RunState.RUNNING.value, "item_count": items, "started_at": record.now}
+    _step(record, run_id, (RunState.PENDING,), values)
+    record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=RunState.RUNNING.value, reason="", items=items)
+
+
+def fail_run(record: Change, run_id: str, error: MnesisError) -> None:
+    """End a run whose input cannot be read.
+
+    :raises OperatorRunNotInState: the run is not pending any more.
+    """
+    values = {
+        "state": RunState.FAILED.value,
+        "reason": "error",
+        "error_code": error.code,
+        "error_message": error.message[:LONGEST_ERROR],
+        "ended_at": record.now,
+    }
+    _step(record, run_id, (RunState.PENDING,), values)
+    record.publish(
+        EventType.MAP_STATE_CHANGED, run_id=run_id, state=RunState.FAILED.value, reason="error", error_code=error.code
+    )
+
+
+def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str = "") -> RunState:
+    """Pause, resume or cancel a run, with all items that no worker holds; return its new state.
+
+    A cancelled run may be resumed: the items that were cancelled wait again. A run whose input was not read to its end
+    becomes pending again.
+
+    :raises OperatorRunNotInState: the run cannot get there from the state that it is in.
+    """
+    row = _row(record, run_id)
+    if state is RunState.RUNNING and row.item_count is None:
+        state = RunState.PENDING
+    values: dict[str, Any] = {"state": state.value, "reason": reason}
+    if state is RunState.CANCELLED or reason == StopReason.BUDGET:
+        values["output_file_id"] = ""  # what is done until now is written to a new one
+    if state is RunState.CANCELLED:
+        values["ended_at"] = record.now
+    elif row.ended_at is not None:
+        values["ended_at"] = None
+    _step(record, run_id, _BEFORE[state], values)
+    moved: dict[str, Any] = {}
+    if state is RunState.CANCELLED:
+        moved["cancelled"] = _ranges(_move_items(record, run_id, ItemState.PENDING, ItemState.CANCELLED))
+    elif state in (RunState.RUNNING, RunState.PENDING) and row.state == RunState.CANCELLED:
+        moved["again"] = _ranges(_move_items(record, run_id, ItemState.CANCELLED, ItemState.PENDING))
+    record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=state.value, reason=reason, **moved)
+    return state
+
+
+def retry_failed(record: Change, run_id: str) -> int:
+    """Let the failed items be attempted again, as if for the first time; return their number.
+
+    :raises OperatorRunNotInState: the input was not read, or the run was cancelled and must be resumed first.
+    """
+    require_run(record, run_id, RunState.RUNNING, RunState.PAUSED, RunState.COMPLETED)
+    row = _row(record, run_id)
+    again = _move_items(record, run_id, ItemState.FAILED, ItemState.PENDING)
+    if again and row.state == RunState.COMPLETED:
+        _step(record, run_id, (RunState.COMPLETED,), {"state": RunState.RUNNING.value, "reason": "", "ended_at": None})
+    if again:
+        state = RunState.RUNNING if row.state == RunState.COMPLETED else RunState(row.state)
+        record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=state.value, reason="", again=_ranges(again))
+    return len(again)
+
+
+def finish_run(record: Change, run_id: str, *, output_file_id: str) -> None:
+    """End a run whose items have all ended.
+
+    :raises OperatorRunNotInState: items are left, or the run is neither running nor paused.
+    """
+    row = _row(record, run_id)
+    ended = row.completed_count + row.failed_count + row.cancelled_count
+    if row.item_count is None or ended < row.item_count:
+        raise OperatorRunNotInState(run_id=run_id, state=row.state)
+    values = {
+        "state": RunState.COMPLETED.value,
+        "reason": "",
+        "ended_at": record.now,
+        "output_file_id": output_file_id,
+    }
+    _step(record, run_id, (RunState.RUNNING, RunState.PAUSED), values)
+    record.publish(
+        EventType.MAP_COMPLETED,
+        run_id=run_id,
+        output_file_id=output_file_id,
+        completed=row.completed_count,
+        failed=row.failed_count,
+        cancelled=row.cancelled_count,
+    )
+
+
+def keep_output(record: Change, run_id: str, *, output_file_id: str) -> None:
+    """Name the file that holds the results so far of a run that was stopped."""
+    state = require_run(record, run_id)
+    record.update(_RUNS, {"output_file_id": output_file_id}, id=run_id, session_id=record.session_id)
+    record.publish(
+        EventType.MAP_STATE_CHANGED,
+        run_id=run_id,
+        state=state.value,
+        reason=_row(record, run_id).reason,
+        output_file_id=output_file_id,
+    )
+
+
+# From which states a person may send a run to a state.
+_BEFORE: Mapping[RunState, tuple[RunState, ...]] = {
+    RunState.PENDING: (RunState.PAUSED, RunState.CANCELLED),
+    RunState.RUNNING: (RunState.PAUSED, RunState.CANCELLED),
+    RunState.PAUSED: (RunState.PENDING, RunState.RUNNING),
+    RunState.CANCELLED: (RunState.PENDING, RunState.RUNNING, RunState.PAUSED),
+    RunState.COMPLETED: (),
+    RunState.FAILED: (),
+}
+
+
+def _step(record: Change, run_id: str, before: Collection[RunState], values: dict[str, Any]) -> None:
+    """:raises OperatorRunNotInState: the run is in none of the states ``before``."""
+    for state in before:
+        if record.update(_RUNS, values, id=run_id, session_id=record.session_id, state=state):
+            return
+    row = _row(record, run_id)
+    raise OperatorRunNotInState(
+        f"the run is {row.state}, so it cannot become {values['state']}", run_id=run_id, state=row.state
+    )
+
+
+def _row(record: Change, run_id: str) -> Any:
+    """:raises OperatorRunNotFoundError: the session has no such run."""
+    row = OperatorRun.objects.filter(id=run_id, session_id=record.session_id).first()
+    if row is None:
+        raise OperatorRunNotFoundError(run_id=run_id)
+    return row
+
+
+def require_run(record: Change, run_id: str, *states: RunState) -> RunState:
+    """Return the state of a run of the change's session.
+
+    :raises OperatorRunNotFoundError: the session has no such run.
+    :raises OperatorRunNotInState: the run is in none of these states.
+    """
+    found = record.find(_RUNS, "state", id=run_id, session_id=record.session_id)
+    if found is None:
+        raise OperatorRunNotFoundError(run_id=run_id)
+    if states and found[0] not in states:
+        raise OperatorRunNotInState(run_id=run_id, state=found[0])
+    return RunState(found[0])
+
+
+def add_to_counts(record: Change, run_id: str, states: Mapping[ItemState, int], **more: int) -> None:
+    """Add to a run's counters: numbers of items by the state that they came to, and ``more`` by column."""
+    changes = {f"{state.value}_count": states.get(state, 0) for state in COUNTED} | more
+    OperatorRun.objects.filter(id=run_id).update(**{name: F(name) + value for name, value in changes.items() if value})
+
+
+def _move_items(record: Change, run_id: str, before: ItemState, after: ItemState) -> list[int]:
+    """Move every item of a run from one state to another; return their numbers in order."""
+    rows = OperatorItem.objects.filter(run_id=run_id, state=before.value)
+    numbers = list(rows.order_by("number").values_list("number", flat=True))
+    # Nothing else moves them meanwhile, because this change holds the session.
+    ends: dict[str, Any] = {"ended_at": record.now if after.is_end else None}
+    if not after.is_end:
+        ends |= {"excused": F("attempts"), "not_before": None, "error_kind": "", "error": ""}
+    rows.update(state=after.value, **ends)
+    add_to_counts(record, run_id, {before: -len(numbers), after: len(numbers)})
+    return numbers
+
+
+def _ranges(numbers: Sequence[int]) -> list[list[int]]:
+    """Return sorted numbers as [first, last] of each range without a gap."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+# What workers may have in flight, and which models are braked: rows that only workers read, no part of the record.
+# Each renewal is one short transaction under one lock, so that the sums never pass a limit.
+
+LOCK = 0x6D6170  # a PostgreSQL advisory lock, which nothing else takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a worker wants of one run. ``concurrency`` is the run's, of all workers together.
+
+    What is ``in_flight`` goes to no other worker until it has ended.
+    """
+
+    run_id: str
+    wanted: int
+    in_flight: int
+    concurrency: int
+    model: str
+    provider: str
+    owner_id: int
+
+
+def renew_shares(worker: str, demands: Sequence[Demand], config: OperatorConfig) -> dict[str, int]:
+    """Return how many items of each run a worker may have in flight until its lease ends.
+
+    The worker's shares of other runs are given back.
+    """
+    now = timezone.now()
+    with _alone():
+        OperatorShare.objects.filter(expired(now)).delete()
+        OperatorShare.objects.filter(worker=worker).exclude(run_id__in=[one.run_id for one in demands]).delete()
+        shares = list(OperatorShare.objects.all())
+        brakes = _brakes({demand.model for demand in demands})
+        return {
+            demand.run_id: _renew(worker, demand, shares, brakes.get(demand.model), config, now) for demand in demands
+        }
+
+
+def drop_shares(worker: str) -> None:
+    OperatorShare.objects.filter(worker=worker).delete()
+
+
+def brake_model(model: str, *, seconds: float, began: datetime) -> datetime:
+    """Keep every worker from asking a model that refused a call made at ``began``; return until when."""
+    now = timezone.now()
+    with _alone():
+        live = OperatorShare.objects.filter(model=model, lease_expires_at__gt=now)
+        in_flight = sum(live.values_list("permits", flat=True))
+        brake = braked(_brakes({model}).get(model), in_flight=max(1, in_flight), seconds=seconds, began=began, now=now)
+        values = {"until": brake.until, "ceiling": brake.ceiling, "since": brake.since}
+        OperatorBrake.objects.update_or_create(model=model, defaults=values)
+    return brake.until
+
+
+def _renew(
+    worker: str,
+    demand: Demand,
+    shares: list[OperatorShare],
+    brake: Brake | None,
+    config: OperatorConfig,
+    now: datetime,
+) -> int:
+    own = next((share for share in shares if (share.worker, share.run_id) == (worker, demand.run_id)), None)
+
+    def claims(name: str) -> list[Claim]:
+        """Return what other workers hold and want of the same run, model, provider or owner."""
+        others = (share for share in shares if share is not own and getattr(share, name) == getattr(demand, name))
+        return [Claim(held=share.permits, wanted=share.wanted) for share in others]
+
+    per_model = config.per_model if brake is None else min(config.per_model, ceiling_now(brake, now))
+    limits = [
+        (demand.concurrency, claims("run_id")),
+        (per_model, claims("model")),
+        (config.per_provider, claims("provider")),
+        (config.per_owner, claims("owner_id")),
+    ]
+    granted = permits(demand.wanted, limits)
+    if own is None:
+        own = OperatorShare(worker=worker, run_id=demand.run_id, model=demand.model)
+        own.provider, own.owner_id = demand.provider, demand.owner_id
+        shares.append(own)
+    own.permits, own.wanted = max(granted, demand.in_flight), demand.wanted
+    own.lease_expires_at = Lease(owner=worker, seconds=config.lease_seconds).expires_at(now)
+    own.save()
+    return granted
+
+
+def _brakes(models: Collection[str]) -> dict[str, Brake]:
+    return {
+        row.model: Brake(until=row.until or row.since, ceiling=row.ceiling, since=row.since)
+        for row in OperatorBrake.objects.filter(model__in=list(models))
+        if row.ceiling is not None
+    }
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Open a transaction beside which no other of these runs."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+        yield
+
+
+# Items are claimed under leases, each with one accepted result.
+#
+# Rows of many items are written together, with one event that commits to them all: the ledger grows with the rounds that a
+# worker makes, at most a few a second where some answers take their time, and not with the items. Only a model that answers
+# at once makes as many rounds as the database takes.
+
+# ruff: noqa: S608 - the names in these statements are the models' own
+
+_ITEMS, _ATTEMPTS = Table(OperatorItem), Table(OperatorTry)
+_SUMS = ("tokens_input", "tokens_output", "cost_micros")
+
+
+def add_items(record: Change, run_id: str, items: Sequence[NewItem]) -> None:
+    """Add lines of the input as items.
+
+    :raises OperatorRunNotInState: the run has all its items already.
+    """
+    require_run(record, run_id, RunState.PENDING)
+    rows = [
+        _ITEMS.row(run_id=run_id, number=item.number, line_offset=item.offset, line_length=item.length)
+        for item in items
+    ]
+    record.insert(_ITEMS, *rows)
+
+
+def claim_items(record: Change, run_id: str, *, worker: str, limit: int, lease_seconds: float) -> list[ItemRecord]:
+    """Claim items that may be attempted now for a worker, in the order of the input; none where the run is not running.
+
+    No event is published: ``start_map_calls`` or ``note_claimed`` does that in the same change.
+    """
+    record.flush()
+    # SQLite has one writer; elsewhere another process may be renewing a lease of one of these rows.
+    lock = "" if record.cursor.db.vendor == "sqlite" else " FOR UPDATE OF i SKIP LOCKED"
+    # Chosen apart, and once: as a subquery of the UPDATE, PostgreSQL may choose again for each row, past the limit.
+    sql = (
+        "WITH chosen AS MATERIALIZED (SELECT i.id FROM operator_items i JOIN operator_runs r ON r.id = i.run_id"
+        " WHERE i.run_id = %s AND r.session_id = %s AND r.state = 'running' AND i.state = 'pending'"
+        f" AND (i.not_before IS NULL OR i.not_before <= %s) ORDER BY i.number LIMIT %s{lock})"
+        " UPDATE operator_items SET state = 'running', attempts = attempts + 1, lease_owner = %s, lease_expires_at = %s,"
+        " started_at = COALESCE(started_at, %s), not_before = NULL WHERE id IN (SELECT id FROM chosen)"
+        f" RETURNING {select_columns(OperatorItem, 'operator_items', ITEM_COLUMNS)}"
+    )
+    lease = Lease(owner=encode_text(worker)[:100], seconds=lease_seconds)
+    to_column = record.cursor.db.ops.adapt_datetimefield_value
+    now, until = to_column(record.now), to_column(lease.expires_at(record.now))
+    values = [run_id, record.session_id, now, limit, lease.owner, until, now]
+    return sorted(map(item_of, run(record.cursor, sql, values).fetchall()), key=lambda item: item.number)
+
+
+def start_map_calls(record: Change, run_id: str, calls: Mapping[int, NewCall]) -> dict[int, str]:
+    """Record the calls for claimed items before they are made; both ``calls`` and the returned ids are by item number."""
+    ids = dict(zip(calls, call_store.start_calls(record, list(calls.values())), strict=True))
+    record.update_each(_ITEMS, {item: {"call_id": id} for item, id in ids.items()}, key="number", run_id=run_id)
+    record.publish(EventType.MAP_ITEMS_CLAIMED, run_id=run_id, items=sorted(ids), call_ids=list(ids.values()))
+    return ids
+
+
+def note_claimed(record: Change, run_id: str, child_session_ids: Mapping[int, str]) -> None:
+    """Record which child sessions work at claimed items, by item number."""
+    rows = {item: {"child_session_id": id} for item, id in child_session_ids.items()}
+    record.update_each(_ITEMS, rows, key="number", run_id=run_id)
+    record.publish(
+        EventType.MAP_ITEMS_CLAIMED,
+        run_id=run_id,
+        items=sorted(child_session_ids),
+        session_ids=[child_session_ids[item] for item in sorted(child_session_ids)],
+    )
+
+
+def settle_items(record: Change, run_id: str, *, worker: str, settled: Sequence[Settlement]) -> set[int]:
+    """Record attempts and what becomes of their items; return the numbers of those that were the worker's.
+
+    An item that another worker has by now is left alone, and so is its call, which that worker has ended. No attempt
+    follows where the run was cancelled meanwhile.
+    """
+    if require_run(record, run_id) is RunState.CANCELLED:
+        settled = [
+            replace(one, state=ItemState.CANCELLED, not_before=None) if one.state is ItemState.PENDING else one
+            for one in settled
+        ]
+    held = held_items(record, run_id, worker=worker, items=[one.item for one in settled])
+    mine = [one for one in settled if held.get(one.item) == one.number]
+    if not mine:
+        return set()
+    attempts = [one.attempt for one in mine if one.attempt is not None]
+    calls = _finish_calls(
+        record,
+        {
+            one.call_id: (one.call_end, one.call_attempts)
+            for one in attempts
+            if one.call_id is not None and one.call_end is not None
+        },
+    )
+    rows = [_attempt_row(record, run_id, one, one.attempt) for one in mine if one.attempt is not None]
+    record.insert(_ATTEMPTS, *rows)
+    ids = {row.item: row.id for row in rows}
+    record.update_each(
+        _ITEMS,
+        {one.item: _item_columns(record, one, ids.get(one.item, "")) for one in mine},
+        key="number",
+        add=("excused", *_SUMS, "duration_ms"),
+        run_id=run_id,
+    )
+    sums = {name: sum(getattr(one.usage, name) or 0 for one in attempts) for name in _SUMS}
+    add_to_counts(record, run_id, Counter(one.state for one in mine), try_count=len(attempts), **sums)
+    numbers: dict[str, list[int]] = {word: [] for word in (*(state.value for state in COUNTED), "again")}
+    for one in mine:
+        numbers[one.state.value if one.state.is_end else "again"].append(one.item)
+    record.publish(EventType.MAP_ITEM_COMPLETED, run_id=run_id, **numbers, **calls)
+    return {one.item for one in mine}
+
+
+def renew_items(run_id: str, *, worker: str, items: Collection[int], lease_seconds: float) -> set[int]:
+    """Renew a worker's leases of these items of a run, outside a change; return the numbers of those that it still has."""
+    if not items:
+        return set()
+    mine = OperatorItem.objects.filter(
+        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=worker
+    )
+    lease, now = Lease(owner=worker, seconds=lease_seconds), timezone.now()
+    due = lease.due(mine, now)
+    if due.exists():
+        with transaction.atomic():
+            # Rows that a change has locked are skipped: it takes them in another order, and each would wait for the other.
+            rows = list(due.select_for_update(skip_locked=True, of=("self",)).values_list("id", flat=True))
+            lease.renew(OperatorItem.objects.filter(id__in=rows), now)
+    return set(mine.values_list("number", flat=True))
+
+
+def held_items(record: Change, run_id: str, *, worker: str, items: Collection[int]) -> dict[int, int]:
+    """Return which of these items a worker holds, each with the ``attempts`` for which it holds it.
+
+    A worker may lose an item and claim it again while the first attempt is still in flight: only the later one counts.
+    """
+    record.flush()
+    rows = OperatorItem.objects.filter(
+        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=worker
+    )
+    return dict(rows.values_list("number", "attempts"))
+
+
+def release_expired(record: Change, run_id: str) -> list[int]:
+    """Let the items of dead workers wait again, or cancel them with a cancelled run; return their numbers.
+
+    Their calls are closed as broken, and the lost attempts are excused.
+    """
+    left = owners_who_left(run_id, record.now)
+    return _release(record, run_id, Q(expired(record.now), lease_owner__in=left))
+
+
+def give_back(record: Change, run_id: str, *, worker: str, items: Collection[int]) -> list[int]:
+    """Release items that a worker holds and does not start, as ``release_expired`` does."""
+    return _release(record, run_id, Q(lease_owner=worker, number__in=list(items)))
+
+
+def _finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) -> dict[str, list[str]]:
+    """Finish calls by id, each with its number of requests; return those that ended by it, for an event."""
+    ended = set(call_store.finish_calls(record, ends))
+    failed = {id for id, (end, _) in ends.items() if end.error_code is not None}
+    return {"calls_completed": sorted(ended - failed), "calls_failed": sorted(ended & failed)}
+
+
+def _attempt_row(record: Change, run_id: str, one: Settlement, attempt: AttemptOutcome) -> Any:
+    return _ATTEMPTS.row(
+        id=new_id("try"),
+        session_id=record.session_id,
+        run_id=run_id,
+        item=one.item,
+        number=one.number,
+        call_id=attempt.call_id,
+        child_turn_id=attempt.child_turn_id,
+        output=attempt.output,
+        accepted=one.state is ItemState.COMPLETED,
+        error_kind=one.error_kind or "",
+        error=one.error,
+        duration_ms=attempt.duration_ms,
+        created_at=record.now,
+        salt=new_salt(),
+        **usage_columns(attempt.usage),
+    )
+
+
+def _item_columns(record: Change, one: Settlement, attempt_id: str) -> dict[str, Any]:
+    attempt, is_completed = one.attempt or AttemptOutcome(), one.state is ItemState.COMPLETED
+    return {
+        "state": one.state.value,
+        "not_before": one.not_before,
+        "error_kind": "" if is_completed else one.error_kind or "",
+        "error": "" if is_completed else one.error[:LONGEST_ERROR],
+        "accepted_try_id": attempt_id if is_completed else "",
+        "ended_at": record.now if one.state.is_end else None,
+        "excused": int(one.excused),
+        "duration_ms": attempt.duration_ms,
+        **{name: getattr(attempt.usage, name) or 0 for name in _SUMS},
+        **NO_LEASE,
+        "call_id": "",
+    }
+
+
+def _release(record: Change, run_id: str, which: Q) -> list[int]:
+    state = require_run(record, run_id)
+    lost = OperatorItem.objects.filter(which, run_id=run_id, state=ItemState.RUNNING.value)
+    call_ids = dict(lost.order_by("number").values_list("number", "call_id"))
+    numbers = list(call_ids)
+    if not numbers:
+        return []
+    is_over = state is RunState.CANCELLED
+    OperatorItem.objects.filter(run_id=run_id, number__in=numbers).update(
+        state=(ItemState.CANCELLED if is_over else ItemState.PENDING).value,
+        ended_at=record.now if is_over else None,
+        excused=F("excused") + 1,
+        **NO_LEASE,
+        call_id="",
+    )
+    add_to_counts(record, run_id, {ItemState.CANCELLED: len(numbers)} if is_over else {})
+    reason = ModelCallAbandoned()
+    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
+    calls = _finish_calls(record, dict.fromkeys(filter(None, call_ids.values()), (end, 1)))
+    word = "cancelled" if is_over else "again"
+    record.publish(EventType.MAP_ITEMS_RELEASED, run_id=run_id, **{word: numbers}, **calls)
+    return numbers

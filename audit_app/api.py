@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
 from django.utils.http import content_disposition_header
-from ninja import Router
+from ninja import Field, Router, Schema, Status
 
 from audit_app.proof.verification import verify_now
 from audit_app.transfer.export import Format, Spool
+from audit_app.transfer.import_jobs import Import, begin_import, follow_import
+from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from sessions_app.callers import owner_id
+from sessions_app.conf import default_model, get_spec, list_models, site_config
+from sessions_app.pages.lookup import shown_title
+from sessions_app.pages.markdown import format_size, show_invisible
+from sessions_app.pages.views import model_label, reader_of, signed_in
 from sessions_app.record import session_queries
-from sessions_app.schemas import ErrorOut, Out
+from sessions_app.record.session_queries import titles_of
+from sessions_app.schemas import ErrorBody, ErrorOut, Out, Text
 
 router = Router(tags=["audit"])
 
@@ -83,3 +91,118 @@ def export(request: HttpRequest, session_id: str, format: Format = "jsonl") -> A
         "X-Accel-Buffering": "no",
     }
     return StreamingHttpResponse(Spool(session.id, format), content_type=media_type, headers=headers)
+
+
+IMPORT_ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 413: ErrorOut, 422: ErrorOut}
+# The size of a request beside its files.
+FORM_BYTES = 1_000_000
+FILES = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                        "model": {"type": "string"},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+class ImportedOut(Out):
+    """A session that an import made, or found."""
+
+    id: str
+    title: Text
+
+
+class ImportOut(Out, Schema):
+    """An import. ``done`` of ``total`` ``unit`` are ``verb`` ("read", "stored"); a total of 0 is not known.
+
+    What came in before an import failed stays, so ``sessions`` may name some of a failed one.
+    """
+
+    id: str
+    state: Literal["waiting", "running", "done", "failed"]
+    files: Annotated[list[Text], Field(validation_alias="names")]
+    verb: str
+    unit: str
+    done: int
+    total: int
+    sessions: list[ImportedOut]
+    notes: list[Text]
+    error: ErrorBody | None
+
+    @staticmethod
+    def resolve_sessions(job: Import) -> list[dict[str, str]]:
+        titles = titles_of(job.session_ids, owner_id=job.owner_id) if job.session_ids else {}
+        return [{"id": id, "title": titles[id]} for id in job.session_ids if id in titles]
+
+
+@router.post(
+    "/sessions/import", response={202: ImportOut, **IMPORT_ERRORS}, summary="Import sessions", openapi_extra=FILES
+)
+def import_files(request: HttpRequest) -> Any:
+    """Bring in files, up to 50 at once: exports of this program, Claude Code, ChatGPT, OpenAI chat, LoCoMo; also gzipped.
+
+    A worker does it; ask the address with its ``id`` how far it is. Repeating an import adds only what is new.
+    """
+    owner = owner_id(request)
+    if request.content_type != "multipart/form-data":
+        raise InvalidRequest("send multipart with file", field="file")
+    length = request.headers.get("Content-Length", "")
+    most = site_config().files.import_bytes
+    if length.isdecimal() and len(length) < 19 and int(length) > most + FORM_BYTES:
+        raise RequestTooLarge(f"An import may have {most:,} bytes.", field="file")
+    model = get_spec(request.POST.get("model") or default_model(), user_id=owner).alias
+    files = ((file.name or "", file.chunks()) for file in request.FILES.getlist("file"))
+    return Status(202, begin_import(files, owner_id=owner, model=model))
+
+
+@router.get("/sessions/import/{import_id}", response={200: ImportOut, **IMPORT_ERRORS}, summary="How far an import is")
+def read_import(request: HttpRequest, import_id: str) -> Any:
+    """An import of yours, for a day."""
+    return follow_import(import_id, owner_id=owner_id(request))
+
+
+# Sessions of one import.
+MOST_SHOWN = 200
+
+
+@signed_in
+def import_page(request: HttpRequest) -> HttpResponse:
+    return render(request, "audit_app/import.html", _choices(request))
+
+
+@signed_in
+def import_status(request: HttpRequest, import_id: str) -> HttpResponse:
+    about = follow_import(import_id, owner_id=reader_of(request))
+    ids = about.session_ids[:MOST_SHOWN]
+    titles = titles_of(ids, owner_id=about.owner_id) if ids else {}
+    context = {
+        "about": about,
+        "names": [show_invisible(name) for name in about.names],
+        "sessions": [(id, shown_title(titles[id])) for id in ids if id in titles],
+        "more_sessions": max(0, len(about.session_ids) - MOST_SHOWN),
+        "notes": [show_invisible(note) for note in about.notes],
+        "error": show_invisible(about.error["message"]) if about.error else "",
+        "progress": f"{about.done:,} of {about.total:,}" if about.total else f"{about.done:,}",
+    }
+    if "HX-Request" in request.headers:
+        return render(request, "audit_app/_import.html", context)
+    return render(request, "audit_app/import.html", _choices(request) | context)
+
+
+def _choices(request: HttpRequest) -> dict[str, Any]:
+    return {
+        "models": [(spec.alias, model_label(spec)) for spec in list_models(user_id=reader_of(request))],
+        "default_model": default_model(),
+        "largest": site_config().files.import_bytes,
+        "largest_text": format_size(site_config().files.import_bytes),
+    }

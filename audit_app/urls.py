@@ -2,10 +2,10 @@
 
 from django.urls import include, path
 
-from audit_app.transfer import import_endpoints
+from audit_app import api
 
 urlpatterns = [
-    path("import/", import_endpoints.import_page, name="import"),
-    path("import/<str:import_id>/", import_endpoints.import_status, name="import-status"),
+    path("import/", api.import_page, name="import"),
+    path("import/<str:import_id>/", api.import_status, name="import-status"),
     path("", include("audit_app.inspector.urls")),
 ]

@@ -21,7 +21,7 @@ from mnesis_core.messages import Message
 from mnesis_core.search import words_of
 from sessions_app.record import session_store
 from sessions_app.record.change import change
-from sessions_app.search.engines import stored_words
+from sessions_app.search.index import stored_words
 
 ROUNDS = 20
 TURNS_A_ROUND = 25

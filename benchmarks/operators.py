@@ -22,8 +22,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connections
 
-from agents_app.map_queries import load_run
 from agents_app.maps.worker import work_for_a_slice
+from agents_app.queries import load_run
 from mnesis_core.llm.interface import Model, ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, Usage
 from mnesis_core.maps.prompts import judge_reply, map_payload, schema_of
 from mnesis_core.maps.values import OperatorSpec, RunState

@@ -22,7 +22,7 @@ from mnesis_core.search import words_of
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items
-from sessions_app.search.engines import stored_words
+from sessions_app.search.index import stored_words
 
 MESSAGES = 10_000
 SOURCES = 100

@@ -35,7 +35,7 @@ from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import text_of
 from sessions_app.catalogue import model_store
 from sessions_app.database.threads import db
-from sessions_app.live.feed import follow
+from sessions_app.live import follow
 from sessions_app.models import Message as MessageRow
 from sessions_app.models import MessagePart, ModelCall, Turn
 from sessions_app.record import session_store

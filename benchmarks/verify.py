@@ -13,12 +13,11 @@ from time import perf_counter
 import django
 from django.contrib.auth.models import User
 
-from audit_app.proof.bound_rows import entry_problem
-from audit_app.proof.ledger_segments import read_entries, segment_ends
+from audit_app.proof.ledger import entry_problem, read_entries, segment_ends
 from audit_app.proof.verify import Report, verify_sessions
 from benchmarks.support.databases import Plain, plain_connection
 from benchmarks.support.talk import make_turns, write_turn
-from mnesis_core.ledger import GENESIS
+from mnesis_core.events import GENESIS
 from sessions_app.guards.triggers import guarded_models
 from sessions_app.record import session_store
 from sessions_app.record.change import change

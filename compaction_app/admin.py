@@ -23,29 +23,32 @@ from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sourc
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import SummaryHead, load_graph, load_heads, load_summary
 from compaction_app.rebuild import rebuild_payload
-from compaction_app.templatetags.calls import span_name
-from compaction_app.templatetags.compactions import summary_name
+from compaction_app.templatetags.compaction import span_name, summary_name
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
-from mnesis_core.llm.calibration import describe_count
+from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import CallRecord, ContextItemRecord
 from mnesis_core.text import excerpt
 from sessions_app.admin.read_only import (
+    Fact,
     ReadOnlyAdmin,
+    TextColumn,
     column,
     fixed_filter,
+    list_url,
     page_of,
     parse_seq,
     presence_filter,
+    record_url,
     require_reading,
+    show_text,
 )
 from sessions_app.admin.records import context_facts
-from sessions_app.admin.texts import Fact, TextColumn, list_url, record_url, show_text
 from sessions_app.pages.permissions import address_of, inspected
-from sessions_app.record import inspect_queries
+from sessions_app.record import timeline_queries
 from sessions_app.record.call_queries import load_call
-from sessions_app.record.inspect_queries import NOW, MessagePreview, SessionHeading, load_heading, preview_messages
+from sessions_app.record.timeline_queries import NOW, MessagePreview, SessionHeading, load_heading, preview_messages
 
 ITEMS_PER_PAGE = 200
 CHANGES_SHOWN = 50
@@ -240,7 +243,7 @@ def summary_view(request: HttpRequest, session_id: str, summary_id: str) -> Http
 def message_view(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
     """Return where the record of a message is that was chosen in the drawing."""
     about = _session(request, session_id)
-    message_id = inspect_queries.id_of_message(about.id, seq) if seq <= about.message_seq else None
+    message_id = timeline_queries.id_of_message(about.id, seq) if seq <= about.message_seq else None
     if message_id is None:
         raise Http404("there is no message of this number")
     preview = preview_messages([message_id], at=NOW)[message_id]
@@ -314,14 +317,14 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     at = request.GET.get("at", "")
     wanted = parse_seq(at)
     seq = about.event_seq if wanted is None else min(wanted, about.event_seq)
-    event = inspect_queries.load_event_heading(about.id, seq)
+    event = timeline_queries.load_event_heading(about.id, seq)
     page = _page_of_items(request, about, seq)
-    before, after = inspect_queries.context_changes_beside(about.id, at=seq)
+    before, after = timeline_queries.context_changes_beside(about.id, at=seq)
     changes = [
         (verb, total, _items(about.id, records, at=seq))
         for verb, (total, records) in (
-            ("removed", inspect_queries.load_context_removed(about.id, at=seq, limit=CHANGES_SHOWN)),
-            ("added", inspect_queries.load_context_added(about.id, at=seq, limit=CHANGES_SHOWN)),
+            ("removed", timeline_queries.load_context_removed(about.id, at=seq, limit=CHANGES_SHOWN)),
+            ("added", timeline_queries.load_context_added(about.id, at=seq, limit=CHANGES_SHOWN)),
         )
         if total
     ]
@@ -343,7 +346,7 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
         "event_url": reverse("admin:sessions_app_event_change", args=[event.id]) if event else "",
         "page": page,
         "keep": f"at={seq}&",
-        "tokens": inspect_queries.sum_message_tokens(about.id, at=seq) + _summary_tokens(about.id, at=seq),
+        "tokens": timeline_queries.sum_message_tokens(about.id, at=seq) + _summary_tokens(about.id, at=seq),
         "measured": measured,
         "tables": [*changes, ("", page.paginator.count, page.object_list)],
         "steps": [
@@ -356,16 +359,16 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
 
 
 def _page_of_items(request: HttpRequest, about: SessionHeading, seq: int) -> Page[Any]:
-    total = inspect_queries.count_context(about.id, at=seq)
+    total = timeline_queries.count_context(about.id, at=seq)
     page = page_of(request, range(total), ITEMS_PER_PAGE)
     first = max(page.start_index() - 1, 0)
-    records = inspect_queries.load_context_page(about.id, at=seq, offset=first, limit=ITEMS_PER_PAGE)
+    records = timeline_queries.load_context_page(about.id, at=seq, offset=first, limit=ITEMS_PER_PAGE)
     page.object_list = _items(about.id, records, at=seq)
     return page
 
 
 def _summary_tokens(session_id: str, *, at: int) -> int:
-    ids = inspect_queries.load_context_summaries(session_id, at=at)
+    ids = timeline_queries.load_context_summaries(session_id, at=at)
     batches = (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
     return sum(
         SummaryNode.objects.filter(id__in=batch).aggregate(total=Sum("token_count"))["total"] or 0 for batch in batches

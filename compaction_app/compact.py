@@ -29,8 +29,7 @@ from mnesis_core.compaction.selection import (
 )
 from mnesis_core.compaction.summarise import SummaryResult
 from mnesis_core.compaction.transcript import piece_limit
-from mnesis_core.context.budget import Size
-from mnesis_core.context.tool_outputs import select_prunable
+from mnesis_core.context.fitting import Size, select_prunable
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
 from mnesis_core.llm.interface import Model
 from mnesis_core.providers.litellm_ import close_connections

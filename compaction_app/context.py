@@ -16,15 +16,12 @@ from mnesis_core.compaction.selection import Situation
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble
-from mnesis_core.context.budget import Budget, Pressure, Size, make_budget, pressure, pressure_between
-from mnesis_core.context.entries import Assembled, ContextEntry, ContextRows, MessageEntry, in_order
-from mnesis_core.context.fitting import whole
-from mnesis_core.context.manifest import Row, read_manifest
+from mnesis_core.context.entries import Assembled, ContextEntry, ContextRows, MessageEntry, Row, in_order, read_manifest
+from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm.calibration import Calibration, calibration_after
-from mnesis_core.llm.interface import ModelSpec, ToolSpec
-from mnesis_core.llm.limits import spec_as_said, spec_in_place, spec_in_session
+from mnesis_core.llm.interface import ModelSpec, ToolSpec, spec_as_said, spec_in_place, spec_in_session
+from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.providers.rendering import digest, render
 from mnesis_core.records import CallRecord, SessionRecord
 from sessions_app.conf import get_spec_to_read, session_config

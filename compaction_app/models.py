@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from mnesis_core.ledger import new_salt
+from mnesis_core.events import new_salt
 from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 

@@ -13,12 +13,12 @@ from django.db.models import Case, Count, F, Q, QuerySet, Sum, Value, When
 
 from compaction_app.models import LIVE, CompactionRun, RunState, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord
-from mnesis_core.context.budget import LastRun
 from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.context.fitting import LastRun
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.files.references import find_file_ids
+from mnesis_core.files.footers import find_file_ids
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import decode_text
 from sessions_app.database.fast_sql import fetch

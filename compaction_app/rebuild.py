@@ -8,12 +8,10 @@ from functools import partial
 from typing import Any
 
 from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
-from mnesis_core.compaction import file_prose
-from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_question
+from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_file_question, rebuild_question
 from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.context.assembly import rebuild
-from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.context.manifest import Row, read_manifest
+from mnesis_core.context.entries import ContextEntry, MessageEntry, Row, SummaryEntry, read_manifest
 from mnesis_core.errors import NotFound
 from mnesis_core.llm.interface import ToolSpec, read_tools
 from mnesis_core.messages import StoredMessage
@@ -130,7 +128,7 @@ def _summary_payload(call: CallRecord) -> Payload:
 
 def _file_payload(call: CallRecord) -> Payload:
     manifest = read_manifest(call.manifest)
-    payload = file_prose.rebuild_question(
+    payload = rebuild_file_question(
         manifest, _prompt(call, manifest), read=partial(file_port.read_content, call.session_id)
     )
     return payload, []

@@ -19,8 +19,7 @@ from compaction_app import store
 from compaction_app.context import ContextState, Frame, load_state, meter_of, read_state, size_of
 from compaction_app.queries import is_free_to_claim, last_run, stale_runs
 from mnesis_core.compaction.selection import next_round
-from mnesis_core.context.budget import Pressure, Reason, Size, Trigger, pressure, should_compact
-from mnesis_core.context.tool_outputs import select_prunable
+from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, select_prunable, should_compact
 from mnesis_core.events import EventType
 from sessions_app.conf import site_config
 from sessions_app.database.threads import AWAY, db

@@ -31,8 +31,7 @@ from mnesis_core.errors import (
     SummaryRevised,
     TakenOver,
 )
-from mnesis_core.events import EventType
-from mnesis_core.ledger import new_salt
+from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.interface import Outcome, ToolCall
 from mnesis_core.records import MessageEnd, NewSummary
 from mnesis_core.values import new_id

@@ -18,7 +18,6 @@ from compaction_app import store
 from compaction_app.context import ContextState
 from compaction_app.queries import compaction_micros, compaction_micros_of_owner
 from compaction_app.store import NewAttempt
-from mnesis_core.compaction.excerpt import VERSION
 from mnesis_core.compaction.requests import (
     Answer,
     Attempt,
@@ -39,7 +38,7 @@ from mnesis_core.compaction.selection import (
     source_rows,
 )
 from mnesis_core.compaction.summarise import SummaryResult, summarise
-from mnesis_core.compaction.transcript import piece_limit
+from mnesis_core.compaction.transcript import VERSION, piece_limit
 from mnesis_core.config import CompactionConfig
 from mnesis_core.context.entries import SummaryKind
 from mnesis_core.errors import BudgetExhausted, CallNotFoundError
@@ -50,7 +49,7 @@ from mnesis_core.llm.retrying import Patience, patience_of
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import MessageEnd
 from mnesis_core.spending import Spent
-from mnesis_core.turns.recording import end_of_reply
+from mnesis_core.turns.options import end_of_reply
 from mnesis_core.values import new_id
 from sessions_app.conf import site_config
 from sessions_app.database.threads import in_waiting_thread

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from compaction_app import search, views
-from compaction_app.inspector import calls, messages, summaries, timeline, tombstones
+from compaction_app.inspector import calls, messages, summaries, timeline
 
 HERE = "sessions/<str:session_id>/inspect/"
 TOMBSTONES = f"{HERE}tombstones/"
@@ -18,9 +18,9 @@ urlpatterns = [
     path(f"{HERE}turns/<str:turn_id>/", timeline.turn, name="inspect-turn"),
     path(f"{HERE}turns/<str:turn_id>/steps/", timeline.turn_steps, name="inspect-turn-steps"),
     path(f"{HERE}compactions/<str:run_id>/", timeline.compaction, name="inspect-compaction"),
-    path(TOMBSTONES, tombstones.tombstones, name="inspect-tombstones"),
-    path(f"{TOMBSTONES}rows/", tombstones.tombstone_rows, name="inspect-tombstone-rows"),
-    path(f"{HERE}outputs/<str:part_id>/", tombstones.original, name="inspect-output"),
+    path(TOMBSTONES, messages.tombstones, name="inspect-tombstones"),
+    path(f"{TOMBSTONES}rows/", messages.tombstone_rows, name="inspect-tombstone-rows"),
+    path(f"{HERE}outputs/<str:part_id>/", messages.original, name="inspect-output"),
     path(f"{HERE}summaries/", summaries.summaries, name="inspect-summaries"),
     path(f"{HERE}summaries/drawing.json", summaries.drawing, name="inspect-drawing"),
     path(f"{HERE}summaries/rows/", summaries.rows, name="inspect-summary-rows"),

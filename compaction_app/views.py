@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 
 from compaction_app.context import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import SummaryHead, list_runs, list_runs_between, load_heads, written_by
-from mnesis_core.llm.calibration import describe_count
+from mnesis_core.llm.tokens import describe_count
 from mnesis_core.providers.rendering import digest
 from mnesis_core.providers.rendering import render as render_prompt
 from mnesis_core.records import RunRecord
@@ -22,8 +22,8 @@ from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
 from sessions_app.pages.markdown import format_count
 from sessions_app.pages.views import number_in, reader_of, signed_in
-from sessions_app.record.inspect_queries import spans_out_of_context
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.timeline_queries import spans_out_of_context
 from sessions_app.schemas import Out
 from sessions_app.usage.limits import limits_now, look
 

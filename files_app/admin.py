@@ -11,8 +11,7 @@ from django.urls import reverse
 
 from files_app.models import FileReference
 from mnesis_core.text import excerpt
-from sessions_app.admin.read_only import ReadOnlyAdmin, column, presence_filter
-from sessions_app.admin.texts import TextColumn, list_url, record_url
+from sessions_app.admin.read_only import ReadOnlyAdmin, TextColumn, column, list_url, presence_filter, record_url
 from sessions_app.record.session_queries import messages_naming
 
 # Of each kind.

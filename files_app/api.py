@@ -14,13 +14,12 @@ from ninja import Router, Schema, Status
 from pydantic import BeforeValidator, Field, ValidationError
 
 from files_app.contents import content_size, find_size, read_content
-from files_app.ingest import keep_file, keep_path
+from files_app.exploring import keep_file, keep_path
 from files_app.lines import MOST_HITS, MOST_LINES, read_lines, search_file
 from files_app.queries import list_files, load_file_reference, read_range
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.lines import Span, parse_range
-from mnesis_core.files.patterns import Mode
-from mnesis_core.files.references import name_of_upload
+from mnesis_core.files.footers import name_of_upload
+from mnesis_core.files.lines import Mode, Span, parse_range
 from mnesis_core.records import FileReference
 from mnesis_core.search import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, printable, read_json

@@ -15,20 +15,24 @@ from files_app.queries import load_file_reference
 from mnesis_core.errors import FileNotText, InvalidRequest
 from mnesis_core.files.detection import is_binary
 from mnesis_core.files.lines import (
+    OVERLAP_BYTES,
     Encoding,
     FileLine,
     FileLines,
     FileSearch,
     LineHit,
     LineIndex,
+    LinePattern,
+    Mode,
     Place,
     Read,
     Window,
     encoding_of,
+    hits_in,
     lines_of,
+    parse_lines,
     windows,
 )
-from mnesis_core.files.patterns import OVERLAP_BYTES, LinePattern, Mode, hits_in, parse_lines
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileReference
 

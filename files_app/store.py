@@ -7,8 +7,7 @@ from typing import Any
 
 from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.events import EventType
-from mnesis_core.ledger import MAX_INTEGER, new_salt
+from mnesis_core.events import MAX_INTEGER, EventType, new_salt
 from mnesis_core.text import encode_text
 from mnesis_core.values import new_id
 from sessions_app.database.fast_sql import Table

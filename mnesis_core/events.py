@@ -1,15 +1,81 @@
-"""The event types of the ledger: stable dotted names (``design/api`` "Event types").
+"""Canonical bodies, commitments and the hash chain of the ledger, without a database.
 
-A body holds ids, numbers and salted commitments, never content (decision 4), so the ledger can be handed out while the
-words stay at home.
+Formats are those of RFC 8785 for the values allowed here (strings, integers below 2**53, booleans, null, lists,
+objects; no floats), hashed as exact bytes and never serialised again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+import orjson
+
+GENESIS = "0" * 64
+_BODY_TAG = b"mnesis/body/1\x00"
+_ENTRY_TAG = b"mnesis/entry/1\x00"
+MAX_INTEGER = 2**53 - 1
+_EXACT = frozenset({str, bool, type(None)})
+
+
+def new_salt() -> str:
+    """Return 32 random bytes as 64 hexadecimal digits."""
+    return secrets.token_hex(32)
+
+
+def row_key(salt: str, *, table: str, id: str) -> bytes:
+    """Return the key of all commitments to one row, 32 bytes. It reveals nothing about another row's key."""
+    return hashlib.sha256(f"mnesis/row/1/{salt}/{table}/{id}".encode()).digest()
+
+
+def row_commitment(key: bytes, columns: Mapping[str, str | int]) -> str:
+    """Return the commitment to a row's columns, given in alphabetical order: 64 hexadecimal digits.
+
+    ``docs/record.md`` says why it hides and binds.
+    """
+    # A tampered database may hold anything (SQLite keeps bytes in any column). It becomes an object, which no column
+    # holds, so that the commitment differs from every genuine one.
+    return hashlib.sha256(key + orjson.dumps(columns, lambda value: {type(value).__name__: repr(value)})).hexdigest()
+
+
+def canonical_body(body: dict[str, Any], *, rows: list[list[Any]] | None = None) -> str:
+    """Return the one text of a body: keys sorted, no spaces. ``rows`` are its commitments to rows.
+
+    :raises ValueError: a value is a float, an integer beyond 2**53 or of a type that JSON does not have.
+    """
+    _refuse_inexact(body)
+    if rows:
+        body = body | {"rows": rows}
+    return orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def entry_hash(*, prev_hash: str, seq: int, type: str, body: str) -> str:
+    """Return the hash of an entry, over the hash of the one before it: 64 hexadecimal digits.
+
+    Only the hash of type and body enters, so one entry can be proven without showing the others.
+    """
+    body_hash = hashlib.sha256(_BODY_TAG + type.encode() + b"\x00" + body.encode()).digest()
+    return hashlib.sha256(_ENTRY_TAG + bytes.fromhex(prev_hash) + seq.to_bytes(8, "big") + body_hash).hexdigest()
+
+
+def _refuse_inexact(value: Any) -> None:
+    kind = type(value)
+    if kind in _EXACT or isinstance(value, str):
+        return
+    if isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise ValueError(f"{value} is beyond 2**53 and would not survive JSON")
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            if type(item) not in _EXACT:
+                _refuse_inexact(item)
+    else:
+        raise ValueError(f"a ledger body holds no {kind.__name__}")
 
 
 class DirectoryType(StrEnum):

@@ -17,7 +17,6 @@ from agents_app.endpoints.rest import router as agents_router
 from agents_app.endpoints.rest import tools_router
 from agents_app.maps.api import router as operators_router
 from audit_app.api import router as audit_router
-from audit_app.transfer.import_endpoints import router as imports_router
 from compaction_app.api import router as compaction_router
 from files_app.api import router as files_router
 from files_app.uploads import router as uploads_router
@@ -92,7 +91,7 @@ api = NinjaAPI(
 api.add_decorator(known_parameters_only)
 
 for router in (
-    imports_router,  # before the one that takes any word after "sessions" for an id
+    audit_router,  # before the one that takes any word after "sessions" for an id
     agents_router,
     tools_router,
     operators_router,
@@ -100,7 +99,6 @@ for router in (
     compaction_router,
     files_router,
     uploads_router,
-    audit_router,
 ):
     api.add_router("", router)
 

@@ -24,7 +24,7 @@ http_application = get_asgi_application()
 from agents_app.endpoints.socket import SessionConsumer  # noqa: E402
 from agents_app.turns.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
-from mnesis_site import mcp  # noqa: E402
+from mnesis_site import endpoints  # noqa: E402
 from mnesis_site.auth.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
 from mnesis_site.serving.bodies import BodyLimits  # noqa: E402
 from mnesis_site.status.readiness import report_unguarded  # noqa: E402
@@ -54,7 +54,7 @@ async def begin() -> None:
         with suppress(*AWAY):  # then the first question warms up
             if await db(has_real_models):
                 await warm_up()
-        await mcp.load()
+        await endpoints.load()
     settle()
 
 
@@ -90,7 +90,7 @@ routes = URLRouter(
 )
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimits(mcp.McpDoor(answer)),
+        "http": BodyLimits(endpoints.McpDoor(answer)),
         "websocket": SocketAuth(routes),
         "lifespan": lifespan,
     }

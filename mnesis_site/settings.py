@@ -189,10 +189,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "mnesis_site.status.probes.Probes",
-    "mnesis_site.auth.gate.SignInGate",
+    "mnesis_site.status.readiness.Probes",
+    "mnesis_site.auth.sign_in.SignInGate",
     "django.middleware.security.SecurityMiddleware",
-    "mnesis_site.serving.compression.Compression",
+    "mnesis_site.serving.bodies.Compression",
     "csp.middleware.CSPMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -226,8 +226,8 @@ CSRF_FAILURE_VIEW = "mnesis_site.errors.csrf_failure"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "session-list"
 LOGOUT_REDIRECT_URL = "sign-in"
-AUTHENTICATION_BACKENDS = ["mnesis_site.auth.passwords.LimitedBackend"]
-PASSWORD_HASHERS = ["mnesis_site.auth.passwords.LanedPBKDF2PasswordHasher"]
+AUTHENTICATION_BACKENDS = ["mnesis_site.auth.sign_in.LimitedBackend"]
+PASSWORD_HASHERS = ["mnesis_site.auth.sign_in.LanedPBKDF2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},

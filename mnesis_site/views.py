@@ -20,8 +20,7 @@ from django.views.decorators.http import require_http_methods
 
 from audit_app.proof.verification import ask_for_everything
 from mnesis_core.errors import NotFound, PasswordsBusy, TooManyAttempts
-from mnesis_site.auth.passwords import LimitedPasswordChangeForm
-from mnesis_site.auth.sign_in import user_of_link
+from mnesis_site.auth.sign_in import LimitedPasswordChangeForm, user_of_link
 from mnesis_site.errors import answer
 from mnesis_site.status.health import forget_health, site_health
 from sessions_app.pages.views import signed_in, signed_in_to_post

@@ -15,8 +15,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import TurnRecord
 from sessions_app.callers import Asker, owner_id
 from sessions_app.database.outages import to_error
-from sessions_app.live.access import make_check, viewer_of
-from sessions_app.live.feed import follow
+from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.operations import by_name
 from sessions_app.record import call_queries, context_queries, message_queries, session_queries, turn_queries
 from sessions_app.schemas import (
@@ -32,7 +31,7 @@ from sessions_app.schemas import (
     message_out,
     page_of,
 )
-from sessions_app.usage.totals import LimitOut, UsageList, budget_of, usage_today
+from sessions_app.usage.limits import LimitOut, UsageList, budget_of, usage_today
 
 
 class SessionList(Out):

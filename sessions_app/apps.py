@@ -12,10 +12,10 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         # Here, not above: both import models, and apps.py is read before any model can be made.
         from sessions_app.guards import checks, migrating, rights, triggers
-        from sessions_app.search import engines
+        from sessions_app.search import index
 
         checks.register_checks()
-        engines.register_checks()
+        index.register_checks()
         connection_created.connect(rights.authorize)
         # Each signal is sent once per app; this app's is enough, because all tables exist (or do not) by then.
         # Receivers are called in this order: a plan that is refused lifts no guard.

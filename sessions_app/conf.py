@@ -18,8 +18,7 @@ from django.utils.module_loading import import_string
 from mnesis_core.compaction.requests import SHIPPED, Prompts, read_prompts
 from mnesis_core.config import Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
-from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices
-from mnesis_core.llm.limits import settle_limits
+from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
 from sessions_app.database.fast_sql import CompiledQuery, Param

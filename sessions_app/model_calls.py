@@ -25,7 +25,7 @@ from mnesis_core.config import Config
 from mnesis_core.errors import ModelCallAbandoned, ModelNotFoundError, ModelRateLimited
 from mnesis_core.llm.interface import Model, ModelSpec, Outcome, Reply, Request, Usage, complete, cost_micros
 from mnesis_core.llm.retrying import Patience, Retry, fallbacks_of, is_too_long, may_ask_another, pause_before_retry
-from mnesis_core.maps.concurrency import pause_of_model
+from mnesis_core.maps.throughput import pause_of_model
 from mnesis_core.records import SessionRecord
 from mnesis_core.spending import LimitUse, Spent, highest_of
 from sessions_app.conf import get_model, get_spec_to_read, site_config

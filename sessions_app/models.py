@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from mnesis_core.ledger import GENESIS, new_salt
+from mnesis_core.events import GENESIS, new_salt
 from mnesis_core.llm.interface import LimitSource
 from mnesis_core.records import TurnState
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField

@@ -3,17 +3,17 @@
 from django.urls import path
 
 from sessions_app.catalogue import views as model_views
-from sessions_app.pages import session_list, views
+from sessions_app.pages import views
 from sessions_app.usage import views as usage_views
 
 MODEL = "models/<path:alias>"
 
 urlpatterns = [
-    path("", session_list.session_list, name="session-list"),
-    path("sessions/", session_list.session_rows, name="session-rows"),
-    path("sessions/states/", session_list.session_states, name="session-states"),
-    path("sessions/<str:session_id>/row/", session_list.session_row, name="session-row"),
-    path("sessions/<str:session_id>/menu/", session_list.session_menu, name="session-menu"),
+    path("", views.session_list, name="session-list"),
+    path("sessions/", views.session_rows, name="session-rows"),
+    path("sessions/states/", views.session_states, name="session-states"),
+    path("sessions/<str:session_id>/row/", views.session_row, name="session-row"),
+    path("sessions/<str:session_id>/menu/", views.session_menu, name="session-menu"),
     path("models/", model_views.models, name="models"),
     path("models/add/", model_views.model_add, name="model-add"),
     path(f"{MODEL}/change/", model_views.model_change, name="model-change"),

@@ -5,28 +5,45 @@ A tool's error is a result, because the model has to see it; an error of a resou
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from ninja import Field, Schema
+from pydantic import BaseModel, ConfigDict
 
-from agents_app.endpoints.jsonrpc import write
-from agents_app.endpoints.mcp_tools import TOOLS, read_session
-from agents_app.tools.memory import describing, reading
+from agents_app.endpoints.jsonrpc import METHODS, write
+from agents_app.maps import service
+from agents_app.maps.api import AgenticMapIn, MapIn
+from agents_app.schemas import InboxIn
+from agents_app.tools.memory import reading
 from agents_app.tools.memory.reach import find_own
+from agents_app.tools.memory.reading import describe_operator_run
+from agents_app.turns import lifecycle
+from agents_app.turns.overview import AnswerOut, SessionRead
+from files_app.lines import MOST_HITS
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFoundError
+from mnesis_core.maps.values import OperatorKind
+from mnesis_core.records import TurnRecord
 from mnesis_core.text import printable
-from sessions_app.api import session_page
+from sessions_app.api import MessageList, message_page, session_page
 from sessions_app.callers import Caller
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
-from sessions_app.live.access import check_caller
-from sessions_app.operations import perform
+from sessions_app.live import check_caller
+from sessions_app.operations import Operation, operation, perform
+from sessions_app.record.session_queries import find_session, load_session
+from sessions_app.record.turn_queries import list_turns, load_turn
 from sessions_app.schemas import JSONEncoder
+from sessions_app.search.search import Kind, Mode
 
 Context = ServerRequestContext[Any, Any]
 CallerOf = Callable[[Context], Awaitable[Caller]]
@@ -183,10 +200,264 @@ def _read(kind: str, id: str, owner_id: int) -> str:
     if kind == "sessions":
         return write(read_session(id, owner_id=owner_id))
     found = find_own(id, owner_id=owner_id)
-    told = describing.describe(found) if kind == "summaries" else reading.read(found, offset=0, limit=40_000)
+    told = reading.describe(found) if kind == "summaries" else reading.read(found, offset=0, limit=40_000)
     return printable(told)
 
 
 def _plain(value: Any) -> Any:
     """Return a value that the package can write: times as texts, and no lone surrogates."""
     return json.loads(printable(json.dumps(value, cls=JSONEncoder, ensure_ascii=False)))
+
+
+TOOLS: dict[str, Operation] = {}
+_tool = partial(operation, table=TOOLS)
+
+
+def _publish(name: str, method: str, params: type[BaseModel], description: str) -> None:
+    """Have a tool do what a method of JSON-RPC does, with parameters that are described for a model."""
+    TOOLS[name] = replace(METHODS[method], params=params, description=inspect.cleandoc(description))
+
+
+WaitSeconds = Annotated[
+    float, Field(ge=0, le=600, description="How long to wait for the end; the turn goes on after that.")
+]
+SessionId = Annotated[str, Field(description="The id of a session (sess_…).")]
+Message = Annotated[str, Field(description="What to say to the model of the session.")]
+NEWEST = 20  # messages that a session's resource shows
+
+
+class Run(Schema):
+    """A new session and its first message."""
+
+    message: Message
+    model: Annotated[str, Field(description="A model's name; empty: the site's default.")] = ""
+    title: str = ""
+    system_prompt: str = ""
+    host: Annotated[str, Field(description="A name: the session stays alive for messages of others to it.")] = ""
+    wait_seconds: WaitSeconds = 120
+
+
+class Resume(Schema):
+    """One more message of a session, or none, to wait for the newest turn."""
+
+    session_id: SessionId
+    message: Annotated[str, Field(description="What to say; empty: only wait for the newest turn.")] = ""
+    wait_seconds: WaitSeconds = 120
+
+
+class Interrupt(Schema):
+    session_id: SessionId
+
+
+class Send(InboxIn):
+    """A message for a session in host mode."""
+
+    session_id: SessionId
+
+
+class LlmMap(MapIn):
+    """A run over many items, and how long to wait for its end."""
+
+    wait_seconds: WaitSeconds = 120
+
+
+class AgenticMap(AgenticMapIn):
+    """A run with a sub-agent for each item, and how long to wait for its end."""
+
+    wait_seconds: WaitSeconds = 120
+
+
+class Sessions(Schema):
+    q: Annotated[str, Field(max_length=200, description="A word of the title.")] = ""
+    label: Annotated[str | None, Field(description="key=value")] = None
+    archived: Annotated[bool | None, Field(description="null: archived ones too")] = False
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    cursor: str | None = None
+
+
+# The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too.
+Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
+
+
+class Grep(Schema):
+    """What to find, and where; without a session in all of them."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    q: Pattern
+    session_id: str | None = None
+    mode: Mode = "text"
+    scope: Kind = "all"
+    summary_id: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    cursor: str | None = None
+
+
+class GrepFile(Schema):
+    """What to find in a file."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    file_id: str
+    q: Pattern
+    mode: Mode = "text"
+    limit: Annotated[int, Field(ge=1, le=MOST_HITS)] = 50
+    cursor: str | None = None
+
+
+class Described(Schema):
+    """What to describe."""
+
+    id: Annotated[str, Field(description="An id: sum_, file_, msg_, part_, run_, map_, turn_, call_ or sess_.")]
+    offset: Annotated[int, Field(ge=0, le=2**53, description="Of a list of files: where to go on.")] = 0
+
+
+class Expanded(Schema):
+    summary_id: Annotated[str, Field(description="The id of a summary (sum_…).")]
+    cursor: Annotated[int, Field(ge=0, le=2**53)] = 0
+    tokens: Annotated[int, Field(ge=200, le=20_000, description="How large the answer may be.")] = 4_000
+
+
+class Read(Schema):
+    """What to read of what."""
+
+    id: Annotated[str, Field(description="An id: msg_, part_, file_ or sum_.")]
+    offset: Annotated[int, Field(ge=0, le=2**53)] = 0
+    limit: Annotated[int, Field(ge=1, le=40_000)] = 8_000
+    first_line: Annotated[int, Field(ge=0, le=2**53, description="Of a file: numbered lines from this one on.")] = 0
+
+
+@_tool("mnesis_run", result=AnswerOut, writes=True)
+async def run(caller: Caller, asked: Run) -> Any:
+    """Start a session with a language model and wait for its answer. The whole conversation is kept."""
+    _, started = await lifecycle.begin_session(
+        owner=caller.user,
+        model=asked.model,
+        title=asked.title,
+        system_prompt=asked.system_prompt,
+        message=asked.message,
+        host_mode=bool(asked.host),
+        peer_name=asked.host,
+    )
+    return await _answer(started.turn, caller, asked.wait_seconds)
+
+
+@_tool("mnesis_resume", result=AnswerOut, writes=True)
+async def resume(caller: Caller, asked: Resume) -> Any:
+    """Go on with a session and wait for the answer; without a message, for that of its newest turn."""
+    session = await db(find_session, asked.session_id, owner_id=caller.owner_id)
+    if asked.message:
+        started = await lifecycle.start_turn(session.id, owner_id=caller.owner_id, message=asked.message)
+        return await _answer(started.turn, caller, asked.wait_seconds)
+    turns = await db(list_turns, session.id, limit=1)
+    if not turns:
+        raise InvalidRequest("Nothing was said in this session yet. Send a message.", field="message")
+    return await _answer(turns[0], caller, asked.wait_seconds)
+
+
+_publish(
+    "mnesis_interrupt",
+    "session/interrupt",
+    Interrupt,
+    """End the turn that runs in a session; what was said is kept.""",
+)
+
+
+_publish(
+    "mnesis_send",
+    "inbox/send",
+    Send,
+    """Leave a message for a session in host mode, which reads it when it is idle. Nobody waits for an answer.""",
+)
+
+
+@_tool("mnesis_llm_map", result=str, writes=True)
+async def llm_map(caller: Caller, asked: LlmMap) -> str:
+    """Ask a model the same about each of many items, and get a file of checked results.
+
+    Give file_id (a JSON Lines file) or items, a Jinja template that uses item, and the output_schema that each answer must
+    fit. You get the run's id, counts, the first failures and the results' file; lcm_describe says how far a run is.
+    """
+    return await _run_map(asked.request(OperatorKind.LLM), caller, asked.wait_seconds)
+
+
+@_tool("mnesis_agentic_map", result=str, writes=True)
+async def agentic_map(caller: Caller, asked: AgenticMap) -> str:
+    """As mnesis_llm_map, with a sub-agent for each item, which has tools and a session of its own."""
+    return await _run_map(asked.request(OperatorKind.AGENTIC), caller, asked.wait_seconds)
+
+
+_publish(
+    "mnesis_sessions",
+    "session/list",
+    Sessions,
+    """List your sessions, the latest first.""",
+)
+
+
+_publish(
+    "lcm_grep",
+    "search",
+    Grep,
+    """Search everything that was ever said in your sessions, or in one of them, in context or not.
+
+    Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a regular
+    expression (RE2). With summary_id only what that summary stands for. covered_by names the summary that stands
+    for a hit; lcm_read reads on at its message_id.
+    """,
+)
+
+
+_publish(
+    "lcm_grep_file",
+    "files/search",
+    GrepFile,
+    """Search what a file (file_) holds, line by line; lcm_read reads around a line with first_line.
+
+    Mode text finds lines with all the words of the pattern, in any case, also as parts of longer words; "in quotes" with their
+    spaces. Mode regex takes a regular expression (RE2). next_cursor goes on.
+    """,
+)
+
+
+@_tool("lcm_describe", result=str)
+def describe(caller: Caller, asked: Described) -> str:
+    """Tell what an id names: of a summary what it stands for, what stands for it, and its text."""
+    return reading.describe(find_own(asked.id, owner_id=caller.owner_id), offset=asked.offset)
+
+
+@_tool("lcm_expand", result=str)
+def expand(caller: Caller, asked: Expanded) -> str:
+    """Read what a summary was made of, one step down: messages, or summaries to expand further."""
+    found = find_own(asked.summary_id, owner_id=caller.owner_id)
+    if found.kind != "sum":
+        raise InvalidRequest(f"{found.id} is no summary; lcm_read reads it", field="summary_id")
+    return reading.expand(found, cursor=asked.cursor, tokens=asked.tokens)
+
+
+@_tool("lcm_read", result=str)
+def read(caller: Caller, asked: Read) -> str:
+    """Read the original of a message, a part or tool output, a file or a summary, as it was written."""
+    found = find_own(asked.id, owner_id=caller.owner_id)
+    return reading.read(found, offset=asked.offset, limit=asked.limit, first_line=asked.first_line)
+
+
+def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:
+    session = load_session(session_id, owner_id=owner_id)
+    first = max(session.message_seq - NEWEST, 0)
+    page = message_page(session_id, owner_id=owner_id, after=first, limit=NEWEST)
+    messages = MessageList.model_validate(page).model_dump()["items"]
+    return SessionRead.model_validate(session).dict() | {"messages": messages}
+
+
+async def _run_map(asked: service.MapRequest, caller: Caller, seconds: float) -> str:
+    begun = await db(service.start, asked, owner_id=caller.owner_id)
+    return await db(describe_operator_run, await service.wait(begun.id, owner_id=caller.owner_id, seconds=seconds))
+
+
+async def _answer(turn: TurnRecord, caller: Caller, seconds: float) -> TurnRecord:
+    """Return the turn when it has ended or waits for a person, or as it is after this number of seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            turn = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=caller.owner_id)
+    except TimeoutError:
+        turn = await db(load_turn, turn.id, session_id=turn.session_id)
+    return turn

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
-from agents_app.tools.pages import ToolList, show_tools
+from agents_app.tools.mcp.admin import ToolList, show_tools
 from agents_app.turns import lifecycle, suspended
 from agents_app.turns.overview import (
     ForkingOut,
@@ -26,8 +26,7 @@ from sessions_app.api import STREAM, SessionList, TurnList, event_stream, sessio
 from sessions_app.callers import Asker, owner_id
 from sessions_app.conf import list_models
 from sessions_app.database.threads import waiting_for
-from sessions_app.live.access import Viewer, make_check, viewer_of
-from sessions_app.live.feed import Frame, follow
+from sessions_app.live import Frame, Viewer, follow, make_check, viewer_of
 from sessions_app.operations import by_name, waited_for
 from sessions_app.record import session_queries
 from sessions_app.schemas import ErrorOut, Limit, Out, Place, TurnOut

@@ -21,8 +21,7 @@ from sessions_app.callers import check_may_write, count_request
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_outage, to_error
 from sessions_app.database.threads import AWAY, db
-from sessions_app.live.access import check_viewer, viewer_of_socket
-from sessions_app.live.feed import Frame, follow
+from sessions_app.live import Frame, check_viewer, follow, viewer_of_socket
 
 # Close codes; a client may try again once the database is back.
 NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED, TRY_AGAIN = 4401, 4404, 4408, 4409, 4503
@@ -148,7 +147,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self.close(code)
 
     async def _send(self, frame: dict[str, Any]) -> None:
-        # It takes until what was sent before is read (``mnesis_site.server``).
+        # It takes until what was sent before is read (``mnesis_site.serving.connections``).
         try:
             async with asyncio.timeout(site_config().stream.slow_seconds):
                 await self.send(text_data=frame.as_json() if isinstance(frame, Frame) else json.dumps(frame))

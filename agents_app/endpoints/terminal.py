@@ -29,7 +29,7 @@ from mnesis_core.records import TurnRecord, TurnState
 from mnesis_core.text import excerpt, printable
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
-from sessions_app.live.feed import Frame, follow
+from sessions_app.live import Frame, follow
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.record.message_queries import load_part
 from sessions_app.record.session_queries import load_session

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from django.contrib.auth import get_user_model
 
-from agents_app import map_store
-from agents_app.map_queries import list_runs, load_attempts, load_run
+from agents_app import store
 from agents_app.maps.executor import (
     FinishedItem,
     PreparedItem,
@@ -25,29 +24,30 @@ from agents_app.maps.executor import (
     rejected_item,
 )
 from agents_app.maps.llm_map import settle_failure
-from agents_app.subagents.delegate import end_turn, last_text, launched
-from agents_app.tools.memory.describing import describe_operator_run
+from agents_app.queries import list_runs, load_attempts, load_run
+from agents_app.subagents import end_turn, last_text, launched
+from agents_app.tools.memory.reading import describe_operator_run
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import claim_turn
 from agents_app.turns.overview import used_by_tree
 from agents_app.turns.runner import runner
 from files_app.queries import load_file_reference
 from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned, NotFound, TurnCancelled
-from mnesis_core.maps.agents import (
+from mnesis_core.maps.prompts import (
     SYSTEM_PROMPT,
     TIME_IS_UP,
     failure_of_turn,
     is_nothing,
     is_of_process,
     is_of_turn,
+    item_prompt,
     limits_of_turn,
     next_message,
+    schema_of,
     usage_of_attempt,
     used_up,
 )
-from mnesis_core.maps.concurrency import Failure, is_deadly
-from mnesis_core.maps.lines import read_item
-from mnesis_core.maps.prompts import item_prompt, schema_of
+from mnesis_core.maps.throughput import Failure, is_deadly
 from mnesis_core.maps.values import (
     AttemptOutcome,
     AttemptRecord,
@@ -56,6 +56,7 @@ from mnesis_core.maps.values import (
     ItemState,
     RunRecord,
     Settlement,
+    read_item,
 )
 from mnesis_core.records import SUB_AGENT, TurnRecord, TurnState
 from mnesis_core.spending import Scope, TurnLimits
@@ -157,7 +158,7 @@ class AgenticExecutor:
             child_id = one.question.child_id or self._create_child(one)
             task = replace(one.question, child_id=child_id, limits=limits, is_alone=self._is_alone)
             allowed.append(replace(one, question=task))
-        map_store.note_claimed(record, self.run.id, {one.item.number: one.question.child_id for one in allowed})
+        store.note_claimed(record, self.run.id, {one.item.number: one.question.child_id for one in allowed})
         return [StartedItem(prepared=one) for one in allowed]
 
     async def ask(self, started: StartedItem[AgentTask]) -> TurnResult:

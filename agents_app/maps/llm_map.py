@@ -16,24 +16,30 @@ from typing import Any
 
 from django.utils import timezone
 
-from agents_app import map_store
-from agents_app.map_queries import attempts_of_item, call_ids_in_flight, load_attempts, load_item, load_run
+from agents_app import store
 from agents_app.maps.executor import FinishedItem, PreparedItem, StartedItem, lines_of_items, rejected_item
+from agents_app.queries import attempts_of_item, call_ids_in_flight, load_attempts, load_item, load_run
 from files_app.queries import load_file_reference, read_of_session
-from mnesis_core.context.manifest import read_manifest
+from mnesis_core.context.entries import read_manifest
 from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned, ModelRateLimited, TurnCancelled
-from mnesis_core.llm.interface import Outcome, Reply, Request, Usage, cost_micros
-from mnesis_core.llm.limits import spec_in_session
+from mnesis_core.llm.interface import Outcome, Reply, Request, Usage, cost_micros, spec_in_session
 from mnesis_core.llm.retrying import Patience
-from mnesis_core.maps.concurrency import Failure, failure_of_call, is_deadly, pause_before_attempt
-from mnesis_core.maps.lines import read_item
 from mnesis_core.maps.prompts import CURRENT, FIRST, judge_reply, map_payload, prompt_version, schema_of
-from mnesis_core.maps.values import AttemptOutcome, AttemptRecord, ItemRecord, ItemState, RunRecord, Settlement
+from mnesis_core.maps.throughput import Failure, failure_of_call, is_deadly, pause_before_attempt
+from mnesis_core.maps.values import (
+    AttemptOutcome,
+    AttemptRecord,
+    ItemRecord,
+    ItemState,
+    RunRecord,
+    Settlement,
+    read_item,
+)
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import CallRecord, MessageEnd, NewCall
 from mnesis_core.spending import Allowance, Spent, passed_by
-from mnesis_core.turns.recording import end_of_reply, usage_record
+from mnesis_core.turns.options import end_of_reply, usage_record
 from sessions_app.conf import get_model, session_config, site_config
 from sessions_app.model_calls import RateLimitPause, complete_or_abandon, most_of_call
 from sessions_app.record.call_queries import most_of_calls
@@ -126,7 +132,7 @@ class LlmExecutor:
             )
             for one in allowed
         }
-        call_ids = map_store.start_map_calls(record, self.run.id, calls)
+        call_ids = store.start_map_calls(record, self.run.id, calls)
         return [StartedItem(prepared=one, call_id=call_ids[one.item.number]) for one in allowed]
 
     async def ask(self, started: StartedItem[MapQuestion]) -> MapAnswer:

@@ -11,25 +11,24 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from agents_app import map_store
-from agents_app.map_queries import accepted_outputs, is_output_due, load_results, load_run, seq_before
+from agents_app import store
 from agents_app.maps.executor import lines_of_items
+from agents_app.queries import accepted_outputs, is_output_due, load_results, load_run, seq_before
 from files_app.contents import content_size, on_disk, put_stream, read_content
-from files_app.ingest import add_file
+from files_app.exploring import add_file
 from files_app.queries import load_file_reference
 from mnesis_core.errors import OperatorRunNotInState
 from mnesis_core.events import EventType
 from mnesis_core.files.detection import detect
-from mnesis_core.files.references import SAMPLE_BYTES, estimate_tokens
+from mnesis_core.files.footers import SAMPLE_BYTES, estimate_tokens
 from mnesis_core.files.source import Source
-from mnesis_core.maps.lines import one_line
 from mnesis_core.maps.prompts import result_of, schema_of
 from mnesis_core.maps.schema import OutputSchema
-from mnesis_core.maps.values import ItemResult, RunRecord, RunState
+from mnesis_core.maps.values import ItemResult, RunRecord, RunState, one_line
 from mnesis_core.text import printable, text_of_bytes
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db, work
-from sessions_app.live.feed import Check, Frame, follow
+from sessions_app.live import Check, Frame, follow
 from sessions_app.record.change import Change, change
 
 ITEMS_A_READ = 1_000
@@ -45,7 +44,7 @@ def finish_run(run_id: str) -> bool:
     output = Output(run)
     try:
         with change(run.session_id) as record:
-            map_store.finish_run(record, run_id, output_file_id=output.keep(record))
+            store.finish_run(record, run_id, output_file_id=output.keep(record))
     except OperatorRunNotInState:
         return False  # another worker was first, or the failed items are to be attempted again
     return True
@@ -59,7 +58,7 @@ def write_output(run_id: str) -> None:
     output = Output(run)
     with change(run.session_id) as record:
         if is_output_due(run_id):
-            map_store.keep_output(record, run_id, output_file_id=output.keep(record))
+            store.keep_output(record, run_id, output_file_id=output.keep(record))
 
 
 class Output:

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agents_app.map_store import LONGEST_ERROR
+from agents_app.store import LONGEST_ERROR
 from files_app.contents import content_size, reading
 from mnesis_core.context.replay import Difference
 from mnesis_core.errors import FileContentNotFound, InvalidInput
-from mnesis_core.maps.lines import line_places
-from mnesis_core.maps.values import NewItem
+from mnesis_core.maps.values import NewItem, line_places
 from mnesis_core.text import decode_text, encode_text, excerpt
 from sessions_app.conf import site_config
 from sessions_app.database.fast_sql import fetch

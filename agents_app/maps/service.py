@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,34 +11,53 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 
-from agents_app import map_store
-from agents_app.map_queries import find_run_by_key, load_run
+from agents_app import store
+from agents_app.queries import find_run_by_key, load_run
 from agents_app.schedule import wake_workers
-from agents_app.tools import check_tools
+from agents_app.tools import ToolContext, check_tools, tool
+from agents_app.tools.memory.reach import find, load_family, wanted_id
+from agents_app.tools.memory.reading import describe_operator_run
 from agents_app.turns.claim import check_length, stored_key
 from agents_app.turns.lifecycle import LOOK_AGAIN_SECONDS, create_session
+from agents_app.turns.runner import runner
 from files_app.contents import content_size, reading
-from files_app.ingest import keep_file, refer
+from files_app.exploring import keep_file, refer
 from files_app.queries import load_file_reference
 from mnesis_core.config import OperatorConfig
-from mnesis_core.errors import IdempotencyMismatch, InvalidInput, InvalidRequest, OperatorRunNotInState, SessionArchived
-from mnesis_core.maps.lines import DEEPEST_ITEM, input_lines, one_line, read_item
+from mnesis_core.errors import (
+    FileReferenceNotFoundError,
+    IdempotencyMismatch,
+    InvalidInput,
+    InvalidRequest,
+    OperatorRunNotInState,
+    SessionArchived,
+)
 from mnesis_core.maps.prompts import schema_of
 from mnesis_core.maps.schema import compile_schema
 from mnesis_core.maps.template import compile_template
-from mnesis_core.maps.values import OperatorKind, OperatorSpec, RunRecord, RunState, StopReason
+from mnesis_core.maps.values import (
+    DEEPEST_ITEM,
+    OperatorKind,
+    OperatorSpec,
+    RunRecord,
+    RunState,
+    StopReason,
+    input_lines,
+    one_line,
+    read_item,
+)
 from mnesis_core.providers.litellm_ import supports_schemas
 from mnesis_core.records import FileReference, SessionRecord, TurnRecord
 from mnesis_core.spending import TurnLimits, tightest
 from mnesis_core.text import nests_within, text_digest
-from mnesis_core.turns.delegation import check_depth
+from mnesis_core.turns.inbox import check_depth
 from mnesis_core.turns.options import read_options
 from sessions_app.conf import default_model, get_spec, session_config, site_config
 from sessions_app.database.threads import db
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.session_queries import load_depth, load_session
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.turn_queries import is_interrupted, load_turn
 
 MOST_RETRIES, MOST_TURNS, HOTTEST = 10, 200, 2.0
 LONGEST_TRY_SECONDS = 86_400.0
@@ -106,7 +126,7 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
         if (known := find_run_by_key(session.id, key) if (key := asked.idempotency_key) else None) is not None:
             return _replayed(known, asked.kind, spec, file)
         _refuse_archived(record)
-        run_id = map_store.start_run(
+        run_id = store.start_run(
             record,
             kind=asked.kind,
             spec=spec,
@@ -157,7 +177,7 @@ def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
     run = load_run(run_id, owner_id=owner_id)
     with change(run.session_id) as record:
         _refuse_archived(record)
-        if not map_store.retry_failed(record, run.id):
+        if not store.retry_failed(record, run.id):
             raise OperatorRunNotInState("No item of this run has failed.", run_id=run.id, state=run.state.value)
         wake_workers()
     return load_run(run.id)
@@ -204,7 +224,7 @@ def _send(run_id: str, state: RunState, *, owner_id: int) -> RunRecord:
         if state is RunState.RUNNING:
             _refuse_archived(record)
         reason = "" if state is RunState.RUNNING else StopReason.PERSON.value
-        map_store.set_run_state(record, run.id, state, reason=reason)
+        store.set_run_state(record, run.id, state, reason=reason)
         # Also to stop: a worker has to write what there is so far.
         wake_workers()
     return load_run(run.id)
@@ -313,3 +333,111 @@ def _replayed(known: RunRecord, kind: OperatorKind, spec: OperatorSpec, file: Fi
     if (known.kind, known.spec, known.input_file_id) != (kind, spec, file.id):
         raise IdempotencyMismatch(run_id=known.id)
     return known
+
+
+logger = logging.getLogger(__name__)
+LONGEST_WAIT = 3_600.0  # seconds
+
+
+@tool(timeout_seconds=None)
+async def llm_map(
+    context: ToolContext,
+    prompt_template: str,
+    output_schema: dict[str, Any] | None = None,
+    input_file: str = "",
+    items: Sequence[Any] = (),
+    concurrency: int = 0,
+    model: str = "",
+    wait_seconds: float = 600,
+) -> str:
+    """Ask a model the same about each of many items, in place of a loop, and get a file of checked results.
+
+    input_file: id (file_…) of a JSON Lines file; or items: a few values. prompt_template: Jinja that uses item, such as
+    Translate {{ item.text }}. Every answer must be JSON that fits output_schema. You get the run's id, counts, first failures
+    and the id of the results, a line for each item. After wait_seconds it goes on; lcm_describe of its id says how far it is.
+    """
+    asked = MapRequest(
+        kind=OperatorKind.LLM,
+        template=prompt_template,
+        session_id=context.session_id,
+        file_id=await _file(context, input_file),
+        items=items or None,
+        schema=output_schema,
+        model=model,
+        concurrency=concurrency or None,
+    )
+    return await _run(context, asked, wait_seconds)
+
+
+@tool(timeout_seconds=None)
+async def agentic_map(
+    context: ToolContext,
+    prompt_template: str,
+    output_schema: dict[str, Any] | None = None,
+    input_file: str = "",
+    items: Sequence[Any] = (),
+    concurrency: int = 0,
+    model: str = "",
+    read_only: bool = True,
+    tools: Sequence[str] = (),
+    max_turns: int = 0,
+    wait_seconds: float = 1_800,
+) -> str:
+    """As llm_map, with a sub-agent for each item: for items that each need several steps, such as looking things up.
+
+    read_only: only with tools that change nothing. tools: what it has, or else yours. max_turns: its model calls.
+    """
+    asked = MapRequest(
+        kind=OperatorKind.AGENTIC,
+        template=prompt_template,
+        session_id=context.session_id,
+        file_id=await _file(context, input_file),
+        items=items or None,
+        schema=output_schema,
+        read_only=read_only,
+        tools=tools or None,
+        max_turns=max_turns or None,
+        model=model,
+        concurrency=concurrency or None,
+    )
+    return await _run(context, asked, wait_seconds)
+
+
+async def _file(context: ToolContext, text: str) -> str | None:
+    """Return the id of a file that this session may see, or ``None`` where none is named."""
+    return await db(_visible_file, context, text) if text.strip() else None
+
+
+def _visible_file(context: ToolContext, text: str) -> str:
+    found = find(load_family(context), wanted_id(text))
+    if found.kind != "file":
+        raise FileReferenceNotFoundError("input_file must be the id of a file (file_…).")
+    return load_file_reference(found.id, session_id=found.session_id).id
+
+
+async def _run(context: ToolContext, asked: MapRequest, wait_seconds: float) -> str:
+    if not 0 <= wait_seconds <= LONGEST_WAIT:
+        raise InvalidRequest(f"wait_seconds must lie between 0 and {LONGEST_WAIT:g}", field="wait_seconds")
+    begun = asyncio.ensure_future(
+        db(start, asked, owner_id=context.owner_id, turn_id=context.turn_id, part_id=context.part_id)
+    )
+    try:
+        run = await asyncio.shield(begun)
+        # Its permit is another turn's meanwhile, and what it asks of models the run's.
+        with runner.release_slot(context.turn_id), runner.mark_waiting(context.turn_id):
+            run = await wait(run.id, owner_id=context.owner_id, seconds=wait_seconds)
+    except asyncio.CancelledError:
+        await _end_with_turn(context, begun)
+        raise
+    return await db(describe_operator_run, run)
+
+
+async def _end_with_turn(context: ToolContext, begun: asyncio.Future[RunRecord]) -> None:
+    """Cancel a run whose turn was interrupted while it waits; a run whose server stops goes on."""
+    try:
+        run = await begun
+        if await db(is_interrupted, context.turn_id):
+            await db(cancel, run.id, owner_id=context.owner_id)
+    except Exception:
+        # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
+        logger.info("a run was not cancelled with its turn", exc_info=True)

@@ -1,9 +1,11 @@
-"""The pages of runs: all of a person's, one with its progress and its items, and one item with everything tried at it."""
+"""A map run as its page shows it: how far it is, and what a person may do."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -13,23 +15,216 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from agents_app import map_queries
-from agents_app.maps.presenter import RunView, facts_of, texts_of
-from agents_app.templatetags.runs import HEAD, head_of
+from agents_app import queries
+from agents_app.templatetags.agents import HEAD, head_of, lay_out
 from compaction_app.rebuild import rebuild_payload
 from files_app.contents import read_content, reading
 from files_app.queries import load_file_references
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
 from mnesis_core.maps.throughput import Ending, RunSpan, intervals_of, seconds_left, spread
-from mnesis_core.maps.values import ItemRecord, ItemState, RunRecord, RunState
+from mnesis_core.maps.values import (
+    Counts,
+    ItemRecord,
+    ItemState,
+    OperatorKind,
+    OperatorSpec,
+    RunRecord,
+    RunState,
+    StopReason,
+)
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.api import place_of, read_place
-from sessions_app.pages.markdown import format_size
+from sessions_app.pages.markdown import format_count, format_duration, format_money, format_size, show_invisible
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.call_queries import load_call
 from sessions_app.record.session_queries import load_session, titles_of
-from sessions_app.usage.charts import draw_run
+from sessions_app.usage.views import draw_run
+
+BAR_WIDTH = 1_000
+KINDS = {OperatorKind.LLM: "LLM map", OperatorKind.AGENTIC: "agentic map"}
+# A person's own decision needs no words.
+REASONS = {
+    (
+        RunState.PAUSED,
+        StopReason.BUDGET,
+    ): "What this run may spend is used up. What is done is kept; resume it when there is more to spend.",
+    (RunState.PAUSED, StopReason.ERROR): "It was paused because it could not go on. What is done is kept.",
+    (
+        RunState.CANCELLED,
+        StopReason.BUDGET,
+    ): "It was stopped because what it may spend is used up. What is done is kept.",
+    (RunState.CANCELLED, StopReason.ERROR): "It was stopped because it could not go on. What is done is kept.",
+}
+ACTIONS = {
+    RunState.PENDING: ("cancel",),
+    RunState.RUNNING: ("pause", "cancel"),
+    RunState.PAUSED: ("resume", "cancel"),
+    RunState.COMPLETED: (),
+    RunState.CANCELLED: ("resume",),
+    RunState.FAILED: (),
+}
+LABELS = {"pause": "Pause", "resume": "Resume", "cancel": "Cancel"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of the bar, which is ``BAR_WIDTH`` units wide."""
+
+    state: ItemState
+    x: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run for lists and its page: ``running`` items are with workers, ``seconds_left`` is ``None`` if not known."""
+
+    record: RunRecord
+    file: FileReference | None = None
+    running: int = 0
+    seconds_left: float | None = None
+
+    @property
+    def name(self) -> str:
+        path = show_invisible(self.file.path) if self.file else ""
+        return path.rstrip("/").rpartition("/")[2] or path or self.record.input_file_id
+
+    @property
+    def kind(self) -> str:
+        return KINDS[self.record.kind]
+
+    @property
+    def items(self) -> str:
+        return "?" if self.record.counts.items is None else f"{self.record.counts.items:,}"
+
+    @property
+    def done(self) -> int:
+        return self.record.counts.completed + self.record.counts.failed
+
+    @property
+    def percent(self) -> int:
+        items = self.record.counts.items
+        return 100 * self.done // items if items else 0 if items is None else 100
+
+    @property
+    def segments(self) -> list[Segment]:
+        return _segments(self.record.counts, self.running)
+
+    @property
+    def left(self) -> str:
+        is_known = self.record.state is RunState.RUNNING and self.record.counts.left
+        return _format_left(self.seconds_left) if is_known and self.seconds_left is not None else ""
+
+    @property
+    def reason(self) -> str:
+        reason = self.record.reason
+        return REASONS.get((self.record.state, StopReason(reason)), "") if reason else ""
+
+    @property
+    def meter_words(self) -> str:
+        counts = self.record.counts
+        parts = [f"{counts.completed:,} completed", f"{counts.failed:,} failed", f"{counts.cancelled:,} cancelled"]
+        return f"{', '.join(parts)}, {self.running:,} with workers, of {self.items} items"
+
+    @property
+    def actions(self) -> list[tuple[str, str]]:
+        """The names in the API of what a person may do, with labels."""
+        actions = [(name, LABELS[name]) for name in ACTIONS[self.record.state]]
+        if self.record.counts.failed and self.record.state in (RunState.COMPLETED, RunState.PAUSED):
+            actions.append(("retry", f"Retry {self.record.counts.failed:,} failed"))
+        return actions
+
+    @property
+    def states(self) -> list[tuple[str, str, str]]:
+        """The name, label and number of items of each state, after those of all items."""
+        counts = self.record.counts
+        numbers = {
+            ItemState.PENDING: max(0, counts.left - self.running),
+            ItemState.RUNNING: self.running,
+            ItemState.COMPLETED: counts.completed,
+            ItemState.FAILED: counts.failed,
+            ItemState.CANCELLED: counts.cancelled,
+        }
+        narrowed = [(state.value, state.value.capitalize(), f"{number:,}") for state, number in numbers.items()]
+        return [("", "All", self.items if counts.items is not None else ""), *narrowed]
+
+    @property
+    def numbers(self) -> list[tuple[str, str, str]]:
+        """The label, value and note of each number that is known."""
+        run, counts = self.record, self.record.counts
+        done = counts.completed + counts.failed
+        per_item = f"{counts.tries / done:.2f} an item" if done else ""
+        price = f"{format_money(round(counts.cost_micros / done))} an item" if done and counts.cost_micros else ""
+        took = (
+            format_duration((run.ended_at - run.started_at).total_seconds()) if run.started_at and run.ended_at else ""
+        )
+        numbers = [
+            ("Completed", f"{counts.completed:,}", ""),
+            ("Failed", f"{counts.failed:,}", ""),
+            ("Cancelled", f"{counts.cancelled:,}" if counts.cancelled else "", ""),
+            ("With workers", f"{self.running:,}" if run.state.is_live or self.running else "", "asked, or next"),
+            ("Tries", f"{counts.tries:,}", per_item),
+            ("Tokens in", format_count(counts.tokens_input) if counts.tokens_input else "", ""),
+            ("Tokens out", format_count(counts.tokens_output) if counts.tokens_output else "", ""),
+            ("Cost", format_money(counts.cost_micros or None), price),
+            ("Took", took, ""),
+        ]
+        return [(label, value, note) for label, value, note in numbers if value]
+
+
+def _segments(counts: Counts, running: int) -> list[Segment]:
+    parts = (
+        (ItemState.COMPLETED, counts.completed),
+        (ItemState.FAILED, counts.failed),
+        (ItemState.CANCELLED, counts.cancelled),
+        (ItemState.RUNNING, running),
+    )
+    segments, at, whole = [], 0, max(1, counts.items or 0)
+    for state, count in parts:
+        x, end = (min(BAR_WIDTH, round(BAR_WIDTH * number / whole)) for number in (at, at + count))
+        if count:
+            # A few among very many can be seen all the same.
+            segments.append(Segment(state=state, x=min(x, BAR_WIDTH - 2), width=max(2, end - x)))
+        at += count
+    return segments
+
+
+def _format_left(seconds: float) -> str:
+    # As precise as a guess deserves.
+    if seconds < 60:
+        return "a minute" if seconds > 45 else "a few seconds" if seconds < 10 else f"{round(seconds / 10) * 10} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{round(seconds / 3_600)} h"
+
+
+def texts_of(spec: OperatorSpec) -> list[tuple[str, str]]:
+    schema = "" if spec.schema is None else lay_out(json.dumps(spec.schema, ensure_ascii=False))
+    texts = (("Prompt template", spec.template), ("System prompt", spec.system_prompt), ("Schema of results", schema))
+    return [(label, text) for label, text in texts if text]
+
+
+def facts_of(spec: OperatorSpec, kind: OperatorKind) -> list[tuple[str, str]]:
+    facts = [
+        ("At a time", str(spec.concurrency)),
+        ("Tries", f"{spec.max_retries + 1} at the most"),
+        ("Timeout", f"{format_duration(spec.timeout_seconds)} a try"),
+        ("Temperature", "" if spec.temperature is None else f"{spec.temperature:g}"),
+        *(_agentic_facts(spec) if kind is OperatorKind.AGENTIC else []),
+        ("Tokens", "" if spec.limits.tokens is None else f"{spec.limits.tokens:,} at the most"),
+        ("Cost", "" if spec.limits.cost_micros is None else f"{format_money(spec.limits.cost_micros)} at the most"),
+    ]
+    return [(label, value) for label, value in facts if value]
+
+
+def _agentic_facts(spec: OperatorSpec) -> list[tuple[str, str]]:
+    tools = "those of the session" if spec.tools is None else show_invisible(", ".join(spec.tools)) or "none"
+    return [
+        ("Tools", tools),
+        ("Read-only", "yes" if spec.read_only else "no"),
+        ("Model calls", f"{spec.max_turns} a turn at the most"),
+    ]
+
 
 PAGE = 50
 ITEMS = 50
@@ -104,9 +299,9 @@ def run_items(request: HttpRequest, run_id: str) -> HttpResponse:
 @signed_in
 def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
     run = _run(request, run_id)
-    item = map_queries.load_item(run.id, number)
+    item = queries.load_item(run.id, number)
     file = _file(run)
-    tries = map_queries.load_attempt_heads(run.id, number, length=HEAD, most=TRIES)
+    tries = queries.load_attempt_heads(run.id, number, length=HEAD, most=TRIES)
     context = {
         "run": RunView(record=run, file=file),
         "item": item,
@@ -123,21 +318,21 @@ def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
 @signed_in
 def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
     run = _run(request, run_id)
-    item = map_queries.load_item(run.id, number)
+    item = queries.load_item(run.id, number)
     return _plain(_read_input(_file(run), item, most=item.length))
 
 
 @signed_in
 def try_output(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
     run = _run(request, run_id)
-    return _plain(map_queries.load_attempt_output(run.id, number, attempt))
+    return _plain(queries.load_attempt_output(run.id, number, attempt))
 
 
 @signed_in
 def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
     """Show what the model was sent in one attempt, made again from the record."""
     run = _run(request, run_id)
-    call_id = map_queries.load_attempt_call(run.id, number, attempt)
+    call_id = queries.load_attempt_call(run.id, number, attempt)
     rebuilt = rebuild_payload(load_call(call_id, owner_id=run.owner_id))
     context = {"messages": (rebuilt.payload or {}).get("messages", []), "problems": rebuilt.problems}
     return render(request, "agents_app/_try_prompt.html", context | {"call_id": call_id})
@@ -146,12 +341,12 @@ def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> 
 @signed_in
 def part_runs(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    runs = map_queries.runs_of_part(session.id, part_id)
+    runs = queries.runs_of_part(session.id, part_id)
     return render(request, "agents_app/_part_runs.html", {"runs": _named(runs)})
 
 
 def _run(request: HttpRequest, run_id: str) -> RunRecord:
-    return map_queries.load_run(run_id, owner_id=reader_of(request))
+    return queries.load_run(run_id, owner_id=reader_of(request))
 
 
 def _file(run: RunRecord) -> FileReference | None:
@@ -162,17 +357,17 @@ def _sample(run: RunRecord) -> list[ItemRecord]:
     """Return items evenly spread over those that have probably ended, because items start in the order of the input."""
     items = run.counts.items or 0
     reach = min(items, run.counts.ended + SAMPLE // 4)
-    return map_queries.load_items(run.id, spread(reach, most=SAMPLE))
+    return queries.load_items(run.id, spread(reach, most=SAMPLE))
 
 
 def _view(run: RunRecord, sample: list[ItemRecord]) -> RunView:
-    running = map_queries.count_running(run.id) if run.counts.left else 0
+    running = queries.count_running(run.id) if run.counts.left else 0
     left = estimate(run, endings_of(sample), timezone.now()) if run.state is RunState.RUNNING else None
     return RunView(record=run, file=_file(run), running=running, seconds_left=left)
 
 
 def _progress(run: RunView) -> dict[str, Any]:
-    failures = map_queries.first_failures(run.record.id, limit=FAILURES) if run.record.counts.failed else []
+    failures = queries.first_failures(run.record.id, limit=FAILURES) if run.record.counts.failed else []
     return {"run": run, "failures": failures}
 
 
@@ -190,13 +385,11 @@ def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
 def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
     state = _state_in(request)
     start, before = number_in(request, "from"), number_in(request, "before")
-    rows = map_queries.page_of_items(
-        run.record.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1
-    )
+    rows = queries.page_of_items(run.record.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1)
     items = rows[-ITEMS:] if before is not None else rows[:ITEMS]
     inputs = _read_inputs(_file(run.record), items, most=4 * EXCERPT)
     numbers = [item.number for item in items if item.state is ItemState.COMPLETED]
-    outputs = map_queries.load_result_heads(run.record.id, numbers, length=4 * EXCERPT) if numbers else {}
+    outputs = queries.load_result_heads(run.record.id, numbers, length=4 * EXCERPT) if numbers else {}
     name = state.value if state else ""
     return {
         "run": run,
@@ -216,7 +409,7 @@ def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
 def _earlier(run_id: str, items: list[ItemRecord], state: ItemState | None) -> str:
     if not items or items[0].number == 1:
         return ""
-    if state is not None and not map_queries.has_item_before(run_id, items[0].number, state=state):
+    if state is not None and not queries.has_item_before(run_id, items[0].number, state=state):
         return ""
     return _query(state=state.value if state else "", before=items[0].number)
 
@@ -245,7 +438,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
     owner_id, session_id, cursor = reader_of(request), request.GET.get("session", ""), request.GET.get("cursor", "")
     session = load_session(session_id, owner_id=owner_id) if session_id else None
     before = read_place(cursor or None)
-    runs = map_queries.list_runs(owner_id=owner_id, session_id=session_id or None, before=before, limit=PAGE + 1)
+    runs = queries.list_runs(owner_id=owner_id, session_id=session_id or None, before=before, limit=PAGE + 1)
     page = runs[:PAGE]
     titles = {} if session or not page else titles_of({run.session_id for run in page}, owner_id=owner_id)
     return {

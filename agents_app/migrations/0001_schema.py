@@ -1,7 +1,7 @@
 """Attached servers, the inbox, and operators with their items."""
 
 import django.db.models.deletion
-import mnesis_core.ledger
+import mnesis_core.events
 from django.conf import settings
 from django.db import migrations, models
 
@@ -110,7 +110,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField()),
                 ("started_at", models.DateTimeField(null=True)),
                 ("ended_at", models.DateTimeField(null=True)),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "input_file",
                     models.ForeignKey(
@@ -215,7 +215,7 @@ class Migration(migrations.Migration):
                 ("cost_micros", models.BigIntegerField(null=True)),
                 ("duration_ms", models.BigIntegerField(default=0)),
                 ("created_at", models.DateTimeField()),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "call",
                     models.ForeignKey(
@@ -257,7 +257,7 @@ class Migration(migrations.Migration):
                 ("hops", models.BigIntegerField(default=0)),
                 ("idempotency_key", models.CharField(max_length=200, null=True)),
                 ("created_at", models.DateTimeField()),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "session",
                     models.ForeignKey(

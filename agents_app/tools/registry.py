@@ -1,10 +1,4 @@
-"""The registry: a tool is a Python function with type hints, registered by one decorator.
-
-@tool(timeout_seconds=5, read_only=True)
-def word_count(context: ToolContext, text: str) -> str:
-    \"\"\"Count the words of a text.\"\"\"
-    return str(len(text.split()))
-"""
+"""A tool, and one call of it: in the event loop or in a thread, and no longer than it may take."""
 
 from __future__ import annotations
 
@@ -17,7 +11,8 @@ from django.core.checks import Error
 from pydantic import ConfigDict, create_model
 
 from agents_app.tools.definition import Tool, ToolScope
-from agents_app.tools.definition import ToolContext as ToolContext  # shown in docs/howto/add-a-tool.md
+
+# shown in docs/howto/add-a-tool.md
 from agents_app.tools.mcp.tools import attached_tools
 from mnesis_core.config import TurnConfig
 from mnesis_core.errors import InvalidRequest, MnesisError, PermissionDenied, ToolNotFoundError

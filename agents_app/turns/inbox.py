@@ -10,14 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agents_app import store
-from agents_app.queries import (
-    count_waiting,
-    find_sent,
-    load_inbox_message,
-    load_taken,
-    load_waiting,
-    spoken_at,
-)
+from agents_app.queries import count_waiting, find_sent, load_inbox_message, load_taken, load_waiting, spoken_at
 from agents_app.turns.claim import stored_key
 from compaction_app.context import load_frame, meter_of, read_newest_state
 from mnesis_core.config import Config
@@ -37,7 +30,7 @@ from mnesis_core.turns.inbox import INBOX, Draft, InboxMessage, check_draft, fit
 from sessions_app.conf import session_config
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.prepared_parts import prepare_parts
+from sessions_app.record.rows import prepare_parts
 from sessions_app.record.session_queries import load_session, peer_names
 from sessions_app.record.turn_queries import list_turns, load_turn
 from sessions_app.usage.limits import limits_for, look

@@ -21,10 +21,10 @@ from agents_app.turns.claim import (
     claim_recorded_turn,
     claim_turn,
     compact_if_due,
+    end_waiting,
     wait_until_explored,
 )
 from agents_app.turns.inbox import deliver
-from agents_app.turns.recovery import end_waiting
 from agents_app.turns.runner import runner
 from agents_app.turns.suspended import ToolResult
 from mnesis_core.config import Config
@@ -34,12 +34,11 @@ from mnesis_core.messages import Message
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
-from mnesis_core.turns.options import TurnOptions
-from mnesis_core.turns.recording import RecordedTurn
+from mnesis_core.turns.options import RecordedTurn, TurnOptions
 from sessions_app.conf import checked_config, default_model, get_spec, site_config
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db
-from sessions_app.record import fork as forking
+from sessions_app.record import import_transcript as forking
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub

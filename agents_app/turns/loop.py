@@ -22,13 +22,12 @@ from agents_app.turns.model_step import ModelCalls
 from agents_app.turns.transactions import OpenCall, Progress, TurnEnd, load_progress
 from compaction_app.context import Frame, load_frame
 from mnesis_core.config import TurnConfig
-from mnesis_core.context.tool_outputs import cap_output
+from mnesis_core.context.fitting import cap_output
 from mnesis_core.errors import BudgetExhausted, DoomLoop, MnesisError, StepLimitReached, TurnInterrupted
 from mnesis_core.llm.interface import Model, Outcome, ToolCall
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.turns.inbox import PEER_TOOLS
-from mnesis_core.turns.options import read_options
-from mnesis_core.turns.recording import Made, call_made, repeats
+from mnesis_core.turns.options import Made, call_made, read_options, repeats
 from sessions_app.conf import get_model
 from sessions_app.database.outages import log_failure, outage_of, patiently
 from sessions_app.record.session_queries import load_depth

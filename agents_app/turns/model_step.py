@@ -1,4 +1,4 @@
-"""The model calls of one turn: the model, its prompt, and the correction of our token counts by its answers."""
+"""One streamed answer: to the followers at once, to the journal in batches, whole at the end."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ from dataclasses import asdict, dataclass, replace
 from typing import ParamSpec, TypeVar
 
 from agents_app.turns import transactions
-from agents_app.turns.answer import Answer
-from agents_app.turns.transactions import OpenCall, Progress, Step
+from agents_app.turns.transactions import Answer, OpenCall, Progress, Step
 from compaction_app.compact import compact_before_call
 from compaction_app.context import BuiltContext, Frame, load_frame, read_state
-from mnesis_core.context.budget import LastPrompt, Pressure, Size, pressure, size_now
+from mnesis_core.context.fitting import LastPrompt, Pressure, Size, pressure, size_now
 from mnesis_core.errors import ModelNotFoundError
-from mnesis_core.llm.calibration import LARGEST_RATIO, Calibration, calibrate, share_ratio
-from mnesis_core.llm.interface import Model, Reply, Request, Source, ToolCall, ToolSpec, cost_micros, write_tools
-from mnesis_core.llm.limits import spec_in_place, spec_in_session
+from mnesis_core.llm.interface import (
+    Model,
+    Reply,
+    Request,
+    Source,
+    ToolCall,
+    ToolSpec,
+    cost_micros,
+    spec_in_place,
+    spec_in_session,
+    write_tools,
+)
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
-from mnesis_core.llm.tokens import estimate_message
+from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
 from mnesis_core.messages import Message, TextPart, ToolPart
 from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord, add_usage
 from mnesis_core.spending import Spent
-from mnesis_core.turns.options import TurnOptions
-from mnesis_core.turns.recording import usage_record
+from mnesis_core.turns.options import TurnOptions, usage_record
 from sessions_app.catalogue import model_store
 from sessions_app.conf import get_model
 from sessions_app.database.outages import patiently

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 from ninja import Field, Schema
 from pydantic import BeforeValidator
 
-from agents_app.map_queries import usage_of_maps
-from agents_app.queries import list_inbox
+from agents_app.queries import list_inbox, usage_of_maps
 from compaction_app.context import Meter, load_meter
 from compaction_app.queries import usage_of_compaction
 from mnesis_core.messages import text_of
@@ -22,7 +21,7 @@ from sessions_app.record import call_queries, message_queries, session_queries
 from sessions_app.record.call_queries import usage_of_files, usage_of_session
 from sessions_app.record.session_queries import load_launched
 from sessions_app.schemas import Out, SessionOut, Text, TurnOut, UsageOut, page_of
-from sessions_app.usage.totals import LimitOut, budget_of
+from sessions_app.usage.limits import LimitOut, budget_of
 
 
 def used_by(session_ids: Sequence[str]) -> UsageRecord:

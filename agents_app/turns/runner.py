@@ -1,10 +1,9 @@
-"""The turns that run in this process: each an asyncio task, detached from the request that began it (decision 11)."""
+"""Turns whose process died: closed as interrupted, with everything that was streamed, and never run again."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import os
 import time
 from collections import Counter
@@ -15,9 +14,9 @@ from functools import partial
 from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
 from agents_app.tools.mcp.tools import close_connections
+from agents_app.turns.claim import logger, recover_turns
 from agents_app.turns.inbox import claim_waiting
 from agents_app.turns.loop import run_turn
-from agents_app.turns.recovery import recover_turns
 from compaction_app.schedule import wake_stale
 from mnesis_core.errors import AtCapacity, TooManyTurns
 from mnesis_core.records import TurnRecord
@@ -35,7 +34,6 @@ SWEEP_SECONDS = 5.0
 SESSIONS_A_SWEEP = 50
 # What ``Retry-After`` says to a person with too many turns: no one knows when one of them ends.
 LATER_SECONDS = 5
-logger = logging.getLogger(__name__)
 
 
 class Runner:

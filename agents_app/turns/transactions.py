@@ -4,34 +4,48 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from agents_app.turns.answer import Answer
 from compaction_app.context import Frame
 from compaction_app.schedule import request_if_due, trigger_after
 from files_app.contents import put_content
-from files_app.ingest import add_file
-from mnesis_core.context.budget import Size
-from mnesis_core.context.tool_outputs import OUTPUTS, cap_output, shorten_output
-from mnesis_core.errors import TurnCancelled
+from files_app.exploring import add_file
+from mnesis_core.config import StreamConfig
+from mnesis_core.context.fitting import OUTPUTS, Size, cap_output, shorten_output
+from mnesis_core.errors import (
+    TurnCancelled,
+)
 from mnesis_core.events import EventType
 from mnesis_core.files.detection import Kind, kind_of_text
-from mnesis_core.llm.interface import Outcome, Reply, ToolCall, Usage, cost_micros
+from mnesis_core.llm.interface import (
+    Model,
+    Outcome,
+    ReasoningDelta,
+    Reply,
+    Request,
+    TextDelta,
+    ToolCall,
+    Usage,
+    cost_micros,
+)
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
 from mnesis_core.text import bytes_of_text
-from mnesis_core.turns.recording import Made, call_made, end_of_reply, usage_record
+from mnesis_core.turns.options import Made, call_made, end_of_reply, usage_record
 from sessions_app.catalogue import model_store
+from sessions_app.database.outages import log_outage
+from sessions_app.database.threads import AWAY, db
 from sessions_app.model_calls import RunningCall
 from sessions_app.record import call_store, message_store, turn_store
 from sessions_app.record.call_queries import running_calls, usage_of
 from sessions_app.record.change import Change, change
+from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import (
     journal_texts,
     leaves_open,
@@ -40,7 +54,7 @@ from sessions_app.record.message_queries import (
     unanswered_tools,
     unfinished_messages,
 )
-from sessions_app.record.prepared_parts import prepare_parts
+from sessions_app.record.rows import prepare_parts
 from sessions_app.usage.limits import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)
@@ -314,3 +328,82 @@ def close_open_rows(record: Change, turn_id: str, *, error_code: str | None, err
         message_store.delete_journal(message_id=message_id)
     for part_id in unanswered_tools(turn_id):
         message_store.finish_tool(record, part_id, output=None, error=message)
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    session_id: str
+    message_id: str
+    config: StreamConfig
+    clock: Callable[[], float] = time.monotonic
+    texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
+    types: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    _unwritten: list[tuple[int, str]] = field(default_factory=list)
+    _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
+    _flushed_at: float = 0.0
+
+    async def stream(self, model: Model, request: Request) -> Reply:
+        """Ask the model, pass on and journal what it streams, and return its reply."""
+        self._flushed_at = self.clock()
+        async for item in model.stream(request):
+            if isinstance(item, Reply):
+                # A reply that says it gave nothing, after a part was passed on, would else be asked for again.
+                is_begun = self.types and item.outcome is Outcome.FAILED
+                return replace(item, outcome=Outcome.BROKEN) if is_begun else item
+            self._take(item)
+            size = sum(len(text) for _, text in self._unwritten)
+            is_due = self.clock() - self._flushed_at >= self.config.journal_seconds
+            if is_due or size >= self.config.journal_bytes:
+                await self.flush()
+        raise AssertionError("a model's stream must end with a Reply")
+
+    async def flush(self) -> None:
+        """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
+        unwritten, self._unwritten = self._unwritten, []
+        self._flushed_at = self.clock()
+        held_up = len(self._held_up)
+        self._held_up += self._pieces(unwritten)
+        if not self._held_up:
+            return
+        place = {"session_id": self.session_id, "message_id": self.message_id}
+        try:
+            await db(message_store.append_journal, **place, pieces=self._held_up, is_retry=held_up > 0)
+        except AWAY as error:
+            log_outage(logger, "What running answers say is kept in memory: the database does not take it", error)
+        else:
+            self._held_up = []
+
+    @property
+    def is_journalled(self) -> bool:
+        return any(self.lengths)
+
+    @property
+    def parts(self) -> list[TextPart | ReasoningPart]:
+        return [
+            TextPart(text="".join(pieces)) if kind == TextPart.type else ReasoningPart(text="".join(pieces))
+            for kind, pieces in zip(self.types, self.texts, strict=True)
+        ]
+
+    def _take(self, delta: TextDelta | ReasoningDelta) -> None:
+        kind = TextPart.type if isinstance(delta, TextDelta) else ReasoningPart.type
+        if not self.types or self.types[-1] != kind:
+            self.types.append(kind)
+            self.texts.append([])
+            self.lengths.append(0)
+        index = len(self.types) - 1
+        self.texts[index].append(delta.text)
+        self._unwritten.append((index, delta.text))
+        hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
+
+    def _pieces(self, unwritten: list[tuple[int, str]]) -> list[message_store.Piece]:
+        pieces = []
+        for index in sorted({index for index, _ in unwritten}):
+            text = "".join(piece for of, piece in unwritten if of == index)
+            pieces.append(
+                message_store.Piece(
+                    part_index=index, part_type=self.types[index], offset=self.lengths[index], text=text
+                )
+            )
+            self.lengths[index] += len(text)
+        return pieces

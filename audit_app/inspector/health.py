@@ -16,7 +16,7 @@ from django.utils import timezone
 from agents_app.queries import count_waiting
 from audit_app.queries import find_verification
 from compaction_app.context import Meter, load_meter
-from mnesis_core.context.budget import Pressure
+from mnesis_core.context.fitting import Pressure
 from mnesis_core.text import excerpt
 from sessions_app.database.commitments import time_in_sql
 from sessions_app.database.fast_sql import fetch

@@ -1,58 +1,175 @@
-"""Prove that a session's ledger is whole and that its rows are what the ledger says, in both directions.
+"""What the database can no longer read of itself: broken pages, invalid texts, missing tables.
 
-1. Each entry follows from the one before it, without a gap, and the session's head is the last one.
-2. Each commitment of an entry to a row fits the row (``sessions_app.database.commitments``): nothing was edited or removed.
-3. An entry records every row, and every value that is set once: nothing was put in.
-4. Context items, states and counters are what the entries come to (``mnesis_core.context.replay``), and the totals of
-   operators' runs are what their attempts and their input come to (``agents_app.maps.proof``).
-5. The contents of files have the SHA-256 in their names.
-6. The site's directory names the session, its owner and its latest entries (``audit_app.proof.bound_rows``), and the
-   search index holds exactly its texts (``sessions_app.search.index``).
-
-For the whole database, guards, tables and pages are verified too (``audit_app.proof.damage``), and that no session of
-the directory is gone. What the database cannot read is reported as a problem, and the verification goes on.
-
-Some changes cannot be seen from inside the database, such as an old copy put back or a complete rewrite. Detecting
-them needs a head that was kept outside of it.
+Any query of a damaged database may fail in any way: SQLite follows a broken page wherever it leads, so a number may
+come as a text and a row without its columns. So each question is asked by itself, and an error is an answer.
 """
+
+# ruff: noqa: S608 - the names in these statements come from the models.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 import orjson
-from django.db import connections
+from django.db import DatabaseError, connections
+from django.db.models import Field
+from django.db.models.query import QuerySet
 
-from agents_app.map_queries import load_projection
 from agents_app.maps.proof import operator_differences
-from audit_app.proof.bound_rows import BoundRows, Finding, directory_findings, findings_of_session
-from audit_app.proof.damage import (
-    DAMAGED,
-    damage_of_database,
-    is_away,
-    legible,
-    reason_of,
-    sessions_there,
-    unreadable_of_session,
-)
+from agents_app.queries import load_projection
 from audit_app.proof.freeze_gc import freeze_gc, start
-from audit_app.proof.ledger_segments import UNREADABLE, LedgerSegment, Progress, follow, read_entries, segment_ends
+from audit_app.proof.ledger import (
+    UNREADABLE,
+    BoundRows,
+    Finding,
+    LedgerSegment,
+    Progress,
+    directory_findings,
+    findings_of_session,
+    follow,
+    read_entries,
+    segment_ends,
+)
+from audit_app.tables import SessionTable, session_tables
 from files_app.contents import is_whole
 from files_app.queries import kept_contents, list_contents
+from mnesis_core.context.fitting import OUTPUTS
 from mnesis_core.context.replay import Difference, Projection, differences
-from mnesis_core.context.tool_outputs import OUTPUTS
 from mnesis_core.errors import Conflict, FileContentNotFound
-from mnesis_core.ledger import GENESIS
+from mnesis_core.events import GENESIS
+from mnesis_core.text import excerpt
 from sessions_app.database.fast_sql import fetch
 from sessions_app.database.threads import snapshot
-from sessions_app.guards.triggers import guard_differences
+from sessions_app.guards.triggers import guard_differences, guarded_models
 from sessions_app.search.index import search_differences, stray_entries
+
+# A damaged SQLite may answer with bytes that its driver cannot decode: a ValueError.
+DAMAGED = (DatabaseError, ValueError)
+# Rows of a session's table, and findings of SQLite's own check.
+MOST_NAMED = 50
+ROWS_AT_ONCE = 200
+LONGEST_REASON = 200
+
+
+def reason_of(error: Exception) -> str:
+    """Say why something cannot be read, without any text of the session."""
+    words = str(error)
+    if isinstance(error, UnicodeError):
+        return "texts that are not UTF-8"
+    if "decode to UTF-8" in words:  # the driver's message goes on with the text itself
+        return "a text that is not UTF-8"
+    if isinstance(error, DatabaseError):
+        return excerpt(words.partition("\n")[0], LONGEST_REASON) or type(error).__name__
+    return f"values that make no sense ({type(error).__name__})"
+
+
+def is_away(using: str) -> bool:
+    """Say whether the database is unreachable, which is not damage."""
+    return connections[using].vendor == "postgresql" and not connections[using].is_usable()
+
+
+@contextmanager
+def legible(using: str) -> Iterator[None]:
+    """Read texts that are not UTF-8 with their invalid bytes written as hexadecimal digits, for the length of the block."""
+    raw: Any = connections[using].connection
+    if not isinstance(raw, sqlite3.Connection):
+        yield
+        return
+    usual = raw.text_factory
+    raw.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
+    try:
+        yield
+    finally:
+        raw.text_factory = usual
+
+
+def damage_of_database(*, using: str) -> Iterator[str]:
+    """Yield tables and columns that are gone, and what SQLite finds when it checks its file."""
+    for model in guarded_models():
+        table = model._meta.db_table
+        try:
+            with connections[using].cursor() as cursor:
+                cursor.execute(f"SELECT * FROM {table} LIMIT 0")
+                found = {column[0] for column in cursor.description}
+        except DAMAGED as error:
+            yield f"{table} cannot be read: {reason_of(error)}"
+        else:
+            missing = sorted({str(field.column) for field in model._meta.concrete_fields} - found)
+            yield from (f"{table} has no column {column}" for column in missing)
+    if connections[using].vendor != "sqlite":
+        return
+    try:
+        report = [str(words) for (words,) in fetch(f"PRAGMA integrity_check({MOST_NAMED})", using=using)]
+    except DAMAGED as error:
+        yield f"SQLite cannot look through its file: {reason_of(error)}"
+        return
+    # One value may hold several findings, a line each.
+    for line in (line for words in report for line in words.splitlines()):
+        if line != "ok" and not line.startswith("***"):
+            yield f"SQLite says of its file: {excerpt(line, LONGEST_REASON)}"
+
+
+def sessions_there(*, using: str) -> tuple[list[str], str]:
+    """Return the ids of all sessions, and why the list may be incomplete: then it comes from the tables that name sessions."""
+    try:
+        return _ids("SELECT id FROM sessions", using), ""
+    except DAMAGED as error:
+        found: set[str] = set()
+        for table in ("events", "turns", "messages", "directory_entries"):
+            try:
+                found.update(_ids(f"SELECT DISTINCT session_id FROM {table}", using))
+            except DAMAGED:
+                continue  # damage_of_database names it
+        return sorted(found), f"the list of sessions cannot be read: {reason_of(error)}"
+
+
+def _ids(sql: str, using: str) -> list[str]:
+    return sorted({id for (id,) in fetch(sql, using=using) if type(id) is str})
+
+
+def unreadable_of_session(session_id: str, *, using: str) -> Iterator[str]:
+    """Yield the tables, rows and columns of a session that cannot be read: at most ``MOST_NAMED`` rows of each table."""
+    for table in session_tables().values():
+        rows = table.rows(session_id).using(using)
+        if error := _error_of(rows, table.table.fields):
+            yield from _unreadable_rows(table, rows) or [f"{table.table.name}: {reason_of(error)}"]
+
+
+def _unreadable_rows(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]:
+    try:
+        keys = list(rows.order_by().values_list("pk", flat=True))
+    except Exception:
+        return []
+    found: list[str] = []
+    for first in range(0, len(keys), ROWS_AT_ONCE):
+        some = keys[first : first + ROWS_AT_ONCE]
+        if not _error_of(rows.filter(pk__in=some), table.table.fields):
+            continue
+        for key in some:
+            row = rows.filter(pk=key)
+            if error := _error_of(row, table.table.fields):
+                columns = " ".join(str(field.column) for field in table.table.fields if _error_of(row, [field]))
+                found.append(f"{table.table.name} {key} {columns}".rstrip() + f": {reason_of(error)}")
+        if len(found) >= MOST_NAMED:
+            return [*found[:MOST_NAMED], f"{table.table.name}: there may be more"]
+    return found
+
+
+def _error_of(rows: QuerySet[Any, Any], fields: Sequence[Field[Any, Any]]) -> Exception | None:
+    try:
+        for _ in rows.order_by().values_list(*(field.attname for field in fields)).iterator(chunk_size=ROWS_AT_ONCE):
+            pass
+    except Exception as error:
+        return error
+    return None
+
 
 ENTRIES_PER_SEGMENT = 20_000
 # With fewer entries, starting another process takes longer than verifying them.

@@ -24,8 +24,7 @@ from django.apps import apps
 from django.db.models.query import QuerySet
 
 from audit_app.tables import session_tables
-from audit_app.transfer.readable import entries_of, opening_of
-from audit_app.transfer.readable_formats import html_pieces, markdown_pieces
+from audit_app.transfer.readable import entries_of, html_pieces, markdown_pieces, opening_of
 from files_app.contents import find_size, put_content, read_content
 from files_app.queries import list_contents
 from mnesis_core.errors import InvalidRequest, SessionNotFoundError

@@ -25,7 +25,7 @@ from django_q.tasks import async_task
 
 from audit_app.transfer.import_session import import_sessions
 from mnesis_core.errors import InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
-from mnesis_core.files.references import name_of_upload
+from mnesis_core.files.footers import name_of_upload
 from mnesis_core.transcripts import FORMATS, NamedSource, detect_format, is_companion
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES
 from mnesis_core.values import is_id, new_id

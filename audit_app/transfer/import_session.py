@@ -18,8 +18,7 @@ from django.apps import apps
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models.query import QuerySet
 
-from agents_app.map_queries import list_items, list_runs, live_runs_of, load_attempts
-from agents_app.queries import count_waiting
+from agents_app.queries import count_waiting, list_items, list_runs, live_runs_of, load_attempts
 from audit_app.proof.verify import verify_session
 from audit_app.tables import batches, insert_rows, row_characters, session_tables
 from audit_app.transfer.export import CONTENTS, ContentsTaken, export_session, piece_in

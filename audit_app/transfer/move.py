@@ -19,7 +19,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models.query import QuerySet
 from django.utils import timezone
 
-from audit_app.proof.bound_rows import ChainHead, chain_heads
+from audit_app.proof.ledger import ChainHead, chain_heads
 from audit_app.tables import (
     LEFT_BEHIND,
     Dealt,

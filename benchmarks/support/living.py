@@ -15,13 +15,13 @@ from compaction_app.context import load_state, size_of
 from compaction_app.queries import live_run
 from compaction_app.tasks import compact
 from files_app.store import store_file_reference
-from mnesis_core.context.budget import Pressure
+from mnesis_core.context.fitting import Pressure
 from mnesis_core.messages import FileRefPart, Message, Part, ToolPart
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from mnesis_core.transcripts import Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.prepared_parts import prepare_parts
+from sessions_app.record.rows import prepare_parts
 from sessions_app.record.turn_queries import load_turn
 
 Progress = Callable[[int], None]

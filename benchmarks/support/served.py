@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-# It sets Django up.
-from mnesis_site.server import Program  # isort: skip
-
 import sys
 from collections.abc import AsyncIterator
 
@@ -12,6 +9,9 @@ from django.conf import settings
 
 from benchmarks.support.broadcasts import pieces_of
 from mnesis_core.llm.interface import Model, ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
+
+# It sets Django up.
+from mnesis_site.server import Program
 
 
 class OrderedModel:

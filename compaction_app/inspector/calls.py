@@ -13,9 +13,9 @@ from django.shortcuts import redirect, render
 from compaction_app.context import ComparedCalls, compare_calls
 from compaction_app.inspector.occupancy import ScrubBar, call_at, draw, load_occupancy, place_of, size_of_call
 from compaction_app.rebuild import PromptSources, RebuiltPayload, load_sources, rebuild_payload
-from compaction_app.templatetags.calls import KINDS
-from mnesis_core.context.blocks import Block, BlockKind, blocks_of
+from compaction_app.templatetags.compaction import KINDS
 from mnesis_core.context.prompt_diff import Difference
+from mnesis_core.context.replay import Block, BlockKind, blocks_of
 from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.providers.rendering.accepted import outgoing

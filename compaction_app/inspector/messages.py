@@ -1,31 +1,29 @@
-"""The page of one message: where it stands, and which calls were shown it word for word, to answer or to summarise it.
-
-A call of a turn saw what stood in the context as of the event that it read. The first and the last of these calls are
-looked up in their manifests as well, since what stands in a context may be left out of a prompt for lack of room.
-
-A summarising call had no context: it was sent a span of messages, as its manifest says, or one of the pieces of a span
-that is too long for one question. A call whose piece says nothing of the message did not read it, and neither did those
-that merged the drafts of pieces or condensed summaries.
-"""
+"""The page of the tool outputs that a session's context has lost, each with why, and whether the model can still reach it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.lineage import MessageLineage, trace_message
-from compaction_app.queries import SummaryHead, attempts_of_calls, load_heads
+from compaction_app.queries import SummaryHead, attempts_of_calls, covering_summaries, load_heads, runs_that_pruned
 from compaction_app.rebuild import load_ranges
 from mnesis_core.compaction.transcript import pieces_of_message
-from mnesis_core.context.manifest import read_manifest
-from mnesis_core.ledger import MAX_INTEGER
-from mnesis_core.records import AttemptRecord
+from mnesis_core.context.entries import read_manifest
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.events import MAX_INTEGER
+from mnesis_core.records import AttemptRecord, RunRecord
+from mnesis_core.text import printable
+from sessions_app.conf import session_config
+from sessions_app.pages.lookup import LARGEST
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import inspected
-from sessions_app.pages.transcript import MessageView, load_message
+from sessions_app.pages.transcript import MessageView, load_message, load_whole_text
 from sessions_app.pages.views import signed_in
 from sessions_app.record.call_queries import (
     CallHeading,
@@ -36,10 +34,95 @@ from sessions_app.record.call_queries import (
     load_headings,
     numbers_of_calls,
 )
-from sessions_app.record.context_queries import replaced_items
-from sessions_app.record.inspect_queries import EventHeading, load_event_heading, load_stay
+from sessions_app.record.context_queries import (
+    Place,
+    Tombstone,
+    list_tombstones,
+    replaced_items,
+    tally_tombstones,
+    tools_of_tombstones,
+)
 from sessions_app.record.message_queries import tombstone_seqs
+from sessions_app.record.timeline_queries import EventHeading, load_event_heading, load_stay
 from sessions_app.record.turn_queries import turn_seq_at
+
+PAGE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TombstoneView:
+    """One tombstone as the page shows it."""
+
+    entry: Tombstone
+    run: RunRecord | None
+    """The compaction that pruned it, where the record says."""
+    summary_id: str
+    """The summary that stands for its message now, if the message has left the context."""
+
+
+@signed_in
+def tombstones(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Every tool output that was taken out of the context, the newest first."""
+    return render(request, "compaction_app/inspect_tombstones.html", _context(request, session_id))
+
+
+@signed_in
+def tombstone_rows(request: HttpRequest, session_id: str) -> HttpResponse:
+    """The next page of them."""
+    return render(request, "compaction_app/_inspect_tombstone_rows.html", _context(request, session_id))
+
+
+@signed_in
+def original(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
+    """The whole output of a tool, as it was received."""
+    about = inspected(request, session_id)
+    text = load_whole_text(about.id, part_id, field="output")
+    # "nosniff" (settings) keeps browsers from reading markup into it.
+    return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")
+
+
+def _context(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    """Read a page of tombstones; seven queries at the most."""
+    about = inspected(request, session_id)
+    tool, part_id = printable(request.GET.get("tool", "").strip()), request.GET.get("part", "")
+    before = _parse_place(request.GET.get("before", ""))
+    found = list_tombstones(about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1)
+    page = found[:PAGE]
+    runs = runs_that_pruned(about.id, {entry.compacted_seq for entry in page}) if page else {}
+    summaries = covering_summaries(about.id, [entry.message_seq for entry in page if not entry.is_in_context])
+    more = {"tool": tool} if tool else {}
+    if len(found) > PAGE:
+        more["before"] = "-".join(map(str, page[-1].place))
+    return {
+        "about": about,
+        "tab": "inspect-tombstones",
+        "tool": tool,
+        "part_id": part_id,
+        "items": [
+            TombstoneView(
+                entry=entry,
+                run=runs.get(entry.compacted_seq),
+                summary_id=summaries.get(entry.message_seq, ""),
+            )
+            for entry in page
+        ],
+        "tally": tally_tombstones(about.id),
+        "tools": [show_invisible(name) for name in tools_of_tombstones(about.id)],
+        "more": urlencode(more) if len(found) > PAGE else "",
+        # By this tool a model can read an original.
+        "can_read": "lcm_read" in session_config(about.config).turn.tools,
+    }
+
+
+def _parse_place(text: str) -> Place | None:
+    if not text:
+        return None
+    numbers = text.split("-")
+    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise InvalidRequest("this cursor is not one of ours", field="before")
+    seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
+    return seq, message_seq, min(index, 2**31 - 1)
+
 
 MOST = 20
 """Summarising calls that are shown: the same may be summarised anew without end."""
@@ -93,7 +176,7 @@ class Sightings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tombstone:
+class MessageTombstone:
     """An event that pruned outputs of the message."""
 
     seq: int
@@ -121,7 +204,7 @@ class MessageStory:
     seen: Sightings
     summarised_by: Readings
     """Calls that read it in order to summarise it, while it stood in the context or, for a revision, later."""
-    tombstones: list[Tombstone]
+    tombstones: list[MessageTombstone]
 
 
 @signed_in
@@ -167,10 +250,10 @@ def _turn_of(session_id: str, event: EventHeading | None) -> int:
     return 0 if event is None else turn_seq_at(session_id, event.created_at)
 
 
-def _tombstones(session_id: str, message_id: str, added: int | None, removed: int | None) -> list[Tombstone]:
+def _tombstones(session_id: str, message_id: str, added: int | None, removed: int | None) -> list[MessageTombstone]:
     by_event = tombstone_seqs(session_id, message_id)
     return [
-        Tombstone(
+        MessageTombstone(
             seq=seq,
             turn_seq=_turn_of(session_id, load_event_heading(session_id, seq)),
             part_ids=by_event[seq],

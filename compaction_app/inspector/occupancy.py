@@ -13,8 +13,7 @@ from itertools import accumulate, pairwise
 
 from compaction_app.context import load_frame
 from compaction_app.models import CompactionRun, SummaryNode
-from mnesis_core.context.budget import Budget
-from mnesis_core.context.fitting import SUMMARY_FRAME
+from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import format_count, format_counted

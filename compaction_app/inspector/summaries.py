@@ -25,7 +25,7 @@ from compaction_app.queries import (
     load_summary,
     models_of_summaries,
 )
-from compaction_app.templatetags.compactions import summary_name
+from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Cost, Graph, Node, Span
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord
@@ -35,7 +35,7 @@ from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record.context_queries import standing_items
-from sessions_app.record.inspect_queries import (
+from sessions_app.record.timeline_queries import (
     NOW,
     MessagePreview,
     id_of_message,

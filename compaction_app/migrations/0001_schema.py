@@ -1,7 +1,7 @@
 """Summaries, what they stand for, and the runs that made them."""
 
 import django.db.models.deletion
-import mnesis_core.ledger
+import mnesis_core.events
 from django.db import migrations, models
 
 
@@ -101,7 +101,7 @@ class Migration(migrations.Migration):
                     "freshness",
                     models.CharField(choices=[("fresh", "Fresh"), ("stale", "Stale")], default="fresh", max_length=8),
                 ),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "restores",
                     models.ForeignKey(
@@ -181,7 +181,7 @@ class Migration(migrations.Migration):
                 ("duration_ms", models.BigIntegerField(default=0)),
                 ("source_ids", models.JSONField()),
                 ("created_at", models.DateTimeField()),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "session",
                     models.ForeignKey(
@@ -223,7 +223,7 @@ class Migration(migrations.Migration):
                 ("usage_source", models.CharField(max_length=16)),
                 ("cost_micros", models.BigIntegerField(null=True)),
                 ("created_at", models.DateTimeField()),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "call",
                     models.ForeignKey(

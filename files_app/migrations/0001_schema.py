@@ -1,7 +1,7 @@
 """Files that are kept by reference."""
 
 import django.db.models.deletion
-import mnesis_core.ledger
+import mnesis_core.events
 from django.db import migrations, models
 
 
@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
                 ("added_seq", models.BigIntegerField()),
                 ("after_message_seq", models.BigIntegerField()),
                 ("created_at", models.DateTimeField()),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "session",
                     models.ForeignKey(

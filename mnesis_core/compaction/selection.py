@@ -8,11 +8,16 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-from mnesis_core.compaction.excerpt import Quotable, message_quotables, summary_quotables
 from mnesis_core.compaction.requests import messages_row
-from mnesis_core.compaction.transcript import reading_tokens, summary_pieces, transcript_pieces
+from mnesis_core.compaction.transcript import (
+    Quotable,
+    message_quotables,
+    reading_tokens,
+    summary_pieces,
+    summary_quotables,
+    transcript_pieces,
+)
 from mnesis_core.config import CompactionConfig, Config
-from mnesis_core.context.budget import Budget, Pressure, pressure
 from mnesis_core.context.entries import (
     ContextEntry,
     MessageEntry,
@@ -22,10 +27,9 @@ from mnesis_core.context.entries import (
     summary_runs,
     whole_turns,
 )
-from mnesis_core.context.fitting import SUMMARY_FRAME, whole
+from mnesis_core.context.fitting import SUMMARY_FRAME, Budget, Pressure, pressure, whole
 from mnesis_core.context.wording import summary_row
-from mnesis_core.files.footers import ManifestName, Named, files_in_footer
-from mnesis_core.files.references import file_ids_of, find_file_ids
+from mnesis_core.files.footers import ManifestName, Named, file_ids_of, files_in_footer, find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
 from mnesis_core.compaction.requests import (
     JOINT,
     SHIPPED,
@@ -29,11 +28,10 @@ from mnesis_core.compaction.requests import (
     payload_of,
     reply_limit,
 )
-from mnesis_core.compaction.transcript import SMALLEST_LIMIT, piece_limit, text_pieces
+from mnesis_core.compaction.transcript import SMALLEST_LIMIT, VERSION, Quotable, excerpt, piece_limit, text_pieces
 from mnesis_core.config import Config
-from mnesis_core.context.budget import Budget
 from mnesis_core.context.entries import SummaryKind
-from mnesis_core.context.fitting import SUMMARY_FRAME
+from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.errors import ModelTimeout
 from mnesis_core.files.footers import (
     MOST_TOKENS,

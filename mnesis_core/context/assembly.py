@@ -16,7 +16,6 @@ from itertools import accumulate
 from math import ceil
 from typing import Any
 
-from mnesis_core.context.budget import Budget
 from mnesis_core.context.entries import (
     Assembled,
     Breakdown,
@@ -25,15 +24,22 @@ from mnesis_core.context.entries import (
     LeftOut,
     MessageEntry,
     Prompt,
+    Sources,
     SummaryEntry,
+    find_message,
+    find_summary,
     in_order,
+    sources_of,
     whole_turns,
 )
-from mnesis_core.context.fitting import Item, squeeze, whole
-from mnesis_core.context.manifest import Sources, find_message, find_summary, sources_of
+from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.llm.interface import ToolSpec
-from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+from mnesis_core.llm.tokens import (
+    MESSAGE_FRAMING,
+    TOOL_FRAMING,
+    estimate_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

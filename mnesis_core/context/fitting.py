@@ -1,13 +1,17 @@
-"""What entries cost, and how the messages of one turn are made to fit a smaller room."""
+"""How much of a model's window the context may take, and when that calls for a compaction."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, takewhile
+from math import ceil
 from typing import Any
 
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.config import Config, PruneConfig
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, MessageEntry, SummaryEntry, in_order
 from mnesis_core.context.wording import (
     ends_within,
     fields_of,
@@ -19,9 +23,255 @@ from mnesis_core.context.wording import (
     summary_row,
     valid_arguments,
 )
-from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
-from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart
+from mnesis_core.files.footers import with_output_files
+from mnesis_core.llm.interface import ModelSpec, spec_as_said, spec_in_session
+from mnesis_core.llm.tokens import (
+    LARGEST_RATIO,
+    MESSAGE_FRAMING,
+    SMALLEST_RATIO,
+    TOOL_FRAMING,
+    Calibration,
+    CountSource,
+    estimate_text,
+)
+from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.values import dataclass
+
+LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most one part in eight of what the answer leaves.
+SMALLEST_WINDOW = 20  # Tokens. Nothing smaller can be divided.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The window of a model, divided; all in tokens."""
+
+    window: int
+    reserved_output: int  # Kept free for the answer; also the most that a call may ask for.
+    reserve: int  # Kept free for compaction and for the estimate's error.
+    usable: int  # What system prompt, tools and context may take together.
+    soft: int  # From here on a compaction is requested after the turn.
+    hard: int  # From here on a compaction comes before the next call.
+    target: int  # What compaction goes down to.
+
+
+class Pressure(StrEnum):
+    NONE = "none"
+    SOFT = "soft"
+    HARD = "hard"
+
+
+class Reason(StrEnum):
+    SOFT = "soft"
+    HARD = "hard"
+    BELOW_SOFT = "below_soft"
+    AUTO_OFF = "auto_off"
+    FIRST_TURN = "first_turn"
+    TOO_SOON = "too_soon"  # Too little is new since the last compaction.
+    UNCHANGED = "unchanged"  # The last compaction failed, and nothing is new since.
+    NOTHING_TO_SUMMARISE = "nothing_to_summarise"  # All that may be summarised or pruned is.
+    ALREADY_REQUESTED = "already_requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    tokens: int  # of the context at its end, as far as that is known
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    compact: bool
+    pressure: Pressure
+    reason: Reason
+    used: int
+    source: CountSource = CountSource.ESTIMATED
+
+
+def make_budget(spec: ModelSpec, config: Config, *, window_said: int | None = None) -> Budget:
+    """Return the budget of a model under a configuration, within the window that its provider says it has.
+
+    The reserves of seed 000 are absolute and leave nothing of a small window, so each is also bounded by a share: the
+    answer's of the window, the compaction's of the rest. So a larger window never leaves less usable.
+    """
+    spec = spec_as_said(spec_in_session(spec, config), window_said)
+    window = max(spec.context_window, SMALLEST_WINDOW)
+    output_share = max(1, int(window * config.budget.reserved_output_share))
+    reserved_output = min(spec.max_output_tokens, output_share) if spec.max_output_tokens > 0 else output_share
+    rest = window - reserved_output
+    usable = rest - min(config.budget.compaction_reserve_tokens, rest // LARGEST_RESERVE_SHARE)
+    return Budget(
+        window=window,
+        reserved_output=reserved_output,
+        reserve=rest - usable,
+        usable=usable,
+        soft=int(usable * config.budget.soft_threshold_fraction),
+        hard=usable,
+        target=int(usable * config.budget.target_fraction),
+    )
+
+
+def pressure(used: int, budget: Budget) -> Pressure:
+    """Return the pressure of a context of ``used`` tokens: what it would take whole, not what was left after cutting."""
+    return pressure_between(used, soft=budget.soft, hard=budget.hard)
+
+
+def pressure_between(used: int, *, soft: int, hard: int) -> Pressure:
+    if used >= hard:
+        return Pressure.HARD
+    return Pressure.SOFT if used >= soft else Pressure.NONE
+
+
+def should_compact(
+    *, used: int, budget: Budget, config: Config, turns: int, last: LastRun | None, is_something_to_do: bool = True
+) -> Trigger:
+    """Decide whether automatic compaction is due.
+
+    ``used`` is what the whole context would take now, ``turns`` counts the session's turns, the current one included.
+    The high mark is the soft threshold, the low one that a compaction goes down to is the target. The first turn has
+    nothing older than itself to summarise (seed 002). Soft compactions keep a distance, so that a context which cannot
+    shrink is not compacted after every turn; the hard threshold beats the distance, but not for the context that a
+    compaction has just failed on.
+    """
+    level = pressure(used, budget)
+    new_tokens = used if last is None else used - last.tokens
+    # At least one token, so that no compaction follows another on the same context.
+    distance = max(1, int(budget.usable * config.compaction.spacing_fraction))
+    against = (
+        (Reason.BELOW_SOFT, level is Pressure.NONE),
+        (Reason.AUTO_OFF, not config.compaction.auto),
+        (Reason.FIRST_TURN, turns <= 1),
+        (Reason.UNCHANGED, last is not None and last.failed and new_tokens <= 0),
+        (Reason.TOO_SOON, level is Pressure.SOFT and last is not None and new_tokens < distance),
+        (Reason.NOTHING_TO_SUMMARISE, not is_something_to_do),
+    )
+    reason = next((reason for reason, holds in against if holds), None)
+    return Trigger(compact=reason is None, pressure=level, reason=reason or Reason(level.value), used=used)
+
+
+# How large a context is: by the provider's own count of its last prompt where there is one, else by our estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    tokens: int
+    source: CountSource  # ``provider`` for its count of the last prompt with our estimate of what came since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastPrompt:
+    """A context as a model was last asked about it, in tokens, estimated and not corrected."""
+
+    whole: int
+    sent: int
+    reported: int = 0  # what the provider counted in the prompt, or 0
+
+
+def size_now(whole: int, calibration: Calibration, last: LastPrompt | None) -> Size:
+    """Return the size of a context of ``whole`` tokens, estimated and not corrected.
+
+    The provider's count stands for what was sent, within the bounds in which it is believed; what was left out then,
+    and what came since, is our estimate. That count says nothing about a context that has lost something since.
+    """
+    if last is None or last.reported <= 0 or whole < last.whole:
+        return Size(tokens=ceil(whole * calibration.ratio), source=calibration.source)
+    counted = min(max(last.reported, int(last.sent * SMALLEST_RATIO)), int(last.sent * LARGEST_RATIO))
+    return Size(tokens=counted + ceil((whole - last.sent) * calibration.ratio), source=CountSource.PROVIDER)
+
+
+MARKER_TOKENS = 32  # the most tokens of a tombstone without the files that it names
+LARGEST_WINDOW_SHARE = 4  # The protected window is at most one part in four of usable.
+LARGEST_MINIMUM_SHARE = 8  # The minimum is at most one part in eight of usable.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneChoice:
+    part_ids: tuple[str, ...]
+    tokens: int
+    scanned: int
+
+
+def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Budget) -> PruneChoice:
+    """Return the outputs to tombstone in a context.
+
+    From the newest message back to the last summary, or to the beginning: the messages after the ``protect_turns``-th
+    user message from the end are protected; so are outputs that are not completed, those of protected tools, and in one
+    message whatever stands before a tombstone. Of the rest, in that order, the first ``protect_tokens`` stay, and what
+    comes then is chosen, the output that crosses the border whole. Nothing is chosen when the sum is not above
+    ``minimum_tokens``.
+    """
+    prune = config.prune
+    parts = list(_tool_parts(entries, prune.protect_turns)) if prune.enabled else []
+    window = min(prune.protect_tokens, budget.usable // LARGEST_WINDOW_SHARE)
+    chosen = list(_beyond_window(parts, prune, window))
+    tokens = sum(size for _, size in chosen)
+    if tokens <= min(prune.minimum_tokens, budget.usable // LARGEST_MINIMUM_SHARE):
+        return PruneChoice(part_ids=(), tokens=0, scanned=len(parts))
+    return PruneChoice(part_ids=tuple(part_id for part_id, _ in chosen), tokens=tokens, scanned=len(parts))
+
+
+def _tool_parts(entries: Sequence[ContextEntry], protect_turns: int) -> Iterator[tuple[str, ToolPart]]:
+    newest_first = takewhile(lambda entry: isinstance(entry, MessageEntry), reversed(in_order(entries)))
+    users = 0
+    for message in (entry.message for entry in newest_first if isinstance(entry, MessageEntry)):
+        users += message.role == "user"
+        if users < protect_turns:
+            continue
+        for stored in reversed(message.parts):
+            if isinstance(stored.part, ToolPart):
+                yield stored.id, stored.part
+                if stored.part.compacted_at is not None:
+                    break
+
+
+def _beyond_window(parts: Sequence[tuple[str, ToolPart]], prune: PruneConfig, window: int) -> Iterator[tuple[str, int]]:
+    seen = 0
+    for part_id, part in parts:
+        is_prunable = part.state is ToolState.COMPLETED and part.compacted_at is None
+        if not is_prunable or part.tool_name in prune.protected_tools:
+            continue
+        size = estimate_text(part.output or "")
+        seen += size
+        # The files that the output names stay in its tombstone.
+        if seen > window and size > MARKER_TOKENS + estimate_text(with_output_files("", part, part_id)):
+            yield part_id, size
+
+
+# What of a long tool output stays in the conversation: its two ends, and where the whole of it is
+
+_OPENING = "[The whole of this output is "
+_WHOLE = re.compile(re.escape(_OPENING) + r"(file_[0-9A-HJKMNP-TV-Z]{26}), ")
+OUTPUTS = "tool-outputs/"  # The paths of files that hold outputs of tools begin with it: their contents are kept here.
+HEAD_SHARE = 0.7  # The beginning says what the output is; the end says how it came out.
+
+
+def shorten_output(output: str, characters: int, *, file_id: str) -> str:
+    """Return the two ends of an output, ``characters`` long together, under a line that names the file with the whole.
+
+    That line stands first because a text that is shortened again, for a small window or a preview, keeps its beginning.
+    ``output`` must be longer than ``characters``.
+    """
+    head = int(characters * HEAD_SHARE)
+    tail = characters - head
+    missing = f"{len(output) - characters:,} characters left out here"
+    said = (
+        f"{_OPENING}{file_id}, with {len(output):,} characters; lcm_read reads it. Its beginning and its end follow.]"
+    )
+    return f"{said}\n{output[:head]}\n[… {missing} …]\n{output[len(output) - tail :]}"
+
+
+def file_of_output(text: str) -> str:
+    """Return the id of the file that has the whole of a shortened output, or an empty text. The beginning is enough."""
+    found = _WHOLE.match(text)
+    return found[1] if found else ""
+
+
+def cap_output(output: str, characters: int) -> str:
+    """Return an output that is kept whole, or its beginning and how long it was."""
+    if len(output) <= characters:
+        return output
+    said = f"{len(output):,} characters, of which {characters:,} were kept"
+    return f"{output[:characters]}\n[cut: the output had {said}]"
+
 
 SHORTEST_FIELD = 128  # Tokens: a shortened text gets no less, so that some of it remains beside its note.
 SUMMARY_FRAME = 104  # the most tokens of the frame around a summary

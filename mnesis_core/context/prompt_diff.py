@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mnesis_core.context.manifest import Row
+from mnesis_core.context.entries import Row
 
 Change = Literal[
     "entered",

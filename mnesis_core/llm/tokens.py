@@ -8,8 +8,12 @@ It never shrinks when text is appended.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from enum import StrEnum
 from functools import lru_cache
 from math import ceil
+from typing import Any
 
 from mnesis_core.messages import (
     CompactionMarkerPart,
@@ -23,6 +27,7 @@ from mnesis_core.messages import (
     TextPart,
     ToolPart,
 )
+from mnesis_core.values import dataclass
 
 MESSAGE_FRAMING = 4  # role and delimiters beside a message's text
 TOOL_FRAMING = 8  # ids and a second message's framing beside the text of a tool call and its result
@@ -171,3 +176,289 @@ def estimate_call(part: ToolPart) -> int:
 
 def estimate_message(parts: tuple[Part, ...]) -> int:
     return MESSAGE_FRAMING + sum(map(estimate_part, parts))
+
+
+MOST_TOKENS = 2**53
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|window|size|limit)|maximum context|maximum (?:supported )?(?:prompt|input|model|sequence) length"
+    r"|(?:prompt|input) (?:is )?too (?:long|large)|too many (?:input )?tokens|input token count|model token limit"
+    r"|max_new_tokens|must have less than \d+ tokens|input length should be|reduce the length of the (?:messages|input|prompt)",
+    re.IGNORECASE,
+)
+
+
+def _all(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    """Compile patterns in which ``#`` is a number. The first of several that match counts."""
+    return tuple(re.compile(pattern.replace("#", r"(\d[\d,]*)"), re.IGNORECASE) for pattern in patterns)
+
+
+# Each is what one provider or server writes; the tests name them.
+_LIMITS = _all(
+    r"context length (?:is only|of only|is|of) \(?#",
+    r"context length \(#",
+    r"context limit: [\d,]+ \+ [\d,]+ > #",
+    r"context size (?:is |\()#",
+    r"with # maximum context",
+    r"> # maximum",
+    r"maximum number of tokens allowed \(?#",
+    r"model token limit: #",
+    r"maximum (?:supported )?(?:prompt|input|model|sequence) length (?:is just|is|of) #",
+    r"max_new_tokens\W+ must be <= #",
+    r"must have less than # tokens",
+    r"prompt cannot exceed #",
+    r"input length should be \[\d+, ?#\]",
+)
+_PROMPTS = _all(
+    r"messages resulted in #",
+    r"\(# (?:in (?:the messages|your prompt)|of text input)(?:, # (?:in the functions|of tool input))?",
+    r"# tokens from the input",
+    r"(?:request has|request contains|you passed|prompt contains|prompt has) #",
+    r"prompt is too long: #",
+    r"context limit: # \+",
+    r"input token count (?:of |is )?\(?#",
+    r"request \(# tokens\)",
+    r"\(length #\)",
+    r"provided prompt is # tokens",
+    r"input (?:length )?\(#(?: tokens\))?",
+    r"given: #",
+    r"received #",
+    r"keep the first # tokens",
+)
+_TOTALS = _all(r"you requested (?:about |a total of )?#", r"\(requested: #")
+_EXCESSES = _all(r"exceeded max(?:imum)? context length by #")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """The numbers of a refusal, in tokens; ``None`` for what it does not say."""
+
+    limit: int | None = None
+    prompt: int | None = None
+    total: int | None = None
+    excess: int | None = None
+
+    def counted(self, *, window: int, output: int) -> int | None:
+        """Return the tokens of the prompt by the provider's count.
+
+        :param window: what the model takes, where the refusal does not say it
+        :param output: what the call reserved for the answer
+        """
+        if self.prompt is not None:
+            return self.prompt
+        if self.total is not None:
+            return self.total - output if self.total > output else None
+        return None if self.excess is None else (self.limit or window) + self.excess
+
+
+def is_too_long(words: str) -> bool:
+    return _TOO_LONG.search(words) is not None or any(pattern.search(words) for pattern in _EXCESSES)
+
+
+def read_overflow(words: str) -> Overflow:
+    """Return the numbers in a provider's words, unchecked: they may come from anywhere."""
+    return Overflow(
+        limit=_first(_LIMITS, words),
+        prompt=_first(_PROMPTS, words),
+        total=_first(_TOTALS, words),
+        excess=_first(_EXCESSES, words),
+    )
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
+    """Return the number that the first matching pattern finds, or the sum where it finds several."""
+    found = next((match for pattern in patterns if (match := pattern.search(words))), None)
+    if found is None:
+        return None
+    count = sum(int(digits.replace(",", "")[:17]) for digits in found.groups(default="0"))
+    return count if 0 < count <= MOST_TOKENS else None
+
+
+# How a model's own counts of tokens correct our estimates, and how far off these are
+
+SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0  # A provider that claims to count beyond these is not believed.
+# The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing.
+LARGEST_REFUSED = 8.0
+# How much the ratio is raised above the least that explains a refusal without a usable number.
+GROWTH = 1.4
+SMALLEST_WINDOW = 512  # A provider that claims to take fewer tokens is not believed.
+NEWEST_WEIGHT = 0.2  # the least weight of the newest report
+LARGEST_ERROR = 10.0  # Larger errors of an estimate count as this.
+SMALLEST_CHANGE = 0.01  # A smaller change of a model's shared ratio is not worth a write.
+
+
+class CountSource(StrEnum):
+    PROVIDER = "provider"  # what the provider reported in this session
+    MODEL = "model"  # what it reported in other sessions with the same model
+    ESTIMATED = "estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How a model's own counts compare with our estimates."""
+
+    ratio: float = 1.0  # reported divided by estimated, smoothed
+    samples: int = 0
+    # How far the corrected estimates were from the reports, as a share of the report and smoothed: 0.03 is 3 %. None
+    # without a report.
+    error: float | None = None
+    is_borrowed: bool = False  # The ratio began as that of other sessions.
+    # What the model takes, as its provider said when it refused a prompt, where that is less than its entry says.
+    window: int | None = None
+
+    @property
+    def source(self) -> CountSource:
+        if self.samples:
+            return CountSource.PROVIDER
+        return CountSource.MODEL if self.is_borrowed else CountSource.ESTIMATED
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"source": self.source.value, "ratio": self.ratio, "samples": self.samples, "error": self.error}
+
+
+def describe_count(*, source: str, ratio: float, samples: int, error: float | None) -> str:
+    """Return for people how tokens were counted, and how well."""
+    correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
+    if source == CountSource.PROVIDER:
+        reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"
+        missed = f"{100 * (error or 0):.1f}\N{NO-BREAK SPACE}%"
+        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {missed}."
+    if source == CountSource.MODEL:
+        return f"Estimated, and corrected as in other sessions with this model ({correction})."
+    if ratio != 1:
+        return f"Estimated, {correction} since the provider refused a prompt as too long."
+    return "Estimated; the provider has not reported yet."
+
+
+def first_calibration(shared_ratio: float | None) -> Calibration:
+    if shared_ratio is None:
+        return Calibration()
+    return Calibration(ratio=_bounded(shared_ratio), is_borrowed=True)
+
+
+def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibration:
+    """Return the calibration after one more call. Counts of 0 or less change nothing.
+
+    What is known before the first report weighs as one sample, so that one odd report moves the ratio half way; later
+    reports weigh a fifth, so that a change of the model's tokeniser shows within some turns.
+    """
+    if estimated <= 0 or reported <= 0:
+        return previous
+    missed = min(abs(estimated * previous.ratio - reported) / reported, LARGEST_ERROR)
+    before = missed if previous.error is None else previous.error
+    ratio = _towards(previous.ratio, _bounded(reported / estimated), weight=1 / (previous.samples + 2))
+    return replace(
+        previous,
+        ratio=ratio,
+        samples=previous.samples + 1,
+        error=_towards(before, missed, weight=1 / (previous.samples + 1)),
+    )
+
+
+def calibrate_refused(previous: Calibration, *, estimated: int, output: int, window: int, words: str) -> Calibration:
+    """Return the calibration after a prompt was refused as too long: the next prompt made with it is smaller.
+
+    A refusal is a proof, so its count stands at once and is not smoothed; later reports correct it. A refusal without a
+    number refutes what was learnt so far: the ratio grows by a guess, of which the next report takes back half. It
+    teaches nothing about a prompt so short that no believable ratio makes it too long.
+
+    :param output: the tokens that the call reserved for its answer
+    :param window: what the model takes, as its entry says
+    :param words: the provider's own
+    """
+    said, known = read_overflow(words), min(window, previous.window or window)
+    smaller = said.limit if said.limit and SMALLEST_WINDOW <= said.limit < known else None
+    learnt = replace(previous, window=smaller or previous.window)
+    room = (smaller or known) - output
+    counted = said.counted(window=smaller or known, output=output) or 0
+    ratio = round(counted / max(1, estimated), 4)
+    if counted > room and previous.ratio < ratio <= LARGEST_REFUSED:
+        missed = (counted - estimated * previous.ratio) / counted
+        return replace(learnt, ratio=ratio, samples=previous.samples + 1, error=round(missed, 4))
+    least = room / max(1, estimated)
+    if smaller or least > LARGEST_REFUSED:
+        return learnt
+    grown = round(GROWTH * max(previous.ratio, least), 4)
+    return replace(learnt, ratio=min(grown, LARGEST_REFUSED), samples=0, error=None)
+
+
+def share_ratio(shared: float | None, learnt: Calibration) -> float | None:
+    """Return what new sessions of a model should begin with after a turn, or None where what they have is near enough."""
+    if not learnt.samples:
+        return None
+    ratio = learnt.ratio if shared is None else _towards(shared, learnt.ratio)
+    return None if shared is not None and abs(ratio - shared) < SMALLEST_CHANGE else ratio
+
+
+def _towards(value: float, other: float, *, weight: float = 0.0) -> float:
+    return round(value + max(weight, NEWEST_WEIGHT) * (other - value), 4)
+
+
+def _bounded(ratio: float) -> float:
+    return min(LARGEST_RATIO, max(SMALLEST_RATIO, ratio))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMeasure:
+    """The size of a call as estimated before it was made and as its provider counted it, in tokens."""
+
+    model: str
+    tool_tokens: int  # of its tools, which belong to the turn and not to the context
+    estimated: int
+    reported: int  # 0 when the provider has not said
+    calibration: Calibration | None  # What corrected the estimate; None where it was not recorded.
+    output: int = 0
+    refusal: str = ""  # What the provider said when it refused the prompt as too long, or empty.
+
+
+def read_measure(
+    parameters: dict[str, Any], *, model: str, estimated: int, reported: int, refusal: str = ""
+) -> CallMeasure:
+    """Return the measure of a recorded call. A record may come from a file, so its parameters are checked."""
+    return CallMeasure(
+        model=model,
+        tool_tokens=_read_tokens(parameters.get("tool_tokens")),
+        estimated=estimated,
+        reported=reported,
+        calibration=_read_calibration(parameters.get("calibration")),
+        output=_read_tokens(parameters.get("max_output_tokens")),
+        refusal=refusal,
+    )
+
+
+def calibration_after(
+    newest: CallMeasure | None, *, model: str, shared_ratio: float | None, window: int
+) -> Calibration:
+    """Return what corrects the next estimate of a session: what its newest call began with, and what that call taught.
+
+    A call of another model teaches nothing about this one.
+
+    :param window: what the model takes, as its entry says
+    """
+    begin = first_calibration(shared_ratio)
+    if newest is None or newest.model != model:
+        return begin
+    known = newest.calibration or begin
+    if newest.refusal:
+        estimated, output = newest.estimated, newest.output
+        return calibrate_refused(known, estimated=estimated, output=output, window=window, words=newest.refusal)
+    return calibrate(known, newest.estimated, newest.reported)
+
+
+def _read_tokens(stored: Any) -> int:
+    return stored if type(stored) is int and 0 <= stored <= MOST_TOKENS else 0
+
+
+def _read_calibration(stored: Any) -> Calibration | None:
+    match stored:
+        case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error}:
+            is_sound = SMALLEST_RATIO <= ratio <= LARGEST_REFUSED and 0 <= samples <= MOST_TOKENS
+            if is_sound and 0 <= (error or 0) <= LARGEST_ERROR:
+                window = _read_tokens(stored.get("window"))
+                return Calibration(
+                    ratio=ratio,
+                    samples=samples,
+                    error=error,
+                    is_borrowed=stored.get("is_borrowed") is True,
+                    window=window if window >= SMALLEST_WINDOW else None,
+                )
+    return None

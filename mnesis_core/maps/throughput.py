@@ -1,16 +1,149 @@
-"""A run's throughput: rates, sums and the time left, from the endings of a sample of its items.
+"""How many calls a worker may have in flight, so that limits hold across all workers and none of them starves.
 
-A run may have a hundred thousand items. The sample is spread evenly over the input, which is processed in order.
+Each limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: a worker that wants less than
+its share gets it, and the others share the rest evenly. No worker takes what another one still holds: a worker that holds
+more than its share gives it back when it renews, and only then does another one get it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
-from mnesis_core.maps.values import Counts
+from mnesis_core.errors import ModelError, ModelRateLimited, ModelTimeout
+from mnesis_core.llm.retrying import LARGEST_SPREAD, Patience, seconds_asked_for
+from mnesis_core.maps.values import Counts, ErrorKind
+
+# A model's reduced limit doubles after this long without a rate-limit answer.
+QUIET_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Another worker's share of a limit."""
+
+    held: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brake:
+    """The pause and the reduced limit of a model that answered "too many requests"."""
+
+    # No call is made before.
+    until: datetime
+    # The number of calls in flight at which the limit now stands.
+    ceiling: int
+    # When the last rate-limit answer came.
+    since: datetime
+
+
+def permits(wanted: int, limits: Iterable[tuple[int, Sequence[Claim]]]) -> int:
+    """Return how many calls a worker may have in flight under every limit, beside the other workers."""
+    return min((_permits(wanted, limit, others) for limit, others in limits), default=wanted)
+
+
+def _permits(wanted: int, limit: int, others: Sequence[Claim]) -> int:
+    free = limit - sum(other.held for other in others)
+    share = fair_share(limit, [wanted, *(other.wanted for other in others)])
+    owed = sum(max(0, min(other.wanted, share) - other.held) for other in others)
+    return max(0, min(wanted, free, max(share, free - owed)))
+
+
+def fair_share(limit: int, wants: Iterable[int]) -> int:
+    """Return the share of those that want more than a fair share of a limit; at least 1."""
+    left, largest_first = limit, sorted(wants, reverse=True)
+    while largest_first and largest_first[-1] <= left // len(largest_first):
+        left -= largest_first.pop()
+    return max(1, left // len(largest_first)) if largest_first else limit
+
+
+def braked(brake: Brake | None, *, in_flight: int, seconds: float, began: datetime, now: datetime) -> Brake:
+    """Return the brake after a rate-limit answer to a call.
+
+    Only the first refused of the calls in flight halves the limit; the others are answers to the same overload.
+
+    :param in_flight: all calls to the model at the time
+    :param seconds: the pause
+    :param began: when the refused call was made
+    """
+    until = now + timedelta(seconds=seconds)
+    if brake is None:
+        return Brake(until=until, ceiling=max(1, in_flight // 2), since=now)
+    until = max(until, brake.until)
+    if began <= brake.since:
+        return replace(brake, until=until)
+    return Brake(until=until, ceiling=max(1, min(in_flight, ceiling_now(brake, now)) // 2), since=now)
+
+
+def ceiling_now(brake: Brake, now: datetime) -> int:
+    """Return how many calls a braked model may have: twice as many after each quiet period."""
+    quiet = max(0.0, (now - max(brake.since, brake.until)).total_seconds())
+    doublings = min(int(quiet / QUIET_SECONDS), 30)
+    return brake.ceiling << doublings
+
+
+# The retry policy. An attempt counts once its reply was judged. An attempt whose process died says nothing about the item;
+# still, an item over which every process dies must come to an end.
+
+# Attempts lost to dying processes before an item is given up: far more than accidents explain.
+MOST_EXCUSED = 100
+# The pause after the first rate-limit answer that names none.
+RATE_LIMIT_SECONDS = 1.0
+# The model has answered and is to answer differently: waiting does not help.
+_AT_ONCE = frozenset({ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    kind: ErrorKind
+    # For people, and for the model if it is asked to correct its answer.
+    message: str
+    # Whether the same request may succeed later.
+    may_pass: bool = True
+    # The provider's ``Retry-After`` header.
+    retry_after: str = ""
+
+
+def failure_of_call(error: ModelError) -> Failure:
+    kind = ErrorKind.TIMEOUT if isinstance(error, ModelTimeout) else ErrorKind.LLM_ERROR
+    after = str(error.details.get("retry_after", ""))
+    return Failure(kind=kind, message=error.message, may_pass=error.retriable, retry_after=after)
+
+
+def pause_before_attempt(
+    failure: Failure, patience: Patience, *, failures: int, now: datetime, chance: float = 0.0
+) -> float | None:
+    """Return the seconds before an item's next attempt; None if the item has failed.
+
+    :param failures: the item's failed attempts so far, including this one
+    :param chance: a random number, at least 0 and below 1
+    """
+    if failure.kind is ErrorKind.BUDGET or not failure.may_pass or failures > patience.max_retries:
+        return None
+    if failure.kind in _AT_ONCE:
+        return 0.0
+    own = min(patience.base_seconds * (1 << min(failures - 1, 30)), patience.longest_seconds)
+    asked = min(seconds_asked_for(failure.retry_after, now), patience.longest_seconds)
+    return max(own, asked) + own * LARGEST_SPREAD * chance
+
+
+def is_deadly(excused: int) -> bool:
+    """Return whether so many processes died over an item that it is given up."""
+    return excused > MOST_EXCUSED
+
+
+def pause_of_model(error: ModelRateLimited, *, in_a_row: int, longest_seconds: float, now: datetime) -> float:
+    """Return the seconds for which a model that said "too many requests" is not called.
+
+    :param in_a_row: the number of such answers to this call, including this one
+    """
+    own = RATE_LIMIT_SECONDS * (1 << min(in_a_row - 1, 10))
+    asked = seconds_asked_for(str(error.details.get("retry_after", "")), now)
+    return min(max(own, asked), longest_seconds)
+
 
 # With fewer, the time left is unknown.
 FEWEST_ENDINGS = 3

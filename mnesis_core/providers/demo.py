@@ -33,7 +33,7 @@ from mnesis_core.errors import (
     ModelRateLimited,
     ModelUnavailable,
 )
-from mnesis_core.llm.interface import (  # fmt: skip
+from mnesis_core.llm.interface import (
     LimitSource,
     ModelSpec,
     Prices,
@@ -41,11 +41,11 @@ from mnesis_core.llm.interface import (  # fmt: skip
     Reply,
     Request,
     Source,
+    StatedLimits,
     TextDelta,
     ToolCall,
     Usage,
 )
-from mnesis_core.llm.limits import StatedLimits
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers import demo_replies as replies
 from mnesis_core.providers.answer import (

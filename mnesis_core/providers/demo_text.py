@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import log, log1p, prod, sqrt
 
-from mnesis_core.files.references import find_file_ids
+from mnesis_core.files.footers import find_file_ids
 from mnesis_core.llm.tokens import estimate_text
 
 LONGEST_SENTENCE = 600

@@ -20,8 +20,17 @@ from typing import Any, TypeVar
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.errors import ModelError
-from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices, ReasoningDelta, Reply, Request, TextDelta, Usage
-from mnesis_core.llm.limits import StatedLimits
+from mnesis_core.llm.interface import (
+    LimitSource,
+    ModelSpec,
+    Prices,
+    ReasoningDelta,
+    Reply,
+    Request,
+    StatedLimits,
+    TextDelta,
+    Usage,
+)
 from mnesis_core.network.hosts import Network
 from mnesis_core.providers.answer import (
     DeadlinePassed,

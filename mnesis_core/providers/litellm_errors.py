@@ -24,8 +24,8 @@ from mnesis_core.errors import (
     ModelUnreachable,
     NotListed,
 )
-from mnesis_core.llm.calibration import is_too_long
 from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.llm.tokens import is_too_long
 from mnesis_core.providers.credentials import host_of
 from mnesis_core.text import printable
 

@@ -1,4 +1,4 @@
-"""Transcripts while they are being read: the few things that change until the last record is in."""
+"""Foreign transcripts that were read and not stored yet: frozen values."""
 
 from __future__ import annotations
 

@@ -5,17 +5,21 @@ A suspended turn may be resumed days later by another process, so its row holds 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from mnesis_core.config import CHOICES
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
-from mnesis_core.llm.interface import DEEPEST_SCHEMA, ToolSpec
+from mnesis_core.events import MAX_INTEGER
+from mnesis_core.llm.interface import DEEPEST_SCHEMA, ModelSpec, Reply, ToolSpec, Usage, cost_micros
+from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.records import MessageEnd, UsageRecord
 from mnesis_core.spending import TurnLimits
-from mnesis_core.text import nests_within
+from mnesis_core.text import encode_text, nests_within
 
 # The most of the caller's own tools that providers take.
 MOST_TOOLS = 128
@@ -125,3 +129,151 @@ def _text(asked: dict[str, Any]) -> str:
         return json.dumps(asked, sort_keys=True, allow_nan=False)
     except (ValueError, TypeError):
         raise InvalidRequest("tools must be JSON", field="tools") from None
+
+
+# Of one message.
+MAX_PARTS = 1_000
+# Stored characters of the columns.
+NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTurn:
+    """A question and its answer, with the usage that the caller knows."""
+
+    user: tuple[Part, ...]
+    # May be empty: models answer with nothing, too.
+    assistant: tuple[Part, ...]
+    usage: UsageRecord = field(default_factory=UsageRecord)
+    finish_reason: str | None = None
+    # The caller's name of its model; empty for the session's.
+    model: str = ""
+
+
+def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
+    """Return a call's usage for the record; ``cost`` in millionths of the currency unit, None if unknown."""
+    return UsageRecord(
+        tokens_input=usage.input_tokens,
+        tokens_output=usage.output_tokens,
+        tokens_cache_read=usage.cache_read_tokens,
+        tokens_cache_write=usage.cache_write_tokens,
+        usage_source=usage.source.value,
+        cost_micros=cost,
+    )
+
+
+def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
+    return MessageEnd(
+        finish_reason=reply.finish_reason or None,
+        outcome=reply.outcome.value,
+        error_code=reply.error.code if reply.error else None,
+        error_message=reply.error.message if reply.error else None,
+        usage=usage_record(reply.usage, cost=cost_micros(spec, reply.usage)),
+        usage_said=reply.usage_said,
+    )
+
+
+def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
+    """Make sure that a turn can be kept whole.
+
+    :param characters: the most that one text may have.
+    :raises InvalidRequest: something is missing, contradicts itself or is out of its bounds; names the field.
+    :raises RequestTooLarge: a text is too long.
+    """
+    _check_parts("user", turn.user, (TextPart, FileRefPart), characters)
+    _check_parts("assistant", turn.assistant, (TextPart, ReasoningPart, ToolPart, FileRefPart), characters)
+    if not any(isinstance(part, FileRefPart) or _texts(part)["text"].strip() for part in turn.user):
+        raise InvalidRequest("user is empty", field="user")
+    _check_stored("model", turn.model, MODEL_LENGTH)
+    _check_stored("finish_reason", turn.finish_reason or "", REASON_LENGTH)
+    for name in ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost_micros"):
+        number = getattr(turn.usage, name)
+        if number is not None and not 0 <= number <= MAX_INTEGER:
+            raise InvalidRequest(f"{name} must lie between 0 and {MAX_INTEGER}", field=name)
+
+
+def request_digest(turn: RecordedTurn) -> str:
+    """Return the digest, of 64 hexadecimal digits, that distinguishes requests with the same idempotency key."""
+    return hashlib.sha256(repr(turn).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def texts_of(part: Part) -> Iterator[str]:
+    """Yield every text of a part that may be long."""
+    return iter(_texts(part).values())
+
+
+def _check_parts(name: str, parts: tuple[Part, ...], allowed: tuple[type[Part], ...], characters: int) -> None:
+    if len(parts) > MAX_PARTS:
+        raise InvalidRequest(f"{name} has {len(parts):,} parts; {MAX_PARTS:,} are allowed", field=name)
+    for index, part in enumerate(parts):
+        place = f"{name}.{index}"
+        if not isinstance(part, allowed):
+            names = ", ".join(kind.type for kind in allowed)
+            raise InvalidRequest(f"{place} is a {part.type} part; {name} may hold: {names}", field=f"{place}.type")
+        for name_of_text, text in _texts(part).items():
+            _check_length(f"{place}.{name_of_text}", text, characters)
+        if isinstance(part, ToolPart):
+            _check_tool(place, part)
+
+
+def _texts(part: Part) -> dict[str, str]:
+    if isinstance(part, ToolPart):
+        return {"input": part.input, "output": part.output or "", "error": part.error or ""}
+    return {"text": part.text} if isinstance(part, TextPart | ReasoningPart) else {}
+
+
+def _check_tool(place: str, part: ToolPart) -> None:
+    for name, text in (("tool_name", part.tool_name), ("tool_call_id", part.tool_call_id)):
+        if not text:
+            raise InvalidRequest(f"{place}.{name} is empty", field=f"{place}.{name}")
+        _check_stored(f"{place}.{name}", text, NAME_LENGTH)
+    if (part.output is None) == (part.error is None):
+        raise InvalidRequest(f"{place} needs either its output or its error: the turn is over", field=place)
+    if part.state is not (ToolState.COMPLETED if part.error is None else ToolState.ERROR):
+        raise InvalidRequest(f"{place}.state is {part.state}, which contradicts its result", field=f"{place}.state")
+
+
+def _check_length(name: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise RequestTooLarge(f"{name} has {len(text):,} characters; {limit:,} are allowed", field=name)
+
+
+def _check_stored(name: str, text: str, limit: int) -> None:
+    if len(encode_text(text)) > limit:
+        raise InvalidRequest(f"{name} is longer than {limit} characters", field=name)
+
+
+# When a model goes round in circles: the same tool with the same input, again and again (seed 000 "doom loop").
+
+
+class Made(NamedTuple):
+    name: str
+    # Normalised if they are JSON.
+    arguments: str
+
+
+def call_made(name: str, arguments: str) -> Made:
+    """Return a call without the order of keys and the white space of its arguments."""
+    try:
+        return Made(name, json.dumps(json.loads(arguments), sort_keys=True))
+    except (ValueError, RecursionError):
+        return Made(name, arguments)
+
+
+def repeats(before: Sequence[Made], calls: Iterable[Made], threshold: int) -> list[bool]:
+    """Return, for each call of a step, whether it ends a row of at least ``threshold`` equal calls."""
+    row, last = _row_at_end(before)
+    found = []
+    for call in calls:
+        row = row + 1 if call == last else 1
+        last = call
+        found.append(row >= threshold)
+    return found
+
+
+def _row_at_end(calls: Sequence[Made]) -> tuple[int, Made | None]:
+    if not calls:
+        return 0, None
+    last = calls[-1]
+    row = next((place for place, call in enumerate(reversed(calls)) if call != last), len(calls))
+    return row, last

@@ -1,28 +1,192 @@
-"""Known devices, and the first sign-in.
+"""Password hashing in a few threads of low priority, with a bounded queue, and limits on attempts.
 
-A device that has signed in to an account before is known by a signed cookie. Its attempts are counted apart from all
-others, so a flood of wrong passwords does not keep the account's owner out (OWASP, Authentication Cheat Sheet: device
-cookies). The cookie signs no one in, and reveals no name.
+A hash takes a quarter of a second of a processor on purpose, so hashing in the thread of each request would leave no
+processor for other requests. All of Django's hashing goes through the hasher here.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import random
 import secrets
-from contextlib import suppress
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from csp.utils import build_policy
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
 from django.contrib.auth.tokens import PasswordResetTokenGenerator
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.crypto import constant_time_compare, salted_hmac
 from django.utils.encoding import force_bytes, force_str
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
+
+from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts
+from mnesis_core.network.rate_limits import Bucket, client_address, network_of, password_change_buckets, sign_in_buckets
+from mnesis_site.errors import json_error, prefers_json, with_pause
+from sessions_app.callers import RateLimiter
+from sessions_app.conf import site_config
+from sessions_app.database.threads import give_back
+from sessions_app.usage.spending_store import count_try, seconds_to_wait, take_back_try
+
+# At least as many processors are left for everything else.
+THREADS = max(1, (os.cpu_count() or 1) // 2)
+# Of these threads on Linux, so other requests go first.
+NICENESS = 10
+# About what a full queue takes.
+BUSY_SECONDS = 2
+
+
+def _lower_priority() -> None:
+    if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+class Lane:
+    """Threads that hash, and a limited number of places for passwords that are hashed or wait."""
+
+    def __init__(self, name: str) -> None:
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name, initializer=_lower_priority)
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    @property
+    def places(self) -> int:
+        return THREADS + site_config().sign_in.waiting
+
+    @property
+    def is_full(self) -> bool:
+        return self._taken >= self.places
+
+    def enter(self) -> None:
+        """:raises PasswordsBusy: there is no place."""
+        with self._lock:
+            if self.is_full:
+                raise PasswordsBusy(retry_after=BUSY_SECONDS)
+            self._taken += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._taken -= 1
+
+
+# Hashing for sign-ins from unknown devices.
+STRANGERS = Lane("hash-strangers")
+# Hashing for all others, so strangers cannot take their places.
+KNOWN = Lane("hash-known")
+_lane: ContextVar[Lane | None] = ContextVar("lane", default=None)
+
+
+@contextmanager
+def place(lane: Lane) -> Iterator[None]:
+    """Take a place for the passwords that the block hashes.
+
+    :raises PasswordsBusy: there is none.
+    """
+    lane.enter()
+    token = _lane.set(lane)
+    try:
+        yield
+    finally:
+        _lane.reset(token)
+        lane.leave()
+
+
+class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
+    """Django's own hasher, in the threads of a lane."""
+
+    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
+        """:raises PasswordsBusy: too many passwords wait already."""
+        lane = _lane.get()
+        if lane is None:
+            with place(KNOWN):
+                return self.encode(password, salt, iterations)
+        give_back()
+        return lane.threads.submit(super().encode, password, salt, iterations).result()
+
+
+T = TypeVar("T")
+
+
+class LimitedBackend(ModelBackend):
+    """Django's backend, which checks a password only as often as ``sign_in_buckets`` permit."""
+
+    def authenticate(
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
+    ) -> User | None:
+        """:raises TooManyAttempts: too many passwords were wrong.
+        :raises PasswordsBusy: too many passwords wait to be hashed.
+        """
+
+        def check() -> User | None:
+            return super(LimitedBackend, self).authenticate(request, username, password, **kwargs)
+
+        if request is None or username is None or password is None:  # not a request over the network
+            return check()
+        device = known_device(request, username)
+        buckets = sign_in_buckets(
+            site_config().sign_in, account=username, network=network_of(address_of(request)), device=device
+        )
+        return limited(buckets, check, lane=KNOWN if device else STRANGERS)
+
+
+class LimitedPasswordChangeForm(PasswordChangeForm):
+    """Django's own form, with limited attempts at the old password."""
+
+    def clean_old_password(self) -> str:
+        """:raises TooManyAttempts: too many passwords were wrong."""
+        buckets = password_change_buckets(site_config().sign_in, account=self.user.get_username())
+        return limited(buckets, super().clean_old_password, lane=KNOWN)
+
+
+def address_of(request: HttpRequest) -> str:
+    """Return the address of a request; behind proxies of ``MNESIS_TRUSTED_PROXIES``, the one that they report."""
+    peer = request.META.get("REMOTE_ADDR") or ""
+    return client_address(peer, request.headers.get("X-Forwarded-For", ""), settings.TRUSTED_PROXIES)
+
+
+def limited(buckets: Sequence[Bucket], check: Callable[[], T], *, lane: Lane) -> T:
+    """Return the result of ``check``, if one more attempt is allowed. A true result is a right password.
+
+    :raises TooManyAttempts: no attempt is allowed.
+    :raises PasswordsBusy: too many passwords wait to be hashed.
+    """
+    _refuse(seconds_to_wait(buckets))  # a flood takes no places, and writes nothing
+    with place(lane):
+        # Counted before the check, so attempts at the same moment are limited, too.
+        _refuse(count_try(buckets))
+        found = check()
+    if found:
+        take_back_try(buckets)
+    return found
+
+
+def too_many(seconds: int) -> TooManyAttempts:
+    wait = f"{seconds} second{'s' * (seconds > 1)}" if seconds < 120 else f"{-(-seconds // 60)} minutes"
+    return TooManyAttempts(f"Too many wrong passwords. Try again in {wait}.", retry_after=seconds)
+
+
+def _refuse(seconds: int) -> None:
+    if seconds:
+        raise too_many(seconds)
+
 
 COOKIE = "mnesis_device"
 SALT = "mnesis.device"
@@ -114,3 +278,90 @@ def user_of_link(key: str, token: str) -> User | None:
     if user is None or user.has_usable_password() or not TOKENS.check_token(user, token):
         return None
     return user
+
+
+# Where anyone may send a password.
+PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
+# A random time, so clients that come at once do not come back together.
+HOLD_SECONDS = (1.0, 3.0)
+# Responses held at a time in one process; each takes a connection and a few kilobytes.
+MOST_HELD = 256
+# Passwords from one network; after that, one a second.
+SENT_AT_ONCE = 10
+# Sent without a pause. They are counted together, since a flood may use a new address each time.
+REFUSALS = Bucket(name=("refusals",), attempts=5, seconds=1.0)
+
+
+class SignInGate:
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
+        self.get_response = get_response
+        self._sent, self._refused = RateLimiter(), RateLimiter()
+        self._held = self._inside = 0
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        has_password = request.method == "POST" and request.path in PASSWORD_PATHS
+        is_stranger = has_password and not is_known_device(request)
+        refusal = self._refusal(request) if is_stranger else None
+        response = self.get_response(request) if refusal is None else refused(request, refusal)
+        if isinstance(response, HttpResponseBase):
+            return self._later(request, response) if self._is_async else remember_device(request, response)
+        return self._later(request, self._counted(response) if is_stranger else response)
+
+    async def _counted(self, answer: Awaitable[HttpResponseBase]) -> HttpResponseBase:
+        self._inside += 1
+        try:
+            return await answer
+        finally:
+            self._inside -= 1
+
+    async def _later(
+        self, request: HttpRequest, response: Awaitable[HttpResponseBase] | HttpResponseBase
+    ) -> HttpResponseBase:
+        done = response if isinstance(response, HttpResponseBase) else await response
+        if _is_refusal(request, done) and self._refused.seconds_to_wait(REFUSALS):
+            await self._hold()
+        return remember_device(request, done)
+
+    def _refusal(self, request: HttpRequest) -> MnesisError | None:
+        # Requests inside count too: none of a wave that comes at once has taken a place yet.
+        if STRANGERS.is_full or self._inside >= STRANGERS.places:
+            return PasswordsBusy(retry_after=BUSY_SECONDS)
+        network = network_of(address_of(request))
+        seconds = self._sent.seconds_to_wait(Bucket(name=(network,), attempts=SENT_AT_ONCE, seconds=1.0))
+        return too_many(seconds) if seconds else None
+
+    async def _hold(self) -> None:
+        if self._held >= MOST_HELD:
+            return
+        self._held += 1
+        try:
+            await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
+        finally:
+            self._held -= 1
+
+
+def _is_refusal(request: HttpRequest, response: HttpResponseBase) -> bool:
+    if request.path in PASSWORD_PATHS:
+        return response.status_code in (TooManyAttempts.status, PasswordsBusy.status)
+    return response.status_code == 401 and "Authorization" in request.headers
+
+
+def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
+    """Return the response, made without the database; no middleware after the gate adds to it."""
+    if prefers_json(request):
+        return json_error(error)
+    response = HttpResponse(_page(error.code, error.message, request.path), status=error.status)
+    response.headers["Content-Security-Policy"] = build_policy()
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return with_pause(error, response)
+
+
+@cache  # only the seconds in the text differ, and those are few
+def _page(code: str, message: str, path: str) -> str:
+    return render_to_string("wait.html", {"error": {"code": code, "message": message}, "again": path})

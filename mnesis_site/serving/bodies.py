@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import codecs
 import time
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest, HttpResponse, parse_cookie
+from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import render
 from django.utils.http import parse_header_parameters
+from servestatic.middleware import AsyncServeStaticFileResponse
 
 from agents_app.endpoints.openai import openai_error
-from audit_app.transfer.import_endpoints import FORM_BYTES
+from audit_app.api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
 from mnesis_site.auth.callers import Application, Receive, Scope, Send, headers_of, proven_key
 from mnesis_site.endpoints import refusal
@@ -174,3 +178,45 @@ def shaped(path: str, error: MnesisError) -> HttpResponse:
     if path.startswith(PROGRAM_PATHS):
         return json_error(error)
     return render(None, "error.html", {"error": error}, status=error.status)
+
+
+TEXT = (
+    "text/",
+    "application/json",
+    "application/x-ndjson",
+    "application/javascript",
+    "application/manifest+json",
+    "image/svg+xml",
+)
+
+
+class Compression(GZipMiddleware):
+    """Django's own, limited to compressible responses and run in a thread: a long page takes milliseconds."""
+
+    async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
+        response = await cast("Awaitable[HttpResponseBase]", self.get_response(request))
+        if isinstance(response, AsyncServeStaticFileResponse) and is_sent_whole(request, response):
+            response = await in_one(response)
+        if not is_compressible(response):
+            return response
+        return await asyncio.to_thread(super().process_response, request, response)
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        return super().process_response(request, response) if is_compressible(response) else response
+
+
+def is_compressible(response: HttpResponseBase) -> bool:
+    is_text = response.headers.get("Content-Type", "").startswith(TEXT)
+    return is_text and not response.streaming and response.status_code != 206
+
+
+def is_sent_whole(request: HttpRequest, response: HttpResponseBase) -> bool:
+    return (
+        request.method == "GET" and response.status_code == 200 and "gzip" in request.headers.get("Accept-Encoding", "")
+    )
+
+
+async def in_one(response: AsyncServeStaticFileResponse) -> HttpResponse:
+    # Django compresses each piece of a stream by itself, and browsers read only the first one.
+    content = b"".join([piece async for piece in response])
+    return HttpResponse(content, headers=response.headers)

@@ -168,7 +168,17 @@ class Tree:
 
 def web(host: str, port: int) -> Child:
     """The web server: HTTP and websockets."""
-    command = [sys.executable, "-m", "mnesis_site.server", "--bind", host, "--port", str(port), "--verbosity", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "mnesis_site.serving.connections",
+        "--bind",
+        host,
+        "--port",
+        str(port),
+        "--verbosity",
+        "0",
+    ]
     # Its own limit of one megabyte would drop the socket without a word; ours answers with an error.
     command += ["--websocket-max-message-size", str(LARGEST_MESSAGE_BYTES)]
     command += ["--websocket-max-frame-size", str(LARGEST_MESSAGE_BYTES)]

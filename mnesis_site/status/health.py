@@ -21,11 +21,11 @@ from django.utils import timezone
 from django_q.models import Failure, OrmQ
 from django_q.status import Stat
 
-from agents_app.map_queries import forgotten_runs, run_states
+from agents_app.queries import forgotten_runs, run_states
 from audit_app.inspector.health import Check, State
 from audit_app.queries import EVERYTHING, count_verifications, find_verification
 from compaction_app.queries import longest_wait, stale_runs
-from mnesis_core.context.budget import make_budget
+from mnesis_core.context.fitting import make_budget
 from mnesis_core.text import excerpt
 from mnesis_core.values import first_id
 from mnesis_site.status.readiness import look_at_storage, look_at_workers, missing_parts

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import redis
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.core.cache import caches
 from django.core.files.storage import FileSystemStorage, storages
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django_q.conf import Conf
 from django_q.status import Stat
 
 from compaction_app.queries import longest_wait
+from mnesis_core.errors import NotReady
 from mnesis_site.serving.queue import UNHEARD
 from sessions_app.database.outages import log_outage
 from sessions_app.guards.rights import connection_differences, grant_differences
 from sessions_app.guards.triggers import guard_differences
-from sessions_app.search.engines import index_differences
+from sessions_app.search.index import index_differences
 
 Parts = dict[str, list[str]]
 """Sentences on what is missing, by part."""
@@ -164,3 +171,83 @@ def storage_problems() -> list[str]:
         log_outage(logger, "The storage of files does not answer", error)
         problems.append("The storage of files does not answer. The server's log says why.")
     return problems
+
+
+# How long a probe waits for a check, so that it is answered within two seconds in all.
+LONGEST_SECONDS = 1.5
+SILENT = [f"It did not answer within {LONGEST_SECONDS} seconds."]
+Response = HttpResponseBase | Awaitable[HttpResponseBase]
+
+
+class Look:
+    """A check of one part. Probes that come while it runs share it, so a check that hangs takes one thread."""
+
+    def __init__(self, ask: Callable[[], Readiness], *, on_silence: Readiness) -> None:
+        self.ask, self._on_silence = ask, on_silence
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="probe")
+        self._running: Future[Readiness] | None = None
+
+    async def in_time(self) -> Readiness:
+
+        def ask_and_close() -> Readiness:
+            try:
+                return self.ask()
+            finally:
+                connections.close_all()
+
+        if self._running is None or self._running.done():
+            self._running = self._thread.submit(ask_and_close)
+        running = asyncio.wrap_future(self._running)
+        done, _ = await asyncio.wait([asyncio.shield(running)], timeout=LONGEST_SECONDS)
+        return self._running.result() if done else self._on_silence
+
+
+LOOKS = (
+    Look(look_at_database, on_silence=Readiness(missing={"database": SILENT})),
+    Look(look_at_workers, on_silence=Readiness(degraded={"worker": SILENT})),
+    Look(look_at_storage, on_silence=Readiness(degraded={"storage": SILENT})),
+)
+
+
+class Probes:
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Response]) -> None:
+        self.get_response = get_response
+        self.is_async = iscoroutinefunction(get_response)
+        if self.is_async:
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Response:
+        if request.path == "/livez":
+            alive = JsonResponse({"status": "ok"})
+            return _send_later(alive) if self.is_async else alive
+        if request.path != "/readyz":
+            return self.get_response(request)
+        if self.is_async:
+            return _ready_in_time(request)
+        return _answer(request, [look.ask() for look in LOOKS])
+
+
+async def _send_later(response: HttpResponseBase) -> HttpResponseBase:
+    return response
+
+
+async def _ready_in_time(request: HttpRequest) -> HttpResponseBase:
+    return _answer(request, await asyncio.gather(*(look.in_time() for look in LOOKS)))
+
+
+def _answer(request: HttpRequest, looks: Iterable[Readiness]) -> HttpResponseBase:
+    # 503 with what is missing, and with ?strict=1 also for what is degraded.
+    found = Readiness()
+    for look in looks:
+        found |= look
+    if found.missing or (found.degraded and request.GET.get("strict") == "1"):
+        error = NotReady(missing=found.missing, degraded=found.degraded)
+        response = JsonResponse({"ready": False, "error": error.as_dict()}, status=error.status)
+    else:
+        more = {"degraded": found.degraded, "waiting_seconds": found.waiting}
+        response = JsonResponse({"ready": True} | {name: value for name, value in more.items() if value})
+    response.headers["Cache-Control"] = "no-store"
+    return cast(HttpResponseBase, response)

@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from sessions_app.admin import records, settings
+from sessions_app.admin import records
 from sessions_app.admin.read_only import ReadOnlyAdmin
 
 admin.site.site_header = admin.site.site_title = "Mnesis inspector"

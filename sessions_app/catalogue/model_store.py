@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotFound
 from mnesis_core.llm.interface import ModelSpec, Prices
-from mnesis_core.network.keys import SCOPES, KeyText, new_key
+from mnesis_core.network.rate_limits import SCOPES, KeyText, new_key
 from sessions_app.conf import check_listed
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
 

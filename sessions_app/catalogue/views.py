@@ -1,23 +1,346 @@
-"""The pages of models: those that a person may use, and for administrators all of them."""
+"""Forms for administrators: who may use a model or a tool server, what the host lists, and the form of a model."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlsplit
 
+from django import forms
 from django.contrib import messages
+from django.contrib.auth.models import User
+from django.core.validators import RegexValidator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from mnesis_core.errors import ModelNotFoundError
-from mnesis_core.text import excerpt
-from sessions_app.catalogue.forms import ModelForm
-from sessions_app.catalogue.model_catalogue import check_model
-from sessions_app.catalogue.model_queries import ModelEntry, find_model_entry, list_model_entries
-from sessions_app.catalogue.model_store import enter_model, remove_model
-from sessions_app.conf import list_models
-from sessions_app.pages.permissions import administrators, may_administer
+from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
+from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
+from mnesis_core.text import encode_text, excerpt
+from sessions_app.catalogue.model_catalogue import (
+    LARGEST_PRICE,
+    LONGEST_SECONDS,
+    MICROS,
+    MOST_TOKENS,
+    EnteredModel,
+    EnteredPrices,
+    ModelEntry,
+    check_model,
+    find_model_entry,
+    find_users,
+    list_groups,
+    list_model_entries,
+    settle_model,
+)
+from sessions_app.catalogue.model_store import Audience, check_entered, enter_model, remove_model
+from sessions_app.conf import host_lists, list_models
+from sessions_app.pages.permissions import administrators, forget_refused, may_administer
 from sessions_app.pages.views import reader_of, signed_in
+
+EVERYBODY, NAMED = "everybody", "named"
+
+
+class AudienceFields(forms.Form):
+    """Who may use a model or a server, at the end of a form. Its subclasses call ``check_audience`` in ``clean``."""
+
+    audience = forms.ChoiceField(
+        choices=[(EVERYBODY, "Everybody"), (NAMED, "Only these groups and people")],
+        initial=EVERYBODY,
+        widget=forms.RadioSelect,
+        label="Who may use it",
+        help_text="Other people do not see it. Superusers may use it too.",
+    )
+    groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
+    users = forms.CharField(
+        required=False,
+        max_length=10_000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        label="People",
+        help_text="User names, separated by commas or lines.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._groups = {group.name: group for group in list_groups()}
+        self.fields["groups"].choices = [(name, name) for name in self._groups]  # type: ignore[attr-defined]
+
+    def clean_users(self) -> list[User]:
+        names = set(names_in(self.cleaned_data["users"].replace("\n", ",")))
+        found = find_users(names)
+        missing = {encode_text(name) for name in names} - {user.get_username() for user in found}
+        if missing:
+            raise forms.ValidationError(f"No account is called {', '.join(sorted(missing))}.")
+        return found
+
+    def check_audience(self, values: dict[str, Any]) -> None:
+        if values.get("audience") == NAMED and not self.errors and not (values["groups"] or values["users"]):
+            self.add_error("audience", "Name a group or a person, or let everybody use it.")
+
+    @property
+    def chosen_audience(self) -> Audience | None:
+        """Return whom it is for, or ``None`` for everybody; only of a valid form."""
+        values = self.cleaned_data
+        if values["audience"] == EVERYBODY:
+            return None
+        return Audience(groups=[self._groups[name] for name in values["groups"]], users=values["users"])
+
+
+def audience_initial(*, is_restricted: bool, groups: Sequence[str], users: Sequence[str]) -> dict[str, Any]:
+    return {
+        "audience": NAMED if is_restricted else EVERYBODY,
+        "groups": list(groups),
+        "users": ", ".join(users),
+    }
+
+
+def names_in(text: str) -> list[str]:
+    return [name for name in map(str.strip, text.split(",")) if name]
+
+
+# Fields for what the host's owner lists.
+
+BY_COMMAND = "What else there is can be entered by a command on the host."
+
+
+def offer_variables(field: forms.Field, lists: HostLists, *, current: str = "") -> None:
+    """Let one of the listed variables be chosen. One that a command entered stays available."""
+    places: dict[str, list[str]] = {}
+    for variable in lists.variables:
+        places.setdefault(variable.name, []).append(variable.origin or "the provider's own address")
+    choices = [(name, f"{name}, for {', '.join(origins)}") for name, origins in places.items()]
+    _offer(field, choices, current=current, nothing="none")
+    field.help_text = f"{field.help_text} {_listing_help('variable', VARIABLES, is_empty=not choices)}"
+
+
+def say_variables(field: forms.Field, lists: HostLists) -> None:
+    listed = ", ".join(map(str, lists.variables))
+    field.help_text = f"{field.help_text} {_listing_help('variable', VARIABLES, listed=listed, is_empty=not listed)}"
+
+
+def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -> None:
+    """Offer the listed programs as choices, or name them in the help text where arguments may follow."""
+    entries = [str(program) for program in lists.programs]
+    if entries and not any(program.takes_more for program in lists.programs):
+        _offer(field, [(entry, entry) for entry in entries], current=current, nothing="none: the server has an address")
+        entries = []
+    listed = "; ".join(entries)
+    field.help_text = (
+        f"{field.help_text} {_listing_help('program', PROGRAMS, listed=listed, is_empty=not lists.programs)}"
+    )
+
+
+def say_addresses(field: forms.Field, lists: HostLists) -> None:
+    listed = ", ".join(map(str, lists.addresses))
+    inside = f"Inside this network ({ADDRESSES}): {listed}." if listed else f"A public one: {ADDRESSES} lists no other."
+    field.help_text = f"{field.help_text} {inside}"
+
+
+def _offer(field: forms.Field, choices: list[tuple[str, str]], *, current: str, nothing: str) -> None:
+    if not choices:
+        return
+    kept = [(current, f"{current}, as it is")] if current and current not in dict(choices) else []
+    field.widget = forms.Select(choices=[("", nothing), *kept, *choices])
+
+
+def _listing_help(kind: str, setting: str, *, listed: str = "", is_empty: bool) -> str:
+    if is_empty:
+        return f"No {kind} is listed on this host ({setting}). {BY_COMMAND}"
+    return (
+        f"Listed on this host ({setting}): {listed}. {BY_COMMAND}"
+        if listed
+        else f"As {setting} lists them. {BY_COMMAND}"
+    )
+
+
+# The form of a model.
+
+VARIABLE = RegexValidator(
+    r"\A[A-Z_][A-Z0-9_]*\Z",
+    "The name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
+)
+ALIAS = RegexValidator(
+    r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z", "Letters, digits and . _ : / @ + - only, with a letter or digit in front."
+)
+PRICES = ("input", "output", "cache_read", "cache_write")
+REACHED = ("litellm_model", "api_base", "api_key_env")
+"""The fields that say how a model is reached."""
+SECRETS = ("api_key_env", "api_base")
+"""The fields where a key may be entered by mistake. A refused value is not shown again."""
+
+
+class ModelForm(AudienceFields):
+    alias = forms.CharField(
+        max_length=100,
+        validators=[ALIAS],
+        label="Name",
+        help_text="What people choose. It cannot be changed later: sessions refer to it.",
+    )
+    litellm_model = forms.CharField(
+        max_length=200,
+        label="Model of the provider",
+        help_text="What litellm calls it, such as openai/gpt-4o, anthropic/claude-sonnet-4-5 or ollama_chat/llama3.",
+    )
+    api_base = forms.CharField(
+        max_length=500,
+        required=False,
+        label="Address",
+        help_text="Of a server of your own that speaks the OpenAI protocol, with /v1; empty for the provider's.",
+    )
+    api_key_env = forms.CharField(
+        max_length=100,
+        required=False,
+        validators=[VARIABLE],
+        label="Variable with the key",
+        help_text="The name of the environment variable that holds the key, in the web process and in the workers. "
+        "The key itself is never stored, and never shown.",
+    )
+    context_window = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MOST_TOKENS,
+        label="Window",
+        help_text="Tokens, prompt and answer together. Empty: what litellm's table says, else an assumption.",
+    )
+    max_output_tokens = forms.IntegerField(
+        required=False, min_value=1, max_value=MOST_TOKENS, label="Longest answer", help_text="Tokens. Empty: as above."
+    )
+    input_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Prompt")
+    output_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Answer")
+    cache_read_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Cached prompt")
+    cache_write_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Newly cached")
+    timeout_seconds = forms.FloatField(
+        initial=120,
+        min_value=1,
+        max_value=LONGEST_SECONDS,
+        label="Longest silence",
+        help_text="Seconds inside a stream, before the call is given up.",
+    )
+    total_timeout_seconds = forms.FloatField(
+        initial=1800,
+        min_value=1,
+        max_value=LONGEST_SECONDS,
+        label="Longest call",
+        help_text="Seconds of the whole call, with every retry.",
+    )
+    fallbacks = forms.CharField(
+        required=False,
+        max_length=1_000,
+        label="Asked in its place",
+        help_text="The models that are asked, in this order, when this one gives nothing: names, separated by commas.",
+    )
+
+    def __init__(self, data: Any = None, *, entry: ModelEntry | None = None) -> None:
+        """:param entry: the model that is changed; ``None`` where one is added"""
+        super().__init__(data, initial=None if entry is None else _initial(entry))
+        self.entry = entry
+        if entry is not None:
+            del self.fields["alias"]
+        lists = host_lists()
+        offer_variables(self.fields["api_key_env"], lists, current="" if entry is None else entry.api_key_env)
+        say_addresses(self.fields["api_base"], lists)
+        for field in self.fields.values():
+            if not isinstance(field.widget, (forms.RadioSelect, forms.CheckboxSelectMultiple)):
+                field.widget.attrs["class"] = "input"
+
+    def clean_alias(self) -> str:
+        alias = str(self.cleaned_data["alias"])
+        known = find_model_entry(alias)
+        if known is not None and not known.is_shipped:
+            raise forms.ValidationError("There is a model of this name. Change that one, or remove it.")
+        return alias
+
+    def clean_api_base(self) -> str:
+        url = str(self.cleaned_data["api_base"])
+        if not url:
+            return url
+        try:
+            parts = urlsplit(url)
+            is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_good = False
+        if not is_good or not url.isprintable() or " " in url:
+            raise forms.ValidationError("An http or https address, such as http://127.0.0.1:11434/v1.")
+        if parts.username or parts.password or parts.query:
+            raise forms.ValidationError("The address must hold no password and no key; name a variable that holds it.")
+        return url
+
+    def clean_fallbacks(self) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(names_in(self.cleaned_data["fallbacks"])))
+        missing = set(names) - {spec.alias for spec in list_models(user_id=None)}
+        if missing:
+            raise forms.ValidationError(f"No model is called {', '.join(sorted(missing))}.")
+        return names
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        self.check_audience(values)
+        if not self.errors:
+            self._settle(values)
+        forget_refused(self, SECRETS)
+        return values
+
+    def _settle(self, values: dict[str, Any]) -> None:
+        prices = EnteredPrices(**{name: values[f"{name}_price"] for name in PRICES})
+        entered = EnteredModel(
+            alias=values["alias"] if self.entry is None else self.entry.spec.alias,
+            litellm_model=values["litellm_model"],
+            api_base=values["api_base"],
+            context_window=values["context_window"],
+            max_output_tokens=values["max_output_tokens"],
+            prices=prices,
+            timeout_seconds=values["timeout_seconds"],
+            total_timeout_seconds=values["total_timeout_seconds"],
+            fallbacks=values["fallbacks"],
+        )
+        try:
+            spec = settle_model(entered)
+        except InvalidRequest as error:
+            self.add_error(str(error.details["field"]), f"{error.message[:1].upper()}{error.message[1:]}.")
+            return
+        if spec.max_output_tokens > spec.context_window:
+            self.add_error("max_output_tokens", "The answer cannot be longer than the window.")
+        # The learnt token ratio belongs to one model of the provider.
+        is_same = self.entry is not None and self.entry.spec.litellm_model == spec.litellm_model
+        values["spec"] = replace(spec, shared_ratio=self.entry.spec.shared_ratio if self.entry and is_same else None)
+        check_reached(self, spec.alias, values)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Return the model as entered; only of a valid form."""
+        spec: ModelSpec = self.cleaned_data["spec"]
+        return spec
+
+
+def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> None:
+    try:
+        check_entered(alias, **{name: values[name] for name in REACHED})
+    except NotListed as error:
+        form.add_error(str(error.details["field"]), error.message)
+
+
+def _initial(entry: ModelEntry) -> dict[str, Any]:
+    spec = entry.spec
+    stated = LimitSource.CONFIGURED
+    initial: dict[str, Any] = {
+        "alias": spec.alias,
+        "litellm_model": spec.litellm_model,
+        "api_base": spec.api_base,
+        "api_key_env": entry.api_key_env,
+        "context_window": spec.context_window if spec.context_window_source is stated else None,
+        "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
+        "timeout_seconds": f"{spec.timeout_seconds:.10g}",
+        "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
+        "fallbacks": ", ".join(spec.fallbacks),
+        **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
+    }
+    if spec.prices_source is stated:
+        for name in PRICES:
+            micros = getattr(spec.prices, name)
+            initial[f"{name}_price"] = None if micros is None else f"{micros / MICROS:.10g}"
+    return initial
+
 
 ADD, CHANGE, REMOVE = (f"sessions_app.{verb}_languagemodel" for verb in ("add", "change", "delete"))
 NAME_LENGTH = 60

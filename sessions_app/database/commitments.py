@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from django.db import models
 
-from mnesis_core.ledger import row_commitment, row_key
+from mnesis_core.events import row_commitment, row_key
 from sessions_app.guards.rules import AppendOnlyModel, literal
 
 SALT = "salt"  # the column that is the key of a commitment and not part of it

@@ -3,11 +3,11 @@
 from typing import Any
 
 import django.db.models.deletion
-import mnesis_core.ledger
+import mnesis_core.events
 from django.conf import settings
 from django.db import migrations, models
 
-from sessions_app.search.engines import engine
+from sessions_app.search.index import engine
 
 
 def create_index(apps: Any, schema_editor: Any) -> None:
@@ -216,7 +216,7 @@ class Migration(migrations.Migration):
                 ),
                 ("message_seq", models.BigIntegerField(default=0)),
                 ("turn_seq", models.BigIntegerField(default=0)),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 ("host_mode", models.BooleanField(default=False)),
                 ("peer_name", models.CharField(default="", max_length=64)),
                 (
@@ -314,7 +314,7 @@ class Migration(migrations.Migration):
                 ("compacted_seq", models.BigIntegerField(null=True)),
                 ("token_estimate", models.BigIntegerField(default=0)),
                 ("output_token_estimate", models.BigIntegerField(null=True)),
-                ("salt", models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
+                ("salt", models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 (
                     "message",
                     models.ForeignKey(

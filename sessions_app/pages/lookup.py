@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Q
 
 from mnesis_core.errors import MessageNotFoundError
-from mnesis_core.files.references import given_file, referred_file
+from mnesis_core.files.footers import given_file, referred_file
 from mnesis_core.records import SessionRecord
 from mnesis_core.values import is_id
 from sessions_app.models import Message, MessagePart

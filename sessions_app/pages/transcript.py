@@ -18,9 +18,9 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Length, Substr
 from django.utils.safestring import SafeString
 
-from mnesis_core.context.tool_outputs import file_of_output
+from mnesis_core.context.fitting import file_of_output
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
-from mnesis_core.files.references import GivenFile, given_file, referred_file
+from mnesis_core.files.footers import GivenFile, given_file, referred_file
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState, UsageRecord
 from mnesis_core.text import ESCAPE, decode_text, excerpt

@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import Q, QuerySet, Sum
 
 from mnesis_core.errors import CallNotFoundError, ContextWindowExceeded
-from mnesis_core.llm.calibration import CallMeasure, read_measure
 from mnesis_core.llm.interface import Source
+from mnesis_core.llm.tokens import CallMeasure, read_measure
 from mnesis_core.records import CallRecord, UsageRecord
 from mnesis_core.spending import Spent, highest_of
 from mnesis_core.values import dataclass

@@ -22,8 +22,7 @@ from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.events import EventType
-from mnesis_core.ledger import canonical_body, entry_hash
+from mnesis_core.events import EventType, canonical_body, entry_hash
 from sessions_app.database.commitments import Commitment, time_text
 from sessions_app.database.fast_sql import Table, run
 from sessions_app.database.group_commit import durable_transaction

@@ -13,9 +13,8 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Length
 
 from mnesis_core.context.entries import ContextRows, MessageEntry
-from mnesis_core.context.fitting import RESULT_FRAME
+from mnesis_core.context.fitting import MARKER_TOKENS, RESULT_FRAME
 from mnesis_core.context.replay import Item, Projection
-from mnesis_core.context.tool_outputs import MARKER_TOKENS
 from mnesis_core.context.wording import SENT_TYPES
 from mnesis_core.events import LedgerEvent
 from mnesis_core.llm.tokens import MESSAGE_FRAMING

@@ -19,8 +19,7 @@ from mnesis_core.errors import (
     MessageNotFoundError,
     PartNotFoundError,
 )
-from mnesis_core.events import EventType
-from mnesis_core.ledger import new_salt
+from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
 from mnesis_core.messages import Message as MessageValue
@@ -30,8 +29,7 @@ from sessions_app.database.fast_sql import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
 from sessions_app.record.change import Change, change
-from sessions_app.record.prepared_parts import PreparedPart, prepare_part, prepare_parts
-from sessions_app.record.rows import usage_columns
+from sessions_app.record.rows import PreparedPart, prepare_part, prepare_parts, usage_columns
 from sessions_app.record.turn_store import require_turn_of_session
 from sessions_app.search import index as search_index
 

@@ -19,8 +19,7 @@ from django.db import IntegrityError, connection
 from django.utils import timezone
 
 from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
-from mnesis_core.events import DirectoryType, EventType
-from mnesis_core.ledger import GENESIS, canonical_body, entry_hash
+from mnesis_core.events import GENESIS, DirectoryType, EventType, canonical_body, entry_hash
 from mnesis_core.turns.inbox import Hosting
 from mnesis_core.values import new_id
 from sessions_app.database.commitments import time_text

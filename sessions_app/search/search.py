@@ -19,8 +19,7 @@ from django.db import connection
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text
-from sessions_app.search.engines import engine
-from sessions_app.search.index import PARTS, PIECE, SOURCES
+from sessions_app.search.index import PARTS, PIECE, SOURCES, engine
 
 Mode = Literal["text", "regex"]
 Kind = Literal["messages", "tools", "summaries", "files", "all"]

@@ -9,10 +9,11 @@ a dead process had drawn is free again when its call is closed. Sums of calls th
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -41,10 +42,15 @@ from mnesis_core.spending import (
 from mnesis_core.turns.options import read_options
 from sessions_app.conf import site_config
 from sessions_app.record.change import Change
-from sessions_app.record.session_queries import load_session
+from sessions_app.record.session_queries import load_session, titles_of
 from sessions_app.record.turn_queries import load_turn
+from sessions_app.schemas import Out, Text
 from sessions_app.usage import spending_store
-from sessions_app.usage.spending_queries import load_account_limits, load_kept, load_paid_calls
+from sessions_app.usage.spending_queries import (
+    load_account_limits,
+    load_kept,
+    load_paid_calls,
+)
 
 Limits = Mapping[str, Any]
 """Limits as a configuration has them: ``{"day": {"tokens": 100000}}``."""
@@ -263,3 +269,89 @@ def midnight() -> datetime:
 
 def _before(time: datetime) -> datetime:
     return time - timedelta(microseconds=1)
+
+
+# What calls took in a range of days, by day and by session. Each statement reads an index with all columns it adds up
+# (``call_of_day``), or a person's own sessions, never the calls' prompts.
+
+
+class LimitOut(Out):
+    """One limit: its ``scope`` (turn, session, user, day), its measure, and how far it is used.
+
+    ``measure`` is tokens, cost_micros, seconds or tool_calls. Running calls count with the highest they can take.
+    ``unpriced_calls`` have no known price, and count as nothing.
+    """
+
+    scope: str
+    measure: str
+    limit: float
+    spent: float
+    left: float
+    unpriced_calls: int
+
+
+class SpentOut(Out):
+    """Tokens of prompts and answers, millionths of the currency unit, seconds at work, tool calls."""
+
+    tokens: int
+    cost_micros: int
+    seconds: float
+    tool_calls: int
+    unpriced_calls: int
+
+
+class SessionSpentOut(SpentOut):
+    session_id: str
+    title: Text
+
+
+class UsageList(Out):
+    """What a person has spent today (UTC), in all and by session, the largest first, with their limits."""
+
+    day: date
+    ends_at: datetime
+    budget: list[LimitOut]
+    total: SpentOut
+    items: list[SessionSpentOut]
+    next_cursor: None = None
+
+
+def budget_of(session: SessionRecord) -> list[dict[str, Any]]:
+    """Return the limits of a session's next call as JSON."""
+    return budget_out(look(limits_now(session)))
+
+
+def budget_out(allowances: Iterable[Allowance]) -> list[dict[str, Any]]:
+    return [
+        {
+            "scope": line.scope,
+            "measure": line.measure,
+            "limit": line.limit,
+            "spent": line.spent,
+            "left": line.left,
+            "unpriced_calls": allowance.spent.unpriced_calls,
+        }
+        for allowance in allowances
+        for line in lines_of([allowance])
+    ]
+
+
+def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
+    now, began = timezone.now(), midnight()
+    calls = load_paid_calls(owner_id=owner_id, since=began - timedelta(microseconds=1))
+    of_session: dict[str, list[PaidCall]] = defaultdict(list)
+    for call in calls:
+        of_session[call.session_id].append(call)
+    by_session = {id: sum_of(own, now=now, apart=False) for id, own in of_session.items()}
+    largest = sorted(by_session, key=lambda id: (-by_session[id].cost_micros, -by_session[id].tokens, id))[:limit]
+    titles = titles_of(largest, owner_id=owner_id)
+    return {
+        "day": began.date(),
+        "ends_at": began + timedelta(days=1),
+        "budget": budget_out(look(limits_for_person(owner_id))),
+        "total": sum_of(calls, now=now, apart=True),
+        "items": [
+            {"session_id": id, "title": titles.get(id, "")} | SpentOut.model_validate(by_session[id]).model_dump()
+            for id in largest
+        ],
+    }

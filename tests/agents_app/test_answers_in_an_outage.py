@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from agents_app.turns.answer import Answer
 from agents_app.turns.claim import claim_turn
-from agents_app.turns.transactions import held
+from agents_app.turns.transactions import Answer, held
 from mnesis_core.config import StreamConfig
 from mnesis_core.llm.interface import Request
 from mnesis_core.messages import Message

@@ -25,7 +25,7 @@ from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.messages import TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, WaitsFor
-from mnesis_core.turns.recording import RecordedTurn
+from mnesis_core.turns.options import RecordedTurn
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.record.context_queries import load_events

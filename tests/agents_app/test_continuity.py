@@ -9,15 +9,16 @@ from dataclasses import replace
 import pytest
 from django_q.models import OrmQ
 
-from agents_app.tools.registry import ToolContext, tool
+from agents_app.tools.definition import ToolContext
+from agents_app.tools.registry import tool
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.context import load_frame, load_meter
 from compaction_app.queries import list_runs
-from mnesis_core.context.budget import Size
+from mnesis_core.context.fitting import Size
 from mnesis_core.errors import Conflict
-from mnesis_core.llm.calibration import CountSource
 from mnesis_core.llm.interface import Source, Usage
+from mnesis_core.llm.tokens import CountSource
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState, UsageRecord

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from agents_app.tools.registry import ToolContext, tool
+from agents_app.tools.definition import ToolContext
+from agents_app.tools.registry import tool
 from agents_app.turns import lifecycle, transactions
+from agents_app.turns.claim import recover_turns
 from agents_app.turns.overview import SessionRead
-from agents_app.turns.recovery import recover_turns
 from agents_app.turns.runner import runner
 from audit_app.proof.verify import verify_session
 from mnesis_core.config import override
@@ -350,7 +351,7 @@ async def test_after_a_crash_a_child_that_waited_for_an_approval_ends_interrupte
     await begin(session, "Find")
     await frames_until(session, "delegation.suspended")
     [child] = await children(session)
-    monkeypatch.setattr("agents_app.subagents.delegate.end_turn", nothing)
+    monkeypatch.setattr("agents_app.subagents.end_turn", nothing)
     await crash(monkeypatch)
     assert (await db(load_session, child.id)).state == "suspended"
     await db(recover_turns, lease_owner="another process")

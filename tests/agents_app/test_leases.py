@@ -14,8 +14,7 @@ from django.db import connections
 from django.utils import timezone
 
 from agents_app.turns import lifecycle
-from agents_app.turns.claim import claim_turn
-from agents_app.turns.recovery import recover_turn, recover_turns
+from agents_app.turns.claim import claim_turn, recover_turn, recover_turns
 from agents_app.turns.runner import runner
 from mnesis_core.errors import SessionBusy
 from mnesis_core.providers.scripted import Step

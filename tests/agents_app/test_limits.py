@@ -17,7 +17,7 @@ from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord
 from mnesis_core.spending import TurnLimits
-from mnesis_core.turns.recording import RecordedTurn
+from mnesis_core.turns.options import RecordedTurn
 from sessions_app.database.threads import db
 from sessions_app.record.call_queries import list_calls
 from sessions_app.record.context_queries import load_events

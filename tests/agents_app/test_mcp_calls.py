@@ -16,7 +16,6 @@ import pytest
 import pytest_asyncio
 
 from agents_app.tools.mcp import connections as mcp_connections
-from agents_app.tools.mcp import transport
 from agents_app.tools.mcp.connections import Connection, call_tool, connections
 from agents_app.tools.mcp.tools import ask_for_tools
 from mnesis_core.errors import ToolFailed, ToolServerUnreachable
@@ -126,7 +125,7 @@ async def test_who_says_nothing_at_all_is_given_up(monkeypatch):
     ],
 )
 async def test_a_hostile_answer_is_an_error_and_bounded(mode, error, words, monkeypatch):
-    monkeypatch.setattr(transport, "MOST_BYTES", 3_000_000)
+    monkeypatch.setattr(mcp_connections, "MOST_BYTES", 3_000_000)
     seconds = 0.5 if error is TimeoutError else 20
     with pytest.raises(error, match=words) as raised:
         async with asyncio.timeout(seconds):
@@ -183,7 +182,7 @@ time.sleep(60)
 
 
 async def test_when_we_are_killed_so_is_the_program(tmp_path):
-    argv = [str(transport.SUPERVISOR), "1000", *hostile("stays", str(tmp_path / "pids")).argv]
+    argv = [str(mcp_connections.SUPERVISOR), "1000", *hostile("stays", str(tmp_path / "pids")).argv]
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, *argv)
     await until(lambda: len(_pids(tmp_path / "pids")) == 2)
     pids = _pids(tmp_path / "pids")
@@ -239,7 +238,7 @@ def rude() -> Iterator[str]:
     ],
 )
 async def test_a_rude_server_over_http_is_an_error_and_gets_nothing_elsewhere(rude, path, words, monkeypatch):
-    monkeypatch.setattr(transport, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(mcp_connections, "MOST_BYTES", 1_000_000)
     monkeypatch.setenv("FILES_TOKEN", "s3cret")
     address = ServerAddress(
         entered_on_host=True, name="rude", url=f"{rude}{path}", secrets={"Authorization": "FILES_TOKEN"}

@@ -24,7 +24,7 @@ from mnesis_core.records import SessionRecord
 from sessions_app.catalogue.model_store import create_key, revoke_key
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
-from sessions_app.live.access import Viewer
+from sessions_app.live import Viewer
 from sessions_app.models import ApiKey
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns

@@ -8,8 +8,7 @@ import pytest
 from django.utils import timezone
 
 from agents_app.turns import transactions
-from agents_app.turns.claim import claim_turn
-from agents_app.turns.recovery import recover_turn, recover_turns
+from agents_app.turns.claim import claim_turn, recover_turn, recover_turns
 from agents_app.turns.transactions import TurnEnd
 from mnesis_core.errors import Conflict
 from mnesis_core.messages import Message, ReasoningPart, TextPart, ToolPart, ToolState

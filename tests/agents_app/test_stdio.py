@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from agents_app.endpoints.stdio import Connection, Subscribe, _read, serve
+from agents_app.endpoints.jsonrpc import Connection, Subscribe, _read, serve
 from agents_app.turns import lifecycle
 from mnesis_core.errors import NotSignedIn
 from mnesis_core.records import SessionRecord

@@ -17,7 +17,7 @@ from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
-from sessions_app.live.feed import follow
+from sessions_app.live import follow
 from sessions_app.record.call_queries import list_calls
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import journal_texts, load_message_rows
@@ -60,7 +60,7 @@ async def test_message_and_stub_are_durable_before_the_model_streams(session, sc
 async def test_whoever_follows_gets_the_first_word_before_the_pause_between_two_looks(session, script, monkeypatch):
     config = site_config()
     slow = replace(config, stream=replace(config.stream, coalesce_seconds=1_000.0))
-    monkeypatch.setattr("sessions_app.live.feed.site_config", lambda: slow)
+    monkeypatch.setattr("sessions_app.live.site_config", lambda: slow)
     script(Step(text=("one ", "two"), gate=asyncio.Event(), gate_after=1))
     async with asyncio.timeout(60), aclosing(follow(session.id)) as frames:
         assert [(await anext(frames))["type"] for _ in range(2)][-1] == "caught_up"

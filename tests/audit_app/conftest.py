@@ -16,7 +16,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 
-from audit_app.proof import ledger_segments
+from audit_app.proof import ledger
 from mnesis_site.database_url import database
 from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 from tests.support.cast import make_user
@@ -109,7 +109,7 @@ def session_id() -> str:
 @pytest.fixture(autouse=True)
 def few_entries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what is said of one row comes at several times."""
-    monkeypatch.setattr(ledger_segments, "ENTRIES_AT_A_TIME", 2)
+    monkeypatch.setattr(ledger, "ENTRIES_AT_A_TIME", 2)
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ from markdown_it import MarkdownIt
 
 from audit_app.transfer import export, readable
 from audit_app.transfer.export import export_readable
-from audit_app.transfer.readable import Entry, Opening
-from audit_app.transfer.readable_formats import markdown_pieces
+from audit_app.transfer.readable import Entry, Opening, markdown_pieces
 from compaction_app.compact import compact_now
 from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart
 from sessions_app.record import message_store

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from agents_app.map_store import set_run_state
 from agents_app.models import OperatorBrake, OperatorItem
+from agents_app.store import set_run_state
 from audit_app import tasks
 from audit_app.inspector.health import Check, SessionHealth, State, look_at
 from audit_app.proof import verification

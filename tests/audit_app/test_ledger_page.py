@@ -15,9 +15,8 @@ from django.utils import timezone
 from django_q.models import OrmQ
 
 from audit_app import store, tasks
-from audit_app.inspector import entries
-from audit_app.inspector.entries import Wanted, actor_of, find_entries
-from audit_app.inspector.ledger_views import PAGE
+from audit_app.inspector import ledger
+from audit_app.inspector.ledger import PAGE, Wanted, actor_of, find_entries
 from audit_app.models import Verification
 from audit_app.proof import verification
 from audit_app.queries import find_verification
@@ -127,7 +126,7 @@ def test_every_type_has_an_actor() -> None:
 
 
 def test_a_rare_entry_is_looked_for_a_window_at_a_time(session_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "WINDOW", 10)
+    monkeypatch.setattr(ledger, "WINDOW", 10)
     newest, wanted = Session.objects.get(pk=session_id).event_seq, Wanted(type="session.created")
     page, pages = find_entries(session_id, wanted, limit=5), 1
     assert (page.lines, page.looked_to) == ([], newest - 9)
@@ -217,7 +216,7 @@ def test_an_entry_shows_its_body_its_hashes_and_what_it_binds(ask: Ask, session_
 
 def test_every_entry_of_the_record_holds(session_id: str) -> None:
     for seq in range(1, Session.objects.get(pk=session_id).event_seq + 1):
-        entry = entries.load_entry(session_id, seq)
+        entry = ledger.load_entry(session_id, seq)
         assert entry is not None
         assert entry.problem == ""
         assert {one.state for one in entry.bound} <= {"fits", "last"}, seq

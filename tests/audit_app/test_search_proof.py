@@ -13,7 +13,7 @@ from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_all, verify_session
 from sessions_app.models import SearchEntry
 from sessions_app.search import index
-from sessions_app.search.engines import engine
+from sessions_app.search.index import engine
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.commands import printed

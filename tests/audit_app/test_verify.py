@@ -14,7 +14,7 @@ from django.db.models import BooleanField
 from django.test import Client
 
 from agents_app.models import OperatorItem, OperatorRun
-from audit_app.proof import ledger_segments
+from audit_app.proof import ledger
 from audit_app.proof.verify import check_replay, replay_session, verify_session, verify_sessions
 from audit_app.tables import session_tables
 from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
@@ -81,7 +81,7 @@ def test_a_value_that_was_changed_is_named_whatever_the_column(
     session_id: str, unguarded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if connection.vendor == "postgresql":  # a hundred looks at the whole session; SQLite has them in pieces
-        monkeypatch.setattr(ledger_segments, "ENTRIES_AT_A_TIME", 1_000)
+        monkeypatch.setattr(ledger, "ENTRIES_AT_A_TIME", 1_000)
     unseen = set()
     for model in record_models():
         for field in model._meta.concrete_fields if model is not StreamJournal else ():

@@ -19,9 +19,9 @@ from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
 from compaction_app.queries import list_summaries
 from compaction_app.rebuild import rebuild_payload
-from compaction_app.templatetags.calls import CHANGES, REASONS
-from mnesis_core.context.blocks import BlockKind
+from compaction_app.templatetags.compaction import CHANGES, REASONS
 from mnesis_core.context.prompt_diff import Change, Reason
+from mnesis_core.context.replay import BlockKind
 from mnesis_core.context.wording import message_row
 from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.rendering.accepted import outgoing

@@ -17,7 +17,7 @@ from compaction_app.inspector.summaries import ACTIVE, CONDENSED, STALE, SUPERSE
 from compaction_app.models import SummaryTry
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart
 from sessions_app.pages.permissions import SEES_RECORDS
-from sessions_app.record.inspect_queries import NOW, preview_messages
+from sessions_app.record.timeline_queries import NOW, preview_messages
 from tests.support.inspected import (
     add_session,
     add_summary,

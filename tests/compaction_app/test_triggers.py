@@ -13,7 +13,7 @@ from compaction_app.context import load_meter
 from compaction_app.queries import list_runs
 from compaction_app.schedule import find_trigger
 from compaction_app.tasks import compact
-from mnesis_core.context.budget import Reason
+from mnesis_core.context.fitting import Reason
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mnesis_core.compaction.selection import Situation
 from mnesis_core.config import Config
-from mnesis_core.context.budget import Budget
 from mnesis_core.context.entries import ContextEntry, ContextMessage, MessageEntry, Prompt, SummaryEntry, ToolResult
+from mnesis_core.context.fitting import Budget
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.llm.tokens import estimate_message, estimate_part, estimate_text
 from mnesis_core.messages import (

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.context.assembly import assemble
-from mnesis_core.context.blocks import Block, BlockKind, blocks_of
 from mnesis_core.context.entries import Assembled, ContextEntry
+from mnesis_core.context.replay import Block, BlockKind, blocks_of
 from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
 from mnesis_core.messages import FileRefPart
 from tests.core import contexts as make

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mnesis_core.config import BudgetConfig, Config, override
-from mnesis_core.context.budget import LastRun, Pressure, Reason, make_budget, pressure, should_compact
+from mnesis_core.context.fitting import LastRun, Pressure, Reason, make_budget, pressure, should_compact
 from tests.core.contexts import budget, spec
 
 WINDOWS = st.integers(4_000, 2_000_000)

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import Assembled
-from mnesis_core.llm.calibration import (
+from mnesis_core.llm.tokens import (
     Calibration,
     CountSource,
     calibrate,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mnesis_core.config import DelegationConfig
 from mnesis_core.errors import DelegationRefused, InvalidRequest, MnesisError
-from mnesis_core.turns.delegation import AgentKind, Delegator, Handover, check_handover, check_room, check_siblings
+from mnesis_core.turns.inbox import AgentKind, Delegator, Handover, check_handover, check_room, check_siblings
 
 CONFIG = DelegationConfig()
 TASK = "Count the tide gauges of Portwell."

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.context.assembly import assemble
-from mnesis_core.context.entries import ContextEntry
-from mnesis_core.context.manifest import Row
+from mnesis_core.context.entries import ContextEntry, Row
 from mnesis_core.context.prompt_diff import difference
 from tests.core import contexts as make
 

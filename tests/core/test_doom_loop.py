@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.turns.recording import call_made, repeats
+from mnesis_core.turns.options import call_made, repeats
 
 CALLS = st.lists(st.sampled_from([call_made("a", "{}"), call_made("b", "{}"), call_made("a", '{"x": 1}')]), max_size=12)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction.excerpt import excerpt, message_quotables, summary_quotables
-from mnesis_core.compaction.transcript import transcript_pieces
+from mnesis_core.compaction.transcript import excerpt, message_quotables, summary_quotables, transcript_pieces
 from mnesis_core.files.footers import Named, name_files
 from mnesis_core.llm.tokens import estimate_text
 from tests.core import contexts as make

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mnesis_core.network.keys import KeyRecord, KeyText, new_key, parse_key
+from mnesis_core.network.rate_limits import KeyRecord, KeyText, new_key, parse_key
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,8 +6,18 @@ import pytest
 
 from mnesis_core.config import Config, override
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices, Usage, cost_micros
-from mnesis_core.llm.limits import DEFAULTS, StatedLimits, settle_limits, shown_prices, spec_in_session
+from mnesis_core.llm.interface import (
+    DEFAULTS,
+    LimitSource,
+    ModelSpec,
+    Prices,
+    StatedLimits,
+    Usage,
+    cost_micros,
+    settle_limits,
+    shown_prices,
+    spec_in_session,
+)
 from tests.core.contexts import spec
 
 CONFIGURED, LITELLM, DEFAULT, _ = LimitSource

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.context.budget import LastPrompt, Size, size_now
-from mnesis_core.llm.calibration import Calibration, CountSource
+from mnesis_core.context.fitting import LastPrompt, Size, size_now
+from mnesis_core.llm.tokens import Calibration, CountSource
 
 TOKENS = st.integers(0, 10**6)
 DOUBLE = Calibration(ratio=2.0, samples=3)

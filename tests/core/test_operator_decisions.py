@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mnesis_core.errors import ModelAuthenticationFailed, ModelError, ModelRateLimited, ModelTimeout, ModelUnavailable
 from mnesis_core.llm.retrying import Patience
-from mnesis_core.maps.concurrency import (
+from mnesis_core.maps.throughput import (
     MOST_EXCUSED,
     Brake,
     Claim,

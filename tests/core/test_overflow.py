@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.llm.calibration import Overflow, is_too_long, read_overflow
+from mnesis_core.llm.tokens import Overflow, is_too_long, read_overflow
 
 WORDS: dict[str, tuple[str, Overflow]] = {
     "openai": (

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from mnesis_core.config import Config, PruneConfig, override
 from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.context.tool_outputs import MARKER_TOKENS, PruneChoice, select_prunable
+from mnesis_core.context.fitting import MARKER_TOKENS, PruneChoice, select_prunable
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Part, StoredMessage, ToolPart, ToolState

@@ -24,7 +24,7 @@ from mnesis_core.llm.interface import Outcome, Reply, Source, Usage
 from mnesis_core.llm.retrying import Patience, fallbacks_of, may_ask_another, pause_before_retry, seconds_asked_for
 from mnesis_core.providers.answer import no_answer
 from mnesis_core.records import UsageRecord, add_usage
-from mnesis_core.turns.recording import usage_record
+from mnesis_core.turns.options import usage_record
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PATIENCE = Patience(max_retries=2, base_seconds=0.5, longest_seconds=60.0)

@@ -8,11 +8,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from mnesis_core.compaction.excerpt import message_quotables, summary_quotables
 from mnesis_core.compaction.requests import SHIPPED
 from mnesis_core.compaction.selection import Condensation
 from mnesis_core.compaction.summarise import SummaryResult, summarise
-from mnesis_core.compaction.transcript import transcript_pieces
+from mnesis_core.compaction.transcript import message_quotables, summary_quotables, transcript_pieces
 from mnesis_core.config import Config, override
 from mnesis_core.errors import ModelAuthenticationFailed, ModelUnreachable
 from mnesis_core.files.footers import Named

@@ -18,7 +18,7 @@ from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
-from sessions_app.live.feed import follow
+from sessions_app.live import follow
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items, load_events

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from files_app.exploring import explore_file
-from files_app.ingest import keep_file
+from files_app.exploring import explore_file, keep_file
 
 SAID = {
     "tide.rs": (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agents_app import map_store
-from agents_app.map_queries import attempts_of_item, list_items, load_run
+from agents_app import store
 from agents_app.maps.worker import work_for_a_slice
 from agents_app.models import OperatorTry
+from agents_app.queries import attempts_of_item, list_items, load_run
 from files_app.queries import list_files
 from mnesis_core.errors import InvalidTemplate, ModelUnavailable
 from mnesis_core.llm.interface import Request
@@ -49,7 +49,7 @@ def test_what_one_worker_began_another_one_ends_and_nothing_is_paid_twice(
     work_for_a_slice(must_stop=lambda: len(model.requests) > 3)
     assert 0 < load_run(run_id).counts.completed < 30
     with change(session.id) as record:  # a worker that dies with items in its hands
-        assert len(map_store.claim_items(record, run_id, worker="dead", limit=3, lease_seconds=-1)) == 3
+        assert len(store.claim_items(record, run_id, worker="dead", limit=3, lease_seconds=-1)) == 3
     run = worked(run_id)
     assert (run.state, run.counts.completed) == (RunState.COMPLETED, 30)
     assert OperatorTry.objects.filter(run_id=run_id, accepted=True).count() == 30

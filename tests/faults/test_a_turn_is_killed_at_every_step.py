@@ -8,9 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents_app.turns.claim import claim_turn
+from agents_app.turns.claim import claim_turn, recover_turns
 from agents_app.turns.lifecycle import create_session
-from agents_app.turns.recovery import recover_turns
 from audit_app.proof.verify import verify_session
 from mnesis_core.events import LedgerEvent
 from mnesis_core.records import TurnState

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents_app.turns.claim import claim_turn
-from agents_app.turns.recovery import recover_turns
+from agents_app.turns.claim import claim_turn, recover_turns
 from mnesis_core.errors import Conflict
 from mnesis_core.records import SessionRecord
 from sessions_app.models import StreamJournal, Turn

@@ -13,9 +13,9 @@ import psutil
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app.map_queries import load_run
 from agents_app.maps.worker import work_for_a_slice
 from agents_app.models import OperatorItem, OperatorTry
+from agents_app.queries import load_run
 from agents_app.turns.lifecycle import create_session
 from audit_app.proof.verify import verify_session
 from mnesis_core.maps.values import OperatorKind

@@ -16,8 +16,7 @@ from django.utils import timezone
 from audit_app.proof.verify import verify_session
 from compaction_app.rebuild import rebuild_payload
 from files_app import tasks
-from files_app.exploring import LOST_AFTER, explore_file
-from files_app.ingest import keep_file
+from files_app.exploring import LOST_AFTER, explore_file, keep_file
 from files_app.queries import load_file_reference
 from mnesis_core.errors import ModelUnavailable
 from mnesis_core.files.source import SUMMARY_CHARACTERS

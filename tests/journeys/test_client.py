@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mnesis_client import AsyncClient, Client, ConnectionFailed, MnesisError
-from mnesis_client.inputs import Tool, ToolResult
+from mnesis_client.requests import Tool, ToolResult
 from tests.journeys.conftest import Caller
 from tests.support.cutting_proxy import CuttingProxy
 

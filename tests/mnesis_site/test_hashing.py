@@ -17,8 +17,8 @@ from django.db import transaction
 
 from mnesis_core.errors import PasswordsBusy
 from mnesis_site import settings as shipped
-from mnesis_site.auth import passwords
-from mnesis_site.auth.passwords import KNOWN, NICENESS, STRANGERS, THREADS, Lane, place
+from mnesis_site.auth import sign_in
+from mnesis_site.auth.sign_in import KNOWN, NICENESS, STRANGERS, THREADS, Lane, place
 from sessions_app.conf import site_config
 from tests.support.hashers import CountingHasher
 
@@ -43,8 +43,8 @@ def full(lane: Lane) -> Iterator[None]:
 
 
 def test_the_site_hashes_in_lanes_and_nowhere_else() -> None:
-    assert shipped.PASSWORD_HASHERS == ["mnesis_site.auth.passwords.LanedPBKDF2PasswordHasher"]
-    assert shipped.AUTHENTICATION_BACKENDS == ["mnesis_site.auth.passwords.LimitedBackend"]
+    assert shipped.PASSWORD_HASHERS == ["mnesis_site.auth.sign_in.LanedPBKDF2PasswordHasher"]
+    assert shipped.AUTHENTICATION_BACKENDS == ["mnesis_site.auth.sign_in.LimitedBackend"]
     assert settings.AUTHENTICATION_BACKENDS == shipped.AUTHENTICATION_BACKENDS
 
 
@@ -110,7 +110,7 @@ def test_no_more_hash_at_a_time_than_there_are_threads() -> None:
 
 def test_a_thread_gives_its_connection_back_before_its_password_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[str] = []
-    monkeypatch.setattr(passwords, "give_back", lambda: given_back.append(threading.current_thread().name))
+    monkeypatch.setattr(sign_in, "give_back", lambda: given_back.append(threading.current_thread().name))
     make_password("correct horse")
     assert given_back == [threading.current_thread().name]
 

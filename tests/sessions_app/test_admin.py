@@ -24,9 +24,8 @@ from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, To
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import ServerAddress
-from sessions_app.admin.read_only import ReadOnlyAdmin
-from sessions_app.admin.settings import PortalAdmin
-from sessions_app.admin.texts import FOLD_CHARACTERS
+from sessions_app.admin.read_only import FOLD_CHARACTERS, ReadOnlyAdmin
+from sessions_app.admin.records import PortalAdmin
 from sessions_app.catalogue.model_store import create_key
 from sessions_app.models import (
     ApiKey,

@@ -11,8 +11,7 @@ from django.urls import reverse
 
 from agents_app.models import McpServer
 from agents_app.store import put_server
-from mnesis_core.llm.interface import LimitSource, ModelSpec
-from mnesis_core.llm.limits import StatedLimits, settle_limits
+from mnesis_core.llm.interface import LimitSource, ModelSpec, StatedLimits, settle_limits
 from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.catalogue.model_store import Audience, create_key, enter_model, put_model
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel

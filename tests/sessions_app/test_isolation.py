@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from agents_app import map_queries
+from agents_app import queries
 from agents_app import queries as agent_queries
 from compaction_app import context, lineage
 from compaction_app import queries as compaction_queries
@@ -23,30 +23,30 @@ from compaction_app import queries as summary_queries
 from files_app import queries as file_queries
 from mnesis_core.errors import NotFound
 from mnesis_core.text import text_digest
-from sessions_app.catalogue import model_queries
+from sessions_app.catalogue import model_catalogue
 from sessions_app.pages import lookup, transcript
 from sessions_app.record import (
     call_queries,
     context_queries,
-    inspect_queries,
     message_queries,
     session_queries,
     session_store,
+    timeline_queries,
     turn_queries,
 )
 from sessions_app.record.change import change
 from sessions_app.search import search
-from sessions_app.usage import spending_queries
+from sessions_app.usage import limits
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(call_queries, context_queries, inspect_queries, message_queries, session_queries, turn_queries),
-    *(model_queries, spending_queries, search, transcript, lookup),
-    *(compaction_queries, context, lineage, file_queries, agent_queries, map_queries),
+    *(call_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
+    *(model_catalogue, limits, search, transcript, lookup),
+    *(compaction_queries, context, lineage, file_queries, agent_queries, queries),
 )
-NOW = inspect_queries.NOW
+NOW = timeline_queries.NOW
 
 
 Query = Callable[..., Any]
@@ -78,8 +78,8 @@ BY_OWNER: dict[Query, Ask] = {
     file_queries.find_file_by_path: lambda ask, who, its: ask(f"/{SECRET}", owner_id=who.owner_id),
     file_queries.list_files: lambda ask, who, its: ask(owner_id=who.owner_id),
     file_queries.bytes_of_person: lambda ask, who, its: ask(who.owner_id),
-    map_queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
-    map_queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
+    queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
+    queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
     session_queries.find_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
     session_queries.load_sessions: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
 }
@@ -88,10 +88,10 @@ BY_OWNER: dict[Query, Ask] = {
 BY_SESSION: dict[Query, Ask] = {
     agent_queries.count_waiting: lambda ask, who, its: ask(who.session_id),
     agent_queries.find_sent: lambda ask, who, its: ask(who.session_id, SECRET),
-    map_queries.usage_of_maps: lambda ask, who, its: ask(who.session_id),
-    map_queries.live_runs_of: lambda ask, who, its: ask(who.session_id),
-    map_queries.find_run_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
-    map_queries.runs_of_part: lambda ask, who, its: ask(who.session_id, its.tool),
+    queries.usage_of_maps: lambda ask, who, its: ask(who.session_id),
+    queries.live_runs_of: lambda ask, who, its: ask(who.session_id),
+    queries.find_run_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
+    queries.runs_of_part: lambda ask, who, its: ask(who.session_id, its.tool),
     agent_queries.list_inbox: lambda ask, who, its: ask(who.session_id),
     agent_queries.load_taken: lambda ask, who, its: ask(who.session_id, its.turn),
     agent_queries.load_waiting: lambda ask, who, its: ask(who.session_id, limit=9),
@@ -146,18 +146,18 @@ BY_SESSION: dict[Query, Ask] = {
     context_queries.standing_items: lambda ask, who, its: ask(who.session_id, [its.summary]),
     turn_queries.turn_keys: lambda ask, who, its: ask(who.session_id),
     # Of a person it has what was deleted too: it was paid for.
-    spending_queries.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
+    limits.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
     call_queries.usage_of_files: lambda ask, who, its: ask(who.session_id),
     call_queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
-    inspect_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
-    inspect_queries.count_context: lambda ask, who, its: ask(who.session_id, at=NOW),
-    inspect_queries.load_context_added: lambda ask, who, its: ask(who.session_id, at=3, limit=9),
-    inspect_queries.load_context_page: lambda ask, who, its: ask(who.session_id, at=NOW, offset=0, limit=9),
-    inspect_queries.load_context_removed: lambda ask, who, its: _removed(ask, who.session_id),
-    inspect_queries.load_context_summaries: lambda ask, who, its: ask(who.session_id, at=NOW),
-    inspect_queries.load_event_heading: lambda ask, who, its: ask(who.session_id, 5),
-    inspect_queries.load_heading: lambda ask, who, its: ask(who.session_id),
-    inspect_queries.sum_message_tokens: lambda ask, who, its: ask(who.session_id, at=NOW),
+    timeline_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
+    timeline_queries.count_context: lambda ask, who, its: ask(who.session_id, at=NOW),
+    timeline_queries.load_context_added: lambda ask, who, its: ask(who.session_id, at=3, limit=9),
+    timeline_queries.load_context_page: lambda ask, who, its: ask(who.session_id, at=NOW, offset=0, limit=9),
+    timeline_queries.load_context_removed: lambda ask, who, its: _removed(ask, who.session_id),
+    timeline_queries.load_context_summaries: lambda ask, who, its: ask(who.session_id, at=NOW),
+    timeline_queries.load_event_heading: lambda ask, who, its: ask(who.session_id, 5),
+    timeline_queries.load_heading: lambda ask, who, its: ask(who.session_id),
+    timeline_queries.sum_message_tokens: lambda ask, who, its: ask(who.session_id, at=NOW),
     lookup.list_children: lambda ask, who, its: ask(who.session_id),
     transcript.load_chunk: lambda ask, who, its: ask(who.session_id),
     transcript.load_message: lambda ask, who, its: ask(who.session_id, its.message),
@@ -196,10 +196,10 @@ BY_SESSION: dict[Query, Ask] = {
     summary_queries.load_reply: lambda ask, who, its: ask(its.attempt, session_id=who.session_id),
     summary_queries.attempts_of_calls: lambda ask, who, its: ask([its.asked], session_id=who.session_id),
     summary_queries.load_attempts: lambda ask, who, its: ask(its.summary, session_id=who.session_id, limit=9),
-    inspect_queries.id_of_message: lambda ask, who, its: ask(who.session_id, 1),
-    inspect_queries.load_context_spans: lambda ask, who, its: ask(who.session_id, at=10**6),
-    inspect_queries.load_stay: lambda ask, who, its: ask(who.session_id, its.summary),
-    inspect_queries.spans_out_of_context: lambda ask, who, its: ask(who.session_id, first=0, last=None),
+    timeline_queries.id_of_message: lambda ask, who, its: ask(who.session_id, 1),
+    timeline_queries.load_context_spans: lambda ask, who, its: ask(who.session_id, at=10**6),
+    timeline_queries.load_stay: lambda ask, who, its: ask(who.session_id, its.summary),
+    timeline_queries.spans_out_of_context: lambda ask, who, its: ask(who.session_id, first=0, last=None),
     lineage.cover: lambda ask, who, its: ask(who.session_id).messages,
     lineage.trace_message: lambda ask, who, its: ask(its.first, session_id=who.session_id),
     context.build_context: lambda ask, who, its: ask(who.session_id).payload,
@@ -223,16 +223,16 @@ NOT_SCOPED: dict[Query, str] = {
         "the session is one that its reader may inspect",
     ),
     **dict.fromkeys(
-        (context_queries.load_projection, compaction_queries.load_projection, map_queries.load_projection),
+        (context_queries.load_projection, compaction_queries.load_projection, queries.load_projection),
         "the verification proves every session",
     ),
     **dict.fromkeys(
-        (model_queries.find_model_entry, model_queries.find_users, model_queries.list_groups),
+        (model_catalogue.find_model_entry, model_catalogue.find_users, model_catalogue.list_groups),
         "only administrators reach the forms of models",
     ),
-    model_queries.list_model_entries: "only administrators reach the forms of models",
+    model_catalogue.list_model_entries: "only administrators reach the forms of models",
     **dict.fromkeys(
-        (spending_queries.taken_by_day, spending_queries.taken_by_session, spending_queries.launchers_of),
+        (limits.taken_by_day, limits.taken_by_session, limits.launchers_of),
         "without an owner it is the page of usage of an administrator; with one, that person's own",
     ),
     **dict.fromkeys(
@@ -242,51 +242,51 @@ NOT_SCOPED: dict[Query, str] = {
                 call_queries.sum_usage,
                 session_queries.visible_sessions,
                 turn_queries.turn_of,
-                map_queries.item_of,
+                queries.item_of,
             ),
             *(
-                spending_queries.sum_of_taken,
+                limits.sum_of_taken,
                 transcript.first_words,
             ),
         ),
         "it reads nothing by itself",
     ),
-    map_queries.owners_who_left: "workers look after every run",
+    queries.owners_who_left: "workers look after every run",
     context.compare_calls: "it is asked through load_call, which is told whose calls it may see",
     **dict.fromkeys(
         (
-            map_queries.accepted_outputs,
-            map_queries.first_failures,
-            map_queries.last_item,
-            map_queries.list_items,
-            map_queries.load_item,
-            map_queries.load_items,
-            map_queries.load_results,
-            map_queries.load_attempts,
-            map_queries.seq_before,
-            map_queries.attempts_of_item,
-            map_queries.count_running,
-            map_queries.has_item_before,
-            map_queries.load_result_heads,
-            map_queries.load_attempt_call,
-            map_queries.load_attempt_heads,
-            map_queries.load_attempt_output,
-            map_queries.page_of_items,
+            queries.accepted_outputs,
+            queries.first_failures,
+            queries.last_item,
+            queries.list_items,
+            queries.load_item,
+            queries.load_items,
+            queries.load_results,
+            queries.load_attempts,
+            queries.seq_before,
+            queries.attempts_of_item,
+            queries.count_running,
+            queries.has_item_before,
+            queries.load_result_heads,
+            queries.load_attempt_call,
+            queries.load_attempt_heads,
+            queries.load_attempt_output,
+            queries.page_of_items,
         ),
         "the run is one that its owner has loaded, or a worker",
     ),
     **dict.fromkeys(
         (
-            map_queries.braked_until,
-            map_queries.call_ids_in_flight,
-            map_queries.forgotten_runs,
-            map_queries.has_claimable_items,
-            map_queries.has_forsaken_runs,
-            map_queries.is_output_due,
-            map_queries.live_runs,
-            map_queries.run_states,
-            map_queries.runs_without_output,
-            map_queries.sessions_of_runs,
+            queries.braked_until,
+            queries.call_ids_in_flight,
+            queries.forgotten_runs,
+            queries.has_claimable_items,
+            queries.has_forsaken_runs,
+            queries.is_output_due,
+            queries.live_runs,
+            queries.run_states,
+            queries.runs_without_output,
+            queries.sessions_of_runs,
             call_queries.most_of_calls,
         ),
         "for workers, who work at everybody's runs",
@@ -304,9 +304,9 @@ NOT_SCOPED: dict[Query, str] = {
     session_queries.load_depth: "the session is one that its owner has loaded",
     session_queries.session_of: "says of which session something is, so that the caller can ask whose that is",
     lookup.shown_title: "reads no rows",
-    spending_queries.list_account_limits: "a list for administrators",
-    spending_queries.load_account_limits: "of the person who asks, or for administrators",
-    spending_queries.load_kept: "the limits are those of a session or a person that the caller has loaded",
+    limits.list_account_limits: "a list for administrators",
+    limits.load_account_limits: "of the person who asks, or for administrators",
+    limits.load_kept: "the limits are those of a session or a person that the caller has loaded",
     call_queries.load_call_before: "the call is one that its owner has loaded",
     message_queries.load_part_text: "the part comes from an event of the session that is followed",
     turn_queries.is_interrupted: "the turn is one that this process runs",
@@ -316,9 +316,9 @@ NOT_SCOPED: dict[Query, str] = {
     message_queries.unanswered_tools: "the turn is one that this process runs or takes over",
     message_queries.unfinished_messages: "the turn is one that this process runs or takes over",
     call_queries.usage_of: "reads no rows",
-    model_queries.find_key: "says who asks",
-    model_queries.list_keys: "for the administrator's command",
-    inspect_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
+    model_catalogue.find_key: "says who asks",
+    model_catalogue.list_keys: "for the administrator's command",
+    timeline_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
     compaction_queries.leaves_of_messages: "the messages were found in sessions of whoever asks",
     message_queries.places_of_parts: "the parts were found in sessions of whoever asks",
     turn_queries.reasons_to_wait: "the turns are those of sessions that their owner lists",

@@ -9,8 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from mnesis_core.llm.interface import ModelSpec
-from mnesis_core.llm.limits import settle_limits
+from mnesis_core.llm.interface import ModelSpec, settle_limits
 from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
 from sessions_app.models import LanguageModel

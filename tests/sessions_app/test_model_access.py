@@ -12,8 +12,7 @@ from django.test import Client
 from agents_app.turns import lifecycle
 from agents_app.turns.model_step import next_model
 from mnesis_core.errors import ModelNotFoundError
-from mnesis_core.llm.interface import ModelSpec
-from mnesis_core.llm.limits import settle_limits
+from mnesis_core.llm.interface import ModelSpec, settle_limits
 from sessions_app.catalogue.model_store import Audience, allow_model, allow_model_to_all, create_key, enter_model
 from sessions_app.conf import get_model, get_spec, list_models
 from tests.support.cast import make_user

@@ -11,8 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from mnesis_core.llm.interface import LimitSource, ModelSpec
-from mnesis_core.llm.limits import settle_limits
+from mnesis_core.llm.interface import LimitSource, ModelSpec, settle_limits
 from sessions_app.catalogue.model_store import put_model
 from sessions_app.models import LanguageModel
 from tests.support.cast import make_user

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from mnesis_core.records import LiveText
-from sessions_app.live.feed import delta_frame
+from sessions_app.live import delta_frame
 from sessions_app.pages.markdown import (
     LEXERS,
     MARKDOWN_LIMIT,

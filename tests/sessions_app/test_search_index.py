@@ -16,9 +16,8 @@ from mnesis_site.status.readiness import missing_parts
 from sessions_app.models import SearchEntry, Session
 from sessions_app.record import message_store
 from sessions_app.record.change import change
-from sessions_app.search import engines
 from sessions_app.search import index as search_index
-from sessions_app.search.engines import Postgresql, engine, fts5_errors, index_differences
+from sessions_app.search.index import Postgresql, engine, fts5_errors, index_differences
 from sessions_app.search.search import Scope, search
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
@@ -138,7 +137,7 @@ def test_an_index_that_is_missing_is_an_error_and_the_site_is_not_ready(
 
 def test_a_sqlite_without_fts5_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fts5_errors() == []
-    monkeypatch.setattr(engines, "modules", lambda: {"rtree"})
+    monkeypatch.setattr(search_index, "modules", lambda: {"rtree"})
     [error] = fts5_errors()
     assert (error.id, "FTS5" in error.msg) == ("mnesis.E008", True)
 

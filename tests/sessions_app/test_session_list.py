@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from audit_app.proof.verify import verify_session
-from mnesis_core.llm.interface import LimitSource, ModelSpec
-from mnesis_core.llm.limits import StatedLimits, settle_limits
+from mnesis_core.llm.interface import LimitSource, ModelSpec, StatedLimits, settle_limits
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState
 from sessions_app.catalogue.model_store import put_model

@@ -8,7 +8,7 @@ from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
 from mnesis_core.errors import ImmutableFieldError
-from mnesis_core.ledger import new_salt
+from mnesis_core.events import new_salt
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.records import TurnState
 from sessions_app.database import fast_sql

@@ -18,7 +18,7 @@ from mnesis_core.errors import (
     SessionBusy,
     SessionNotFoundError,
 )
-from mnesis_core.ledger import GENESIS, entry_hash
+from mnesis_core.events import GENESIS, entry_hash
 from mnesis_core.messages import (
     CompactionMarkerPart,
     DataPart,

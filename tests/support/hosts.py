@@ -19,7 +19,7 @@ from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.records import SessionRecord, TurnRecord
 from mnesis_core.turns.inbox import Draft, InboxMessage
 from sessions_app.database.threads import db
-from sessions_app.live.feed import follow
+from sessions_app.live import follow
 from sessions_app.record.turn_queries import list_turns
 
 Make = Callable[..., SessionRecord]

@@ -19,10 +19,8 @@ from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble
-from mnesis_core.context.budget import Budget, make_budget
 from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.context.fitting import whole
-from mnesis_core.context.tool_outputs import select_prunable
+from mnesis_core.context.fitting import Budget, make_budget, select_prunable, whole
 from mnesis_core.files.footers import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel

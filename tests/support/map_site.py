@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 from django.contrib.auth import get_user_model
 
-from agents_app.map_queries import load_run
+from agents_app.queries import load_run
 from agents_app.schedule import wake_workers
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session

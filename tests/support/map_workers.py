@@ -14,8 +14,8 @@ import traceback
 from django.conf import settings
 from django.db import DatabaseError, connections
 
-from agents_app.map_queries import load_run
 from agents_app.maps.worker import work_for_a_slice
+from agents_app.queries import load_run
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm.interface import Model, ModelSpec, Request
 from mnesis_core.providers.scripted import ScriptedModel, Step

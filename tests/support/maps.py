@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agents_app import map_store
-from agents_app.map_queries import load_run
+from agents_app import store
 from agents_app.maps.worker import work_for_a_slice
+from agents_app.queries import load_run
 from files_app.contents import read_content
-from files_app.ingest import keep_file
+from files_app.exploring import keep_file
 from files_app.queries import load_file_reference
 from mnesis_core.maps.values import OperatorKind, OperatorSpec, RunRecord
 from mnesis_core.records import SessionRecord
@@ -32,7 +32,7 @@ def start(
     file = keep_file(session.id, owner_id=session.owner_id, path="lines.jsonl", chunks=[text.encode()])
     chosen = OperatorSpec(**{"template": TEMPLATE} | spec)
     with change(session.id) as record:
-        return map_store.start_run(record, kind=OperatorKind(kind), spec=chosen, input_file_id=file.id, turn_id=turn_id)
+        return store.start_run(record, kind=OperatorKind(kind), spec=chosen, input_file_id=file.id, turn_id=turn_id)
 
 
 def lines_of(values: Iterable[Any]) -> str:

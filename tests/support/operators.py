@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents_app import map_store
-from agents_app.map_queries import load_items
+from agents_app import store
+from agents_app.queries import load_items
 from files_app.contents import put_content
 from files_app.store import store_file_reference
 from mnesis_core.maps.values import (
@@ -50,10 +50,10 @@ def add_run(
         file_id = store_file_reference(record, content_id=put_content(b"".join(data)), path=path, size=offset)
         chosen = OperatorSpec(**{"template": "Say {{ item }}", "schema": SCHEMA, "model": "demo"} | spec)
         asked = {"idempotency_key": idempotency_key, "part_id": part_id}
-        run_id = map_store.start_run(record, kind=kind, spec=chosen, input_file_id=file_id, **asked)
-        map_store.add_items(record, run_id, new)
+        run_id = store.start_run(record, kind=kind, spec=chosen, input_file_id=file_id, **asked)
+        store.add_items(record, run_id, new)
         if begun:
-            map_store.begin_run(record, run_id, items=len(new))
+            store.begin_run(record, run_id, items=len(new))
     return run_id
 
 
@@ -69,10 +69,10 @@ def claim(
 ) -> list[ItemRecord]:
     """Claim items and write the calls for them; returns the items as they are then."""
     with change(session_id) as record:
-        items = map_store.claim_items(record, run_id, worker=worker, limit=limit, lease_seconds=lease_seconds)
+        items = store.claim_items(record, run_id, worker=worker, limit=limit, lease_seconds=lease_seconds)
         if items:
             calls = {item.number: new_call(run_id, item, digest_of(item), manifest) for item in items}
-            map_store.start_map_calls(record, run_id, calls)
+            store.start_map_calls(record, run_id, calls)
     return load_items(run_id, [item.number for item in items])
 
 
@@ -117,7 +117,7 @@ def attempt(item: ItemRecord, output: str) -> AttemptOutcome:
 def settle(session_id: str, run_id: str, settled: Sequence[Settlement], *, worker: str = WORKER) -> set[int]:
     """Write what came of items."""
     with change(session_id) as record:
-        return map_store.settle_items(record, run_id, worker=worker, settled=settled)
+        return store.settle_items(record, run_id, worker=worker, settled=settled)
 
 
 def finish(session_id: str, run_id: str, *, output: str = "/out.jsonl") -> str:
@@ -125,7 +125,7 @@ def finish(session_id: str, run_id: str, *, output: str = "/out.jsonl") -> str:
 
     def end(record: Change) -> str:
         file_id = store_file_reference(record, content_id=put_content(b"{}\n"), path=output, size=3)
-        map_store.finish_run(record, run_id, output_file_id=file_id)
+        store.finish_run(record, run_id, output_file_id=file_id)
         return file_id
 
     with change(session_id) as record:
@@ -149,7 +149,7 @@ def paused_run(session_id: str) -> str:
     first, _ = claim(session_id, run_id, limit=2)
     settle(session_id, run_id, [accept(first)])
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.PAUSED, reason="person")
+        store.set_run_state(record, run_id, RunState.PAUSED, reason="person")
     return run_id
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mnesis_core.ledger import GENESIS, entry_hash
+from mnesis_core.events import GENESIS, entry_hash
 
 Ask = Callable[[str], Iterable[tuple[Any, ...]]]
 """Runs a query without parameters and returns its rows."""

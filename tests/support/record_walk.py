@@ -26,7 +26,7 @@ from mnesis_core.messages import Message, Part, ReasoningPart, TextPart, ToolPar
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from sessions_app.record import message_queries, message_store, session_queries, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.fork import begin_fork, copy_messages
+from sessions_app.record.import_transcript import begin_fork, copy_messages
 from tests.support.inspected import add_summary, claim, finish
 from tests.support.record_model import Said, Talk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from agents_app.turns.recovery import recover_turns
+from agents_app.turns.claim import recover_turns
 
 LOOK_SECONDS = 0.2
 

@@ -20,7 +20,7 @@ from mnesis_core.providers.scripted import Script, ScriptedModel
 from mnesis_core.records import SessionRecord, TurnRecord
 from mnesis_core.turns.options import TurnOptions
 from sessions_app.database.threads import db
-from sessions_app.live.feed import Frame, follow
+from sessions_app.live import Frame, follow
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.turn_queries import load_turn
 from tests.support.waiting import PATIENCE_SECONDS

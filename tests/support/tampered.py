@@ -14,7 +14,7 @@ from agents_app.store import receive_message, take_messages
 from audit_app.proof.verify import verify_in_segments, verify_session
 from audit_app.tables import session_tables
 from files_app.store import store_file_reference
-from mnesis_core.ledger import GENESIS, entry_hash
+from mnesis_core.events import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards

@@ -21,7 +21,7 @@ from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
 from mnesis_core.llm.interface import Model, ModelSpec, ToolCall
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from sessions_app.live.feed import follow
+from sessions_app.live import follow
 from tests.support.writers import fork
 
 LONGEST_LIFE_SECONDS = 60

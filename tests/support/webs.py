@@ -9,7 +9,7 @@ import psutil
 
 from tests.support.site import Site, wait_until, wait_until_ready
 
-WEB = "mnesis_site.server"
+WEB = "mnesis_site.serving.connections"
 
 
 def web_server(site: Site) -> psutil.Process:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from agents_app.endpoints.terminal import PIPED, EndpointCommand, find_user, opened
-from agents_app.map_queries import load_run
 from agents_app.maps import service
+from agents_app.maps.api import MapRunList, MapRunRead, run_page
 from agents_app.maps.output import output_lines, readable_run, table_rows
-from agents_app.maps.schemas import MapRunList, MapRunRead, run_page
-from agents_app.tools.memory.describing import describe_operator_run
-from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
+from agents_app.queries import load_run
+from agents_app.tools.memory.reading import describe_operator_run
+from files_app.exploring import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, InvalidSchema
 from mnesis_core.maps.throughput import Throughput, progress_line
 from mnesis_core.maps.values import OperatorKind, RunRecord, RunState

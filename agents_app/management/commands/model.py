@@ -11,8 +11,7 @@ from django.core.management.base import CommandError
 
 from agents_app.endpoints.terminal import EndpointCommand
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm.interface import LimitSource, ModelSpec
-from mnesis_core.llm.limits import shown_prices
+from mnesis_core.llm.interface import LimitSource, ModelSpec, shown_prices
 from sessions_app.catalogue import model_store
 from sessions_app.catalogue.model_catalogue import EnteredModel, EnteredPrices, check_model, settle_model
 from sessions_app.conf import list_models

@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser
 from typing import IO, Any
 
-from agents_app.endpoints.stdio import serve
+from agents_app.endpoints.jsonrpc import serve
 from agents_app.endpoints.terminal import EndpointCommand, find_user
 from sessions_app.callers import Caller
 

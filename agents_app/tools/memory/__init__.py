@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from agents_app.tools.definition import ToolContext, ToolScope
-from agents_app.tools.memory import describing, grepping, reading
+from agents_app.tools.memory import grepping, reading
 from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
 from agents_app.tools.registry import tool
 from mnesis_core.errors import NotFound
@@ -48,7 +48,7 @@ def lcm_describe(context: ToolContext, id: str, offset: int = 0) -> str:
     Of a summary: what it stands for, what stands for it, and its text. Of a list of files: those from offset on. Of a
     file: its kind and size, what it holds, its other versions, and where it is spoken of.
     """
-    return _answer(context, id, lambda found: describing.describe(found, offset=offset))
+    return _answer(context, id, lambda found: reading.describe(found, offset=offset))
 
 
 @tool(read_only=True)

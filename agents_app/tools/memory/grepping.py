@@ -12,9 +12,8 @@ from compaction_app.queries import covering_summaries, load_summary
 from files_app.lines import search_file
 from files_app.queries import list_files, load_file_reference, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, NotFound
-from mnesis_core.files.lines import FileSearch
-from mnesis_core.files.patterns import Mode, parse_lines
-from mnesis_core.files.references import version_of
+from mnesis_core.files.footers import version_of
+from mnesis_core.files.lines import FileSearch, Mode, parse_lines
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import FileReference
 from mnesis_core.text import visible_text
@@ -24,7 +23,7 @@ from sessions_app.search.search import Mode as SearchMode
 
 LARGEST_PAGE = 50
 MENTIONS = 10  # places that are listed for an unknown id
-SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.lines)
+SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.contents)
 FILES_AT_ONCE = 100  # looked up in one query
 
 

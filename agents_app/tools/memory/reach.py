@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents_app.map_queries import load_run as load_map
-from agents_app.tools.registry import ToolContext
+from agents_app.queries import load_run as load_map
+from agents_app.tools.definition import ToolContext
 from compaction_app.queries import load_run, load_summary
 from files_app.queries import load_file_reference
 from mnesis_core.errors import (

@@ -1,24 +1,284 @@
-"""Read the original of what left the context, or stands in it shortened, page by page; and open a summary one step."""
+"""Describe to a model what an id of the record names: its facts, the summaries over it, and the tool that reads on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
+from agents_app.queries import first_failures
+from agents_app.queries import load_run as load_map
+from agents_app.tools.definition import ToolContext
 from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
-from agents_app.tools.registry import ToolContext
-from compaction_app.lineage import expand_messages, expand_step
-from compaction_app.queries import load_summary
+from compaction_app.lineage import describe as describe_node
+from compaction_app.lineage import expand_messages, expand_step, trace_message
+from compaction_app.queries import load_run, load_summary
+from files_app.contents import find_size, read_content
 from files_app.lines import MOST_LINES, read_lines
-from files_app.queries import load_file_reference, read_range
-from mnesis_core.errors import FileContentNotFound, InvalidRequest, PermissionDenied
+from files_app.queries import load_file_reference, load_file_references, read_range, versions_of
+from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
+from mnesis_core.files.footers import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text
+from mnesis_core.maps.values import OperatorKind, RunRecord, RunState
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, StoredPart, ToolPart
-from mnesis_core.records import FileReference, SummaryRecord
-from mnesis_core.text import LONGEST_CHARACTER, excerpt
+from mnesis_core.records import FileReference, SummaryRecord, UsageRecord
+from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, text_of_bytes
 from sessions_app.conf import session_config
+from sessions_app.record.call_queries import load_call
 from sessions_app.record.message_queries import load_message, load_messages, load_part
-from sessions_app.record.session_queries import load_session, tool_outputs
+from sessions_app.record.session_queries import (
+    load_children,
+    load_file_parts,
+    load_line,
+    load_session,
+    message_of_part,
+    tool_outputs,
+)
+from sessions_app.record.turn_queries import load_turn
+from sessions_app.search.search import Scope, search
+
+FAILURES = 3
+LONGEST_ERROR = 300
+MOST_IDS = 50  # of one list
+MOST_MESSAGES = 10
+LARGEST_LIST = 8_388_608  # bytes that are read of a list of files: 200,000 ids
+LONGEST_TEXT = 8_000  # characters of a summary that are shown
+EXCERPT = 160
+KINDS = {OperatorKind.LLM: "llm_map", OperatorKind.AGENTIC: "agentic_map"}
+_MORE = {
+    RunState.PENDING: "It goes on by itself; lcm_describe of its id says how far it is.",
+    RunState.RUNNING: "It goes on by itself; lcm_describe of its id says how far it is.",
+    RunState.PAUSED: "A person, or a limit of what may be spent, has paused it.",
+}
+
+
+def describe_operator_run(run: RunRecord) -> str:
+    """Describe an operator's run in a few lines, however many items it has."""
+    counts = run.counts
+    why = f" ({run.reason})" if run.reason else ""
+    lines = [f"{KINDS[run.kind]} {run.id}: {run.state.value}{why}"]
+    if counts.items is None:
+        lines.append("its input is being read")
+    else:
+        lines.append(
+            f"items: {counts.items}, completed {counts.completed}, failed {counts.failed}, "
+            f"cancelled {counts.cancelled}, left {counts.left}; {counts.tries} tries, "
+            f"{counts.tokens_input} tokens in, {counts.tokens_output} out"
+        )
+    if run.output_file_id:
+        lines.append(
+            f"results: {run.output_file_id}, JSON Lines in the order of the input: "
+            '{"item": number, "input": …, "output": …}, or "error" in place of "output"'
+        )
+    if counts.failed:
+        lines.append("first failures:")
+        for item in first_failures(run.id, limit=FAILURES):
+            error = excerpt(printable(item.error), LONGEST_ERROR)
+            lines.append(f"- item {item.number}, {item.error_kind or 'error'}: {error}")
+    if run.error_code:
+        lines.append(f"{run.error_code}: {excerpt(printable(run.error_message or ''), LONGEST_ERROR)}")
+    elif run.state in _MORE:
+        lines.append(_MORE[run.state])
+    return "\n".join(lines)
+
+
+def describe_file(file: FileReference, offset: int = 0) -> str:
+    """Describe a file; of a list of files, the page of its entries from ``offset`` on."""
+    size = find_size(file.content_id) if is_file_manifest(file.path) else None
+    if size is None:
+        return _facts(file)
+    named = read_file_manifest(text_of_bytes(read_content(file.content_id, 0, min(size, LARGEST_LIST))))
+    entries: list[ManifestName | str] = [*named.manifests, *named.files]
+    start = min(max(offset, 0), len(entries))
+    page = entries[start : start + MOST_IDS]
+    end = start + len(page)
+    more = f"; go on with offset={end}" if end < len(entries) else ""
+    place = f"[entries {start} to {end} of {len(entries)}{more}]"
+    return "\n".join([_facts(file), *_list_entries(page, file.session_id), place])
+
+
+def _list_entries(page: Sequence[ManifestName | str], session_id: str) -> Iterator[str]:
+    ids = [entry for entry in page if isinstance(entry, str)]
+    line = [kin.id for kin in load_line(session_id, owner_id=load_session(session_id).owner_id)]
+    kept = load_file_references(ids, session_ids=line)
+    parts = load_file_parts([id for id in ids if id not in kept], session_id=session_id)
+    for entry in page:
+        if isinstance(entry, ManifestName):
+            yield f"- {entry.id}: a list of {entry.count} more"
+        elif known := kept.get(entry) or parts.get(entry):
+            yield f"- {entry}: {known.path or 'no path'}, type {known.file_type}, {known.token_count} tokens"
+        else:
+            yield f"- {entry}: only named here; lcm_describe tells more"
+
+
+def _facts(file: FileReference) -> str:
+    version = version_of(file, versions_of(file))
+    size = find_size(file.content_id)
+    content = "not kept here" if size is None else "kept; lcm_read reads it, lcm_grep with file_id searches in it"
+    try:
+        lines = _count(read_lines(file.id, lines=1, session_id=file.session_id).total)
+    except FileNotText:
+        lines = "none, it is no text"
+    except FileContentNotFound:
+        lines = "unknown"
+    return (
+        f"file {file.id}: {file.path or 'no path'}\n"
+        f"type {file.file_type}, {_count(file.size if size is None else size)} bytes, {file.token_count} tokens, "
+        f"lines: {lines}\n"
+        f"SHA-256 {file.content_id}, added {file.created_at:%Y-%m-%d %H:%M} UTC to session {file.session_id}\n"
+        f"version: {version or 'the only one at this path'}\n"
+        f"content: {content}\nexplored: {_describe_exploration(file)}\n"
+        f"spoken of in: {_find_mentions(file)}\n{file.exploration_summary}"
+    )
+
+
+def _describe_exploration(file: FileReference) -> str:
+    if not file.is_explored:
+        return "not yet"
+    if file.exploration is None:
+        return "not here" if file.exploration_summary else "no"
+    problem = file.exploration.get("problem")
+    explorer = f"by {file.exploration.get('explorer')}, covered {file.exploration.get('covered') or 'unknown'}"
+    return f"{explorer}, problem: {excerpt(problem, EXCERPT)}" if problem else explorer
+
+
+def _find_mentions(file: FileReference) -> str:
+    scope = Scope(owner_id=load_session(file.session_id).owner_id, session_id=file.session_id)
+    result = search(scope, f'"{file.id}"', limit=MOST_IDS)
+    messages = list(dict.fromkeys(hit.message_id for hit in result.hits if hit.message_id))
+    more = " and others" if len(messages) > MOST_MESSAGES or result.more else ""
+    return f"{', '.join(messages[:MOST_MESSAGES])}{more}" if messages else "none"
+
+
+def describe(found: Found, *, offset: int = 0) -> str:
+    """Describe what an id names; of a list of files, the entries from ``offset`` on."""
+    if found.kind == "file":
+        return describe_file(load_file_reference(found.id, session_id=found.session_id), offset)
+    return _DESCRIBE.get(found.kind, describe_session)(found)
+
+
+def describe_summary(found: Found) -> str:
+    node = describe_node(load_summary(found.id, session_id=found.session_id))
+    summary = node.summary
+    newest = node.revisions[-1].id
+    stale = "\nstale: something below it was revised since" if summary.freshness == "stale" else ""
+    later = f"\nnewest revision: {newest}" if newest != summary.id else stale
+    text = summary.text
+    if len(text) > LONGEST_TEXT:
+        more = f"lcm_read of {summary.id} goes on with offset={LONGEST_TEXT}"
+        text = f"{text[:LONGEST_TEXT]}\n[{len(text):,} characters; {more}]"
+    return (
+        f"{summary.kind} summary {summary.id}, level {summary.level}, depth {summary.depth}, {summary.token_count} tokens, "
+        f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count} messages)\n"
+        f"sources: {_ids([id for _, id in summary.source_ids])}\nparents: {_ids([above.id for above in node.above])}{later}\n"
+        f"with all below: {node.cost.summaries} summaries, {node.cost.token_count} tokens\n\n{text}"
+    )
+
+
+def describe_message(found: Found) -> str:
+    message = load_message(found.id, session_id=found.session_id)
+    lineage = trace_message(message.id, session_id=found.session_id)
+    parts = [f"- {_part_line(stored)}" for stored in message.parts[:MOST_IDS]]
+    more = [f"- and {len(message.parts) - MOST_IDS} more"] if len(message.parts) > MOST_IDS else []
+    if lineage.in_context is None:
+        place = "no"
+    elif lineage.in_context == message.id:
+        place = "yes"
+    else:
+        place = f"{lineage.in_context} stands for it"
+    return "\n".join(
+        [
+            f"message {message.seq} of session {found.session_id}: {message.id}, {message.role}, "
+            f"{message.created_at:%Y-%m-%d %H:%M} UTC, about {message.token_estimate} tokens, turn {message.turn_id}",
+            f"in context: {place}",
+            f"summarised by: {_ids([node.id for node in lineage.above])}",
+            "parts:",
+            *parts,
+            *more,
+            neighbours(found.session_id, message),
+        ]
+    )
+
+
+def describe_part(found: Found) -> str:
+    stored = load_part(found.id, session_id=found.session_id)
+    message_id = message_of_part(found.id, session_id=found.session_id)
+    return f"part {_part_line(stored)}\nof message {message_id}\nlcm_read with its id gives all of it."
+
+
+def describe_run(found: Found) -> str:
+    run = load_run(found.id, session_id=found.session_id)
+    error = f"\n{run.error_code}: {run.error_message}" if run.error_code else ""
+    return (
+        f"compaction {run.id}: {run.state}, asked for by {run.trigger}, outcome {run.outcome or 'none yet'}, "
+        f"{len(run.tries)} tries\ncontext: {_count(run.tokens_before)} tokens before, {_count(run.tokens_after)} after; "
+        f"{run.pruned_parts or 0} tool outputs left it\nsummaries: {_ids(run.summary_ids)}{error}"
+    )
+
+
+def describe_turn(found: Found) -> str:
+    turn = load_turn(found.id, session_id=found.session_id)
+    error = f"\n{turn.error_code}: {turn.error_message}" if turn.error_code else ""
+    return (
+        f"turn {turn.seq} of session {found.session_id}: {turn.id}, {turn.state}, model {turn.model}, "
+        f"{_usage(turn.usage)}\nmessages: {_ids(turn.message_ids)}{error}"
+    )
+
+
+def describe_call(found: Found) -> str:
+    call = load_call(found.id)
+    error = f"\n{call.error_code}: {call.error_message}" if call.error_code else ""
+    return (
+        f"model call {call.id} for a {call.purpose}: {call.state}, model {call.model}, {_usage(call.usage)}\n"
+        f"turn {call.turn_id or 'none'}, message {call.message_id or 'none'}{error}"
+    )
+
+
+def describe_session(found: Found) -> str:
+    session = load_session(found.id)
+    return (
+        f"session {session.id}: {excerpt(session.title, EXCERPT) or 'untitled'}, {session.state}, model {session.model}, "
+        f"{session.message_seq} messages in {session.turn_seq} turns\nparent: {session.parent_id or 'none'}\n"
+        f"launched or forked from it: {_ids([kin.id for kin in load_children(session.id)])}"
+    )
+
+
+def describe_map(found: Found) -> str:
+    return describe_operator_run(load_map(found.id, session_id=found.session_id))
+
+
+_DESCRIBE: dict[str, Callable[[Found], str]] = {
+    "sum": describe_summary,
+    "msg": describe_message,
+    "part": describe_part,
+    "run": describe_run,
+    "map": describe_map,
+    "turn": describe_turn,
+    "call": describe_call,
+}
+
+
+def _part_line(stored: StoredPart) -> str:
+    part = stored.part
+    line = f"{stored.id}, {part.type}, about {stored.token_estimate} tokens"
+    if isinstance(part, ToolPart):
+        line += f", tool {excerpt(part.tool_name, EXCERPT)}, {part.state.value}"
+    if isinstance(part, ToolPart) and part.compacted_at is not None:
+        line += f", its output is out of context since {part.compacted_at:%Y-%m-%d %H:%M} UTC"
+    return f"{line}: {excerpt(text_of_part(stored), EXCERPT)}"
+
+
+def _ids(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - MOST_IDS} more" if len(ids) > MOST_IDS else ""
+    return f"{', '.join(ids[:MOST_IDS])}{more}" if ids else "none"
+
+
+def _usage(usage: UsageRecord) -> str:
+    return f"{_count(usage.tokens_input)} tokens in, {_count(usage.tokens_output)} out"
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else str(number)
+
 
 PAGE, LARGEST_PAGE = 8_000, 40_000  # characters: enough to read, too little to flood the context
 LINE = 120  # characters of a neighbour that are shown

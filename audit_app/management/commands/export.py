@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from audit_app.terminal import ProgressLine, add_session_arguments, chosen_sessions
 from audit_app.transfer.export import export_readable, export_session, not_deleted, parents_first, parents_of
-from audit_app.transfer.readable_formats import memory_files
+from audit_app.transfer.readable import memory_files
 from mnesis_core.errors import MnesisError
 
 ENDINGS = {"markdown": ".md", "html": ".html"}

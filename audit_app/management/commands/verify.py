@@ -10,8 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit_app.proof.damage import DAMAGED, reason_of
-from audit_app.proof.verify import Report, verify_all, verify_sessions
+from audit_app.proof.verify import DAMAGED, Report, reason_of, verify_all, verify_sessions
 from audit_app.terminal import ProgressLine, add_session_arguments, chosen_sessions
 
 

@@ -10,9 +10,9 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
-from mnesis_core.network.keys import SCOPES, KeyRecord
+from mnesis_core.network.rate_limits import SCOPES, KeyRecord
 from mnesis_core.text import write_time
-from sessions_app.catalogue.model_queries import list_keys
+from sessions_app.catalogue.model_catalogue import list_keys
 from sessions_app.catalogue.model_store import create_key, revoke_key
 
 

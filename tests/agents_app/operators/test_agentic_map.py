@@ -12,19 +12,19 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents_app import map_store
-from agents_app.map_queries import attempts_of_item, list_items, load_item, load_run, usage_of_maps
+from agents_app import store
 from agents_app.models import OperatorBrake
-from agents_app.tools.registry import ToolContext, tool
+from agents_app.queries import attempts_of_item, list_items, load_item, load_run, usage_of_maps
+from agents_app.tools.definition import ToolContext
+from agents_app.tools.registry import tool
 from agents_app.turns import lifecycle
-from agents_app.turns.claim import claim_turn
+from agents_app.turns.claim import claim_turn, recover_turns
 from agents_app.turns.overview import SessionRead
-from agents_app.turns.recovery import recover_turns
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session, session_ids
 from mnesis_core.errors import ModelAuthenticationFailed, ModelRateLimited
 from mnesis_core.llm.interface import Request
-from mnesis_core.maps.agents import GO_ON
+from mnesis_core.maps.prompts import GO_ON
 from mnesis_core.maps.values import ErrorKind, ItemState, OperatorKind, RunState, StopReason
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Script as Said
@@ -102,7 +102,7 @@ def talk(item: int, run_id: str) -> list[str]:
 
 def set_state(run_id: str, state: RunState) -> None:
     with change(load_run(run_id).session_id) as record:
-        map_store.set_run_state(record, run_id, state, reason="person")
+        store.set_run_state(record, run_id, state, reason="person")
 
 
 def test_each_item_has_a_session_with_tools_and_only_its_answer_is_the_result(session, script):
@@ -205,7 +205,7 @@ def test_an_item_fails_after_its_tries_and_is_tried_again_when_asked(session, sc
     assert (run.state, run.counts.failed, run.counts.tries) == (RunState.COMPLETED, 2, 4)
     good.append('{"n": 1}')
     with change(session.id) as record:
-        map_store.retry_failed(record, run.id)
+        store.retry_failed(record, run.id)
     run = worked(run.id)
     assert (run.counts.completed, run.counts.failed) == (2, 0)
     assert len(children(session)) == 2
@@ -290,8 +290,8 @@ def abandoned(session: SessionRecord, ask: Callable[[str, str], None]) -> str:
     run_id = add_run(session.id, items=1, kind=OperatorKind.AGENTIC, schema=None)
     child = new_session(User.objects.get(pk=session.owner_id), parent_id=session.id, origin=SUB_AGENT)
     with change(session.id) as record:
-        map_store.claim_items(record, run_id, worker="dead", limit=1, lease_seconds=-1)
-        map_store.note_claimed(record, run_id, {1: child})
+        store.claim_items(record, run_id, worker="dead", limit=1, lease_seconds=-1)
+        store.note_claimed(record, run_id, {1: child})
     ask(run_id, child)
     return run_id
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app import map_store
-from agents_app.map_queries import list_runs, load_run
-from agents_app.maps.schemas import run_page
+from agents_app import store
+from agents_app.maps.api import run_page
+from agents_app.queries import list_runs, load_run
 from mnesis_core.maps.values import OperatorKind, OperatorSpec
 from sessions_app.api import call_page
 from sessions_app.record.call_queries import list_calls
@@ -45,7 +45,7 @@ def test_runs_that_began_together_are_all_listed(owner: User) -> None:
     spec = OperatorSpec(template="Say {{ item }}")
     with change(session_id) as record:
         for _ in range(4):
-            map_store.start_run(record, kind=OperatorKind.LLM, spec=spec, input_file_id=input_file_id)
+            store.start_run(record, kind=OperatorKind.LLM, spec=spec, input_file_id=input_file_id)
     runs = list_runs(session_id=session_id)
     assert len({run.created_at for run in runs}) == 2
     pages = partial(run_page, owner_id=owner.pk, session_id=session_id)

@@ -7,9 +7,9 @@ import re
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app import map_store
-from agents_app.map_queries import load_items
+from agents_app import store
 from agents_app.maps.views import ITEMS
+from agents_app.queries import load_items
 from mnesis_core.maps.values import ErrorKind, ItemState, OperatorKind, Settlement
 from sessions_app.record.change import change
 from tests.support.operators import WORKER, accept, add_run, claim, refuse, settle, tried
@@ -101,8 +101,8 @@ def test_an_item_leads_to_the_session_of_its_sub_agent_and_to_its_neighbours(ask
     session_id = new_session(reader)
     run_id, child = add_run(session_id, kind=OperatorKind.AGENTIC, tools=("read_file",)), new_session(reader)
     with change(session_id) as record:
-        items = map_store.claim_items(record, run_id, worker=WORKER, limit=2, lease_seconds=9)
-        map_store.note_claimed(record, run_id, {items[1].number: child})
+        items = store.claim_items(record, run_id, worker=WORKER, limit=2, lease_seconds=9)
+        store.note_claimed(record, run_id, {items[1].number: child})
     page = ask(f"/runs/{run_id}/items/2/")
     for place in (f"/sessions/{child}/", f"/runs/{run_id}/items/1/", f"/runs/{run_id}/items/3/"):
         assert f'href="{place}"' in page

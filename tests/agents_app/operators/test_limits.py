@@ -11,11 +11,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from agents_app.map_queries import braked_until
-from agents_app.map_store import Demand, brake_model, drop_shares, renew_shares
 from agents_app.models import OperatorBrake, OperatorShare
+from agents_app.queries import braked_until
+from agents_app.store import Demand, brake_model, drop_shares, renew_shares
 from mnesis_core.config import OperatorConfig
-from mnesis_core.maps.concurrency import permits
+from mnesis_core.maps.throughput import permits
 
 pytestmark = pytest.mark.both_databases
 
@@ -114,7 +114,7 @@ def test_the_sum_never_passes_the_limit_whoever_renews_at_the_same_time(monkeypa
         time.sleep(0.01)  # between what is read and what is written
         return permits(*asked)
 
-    monkeypatch.setattr("agents_app.map_store.permits", in_no_hurry)
+    monkeypatch.setattr("agents_app.store.permits", in_no_hurry)
 
     def work(worker: str) -> None:
         try:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agents_app import map_store
-from agents_app.map_queries import list_items, list_runs, load_run
+from agents_app import store
 from agents_app.maps.service import MapRequest
 from agents_app.maps.service import start as begin_run
 from agents_app.maps.worker import work_for_a_slice
+from agents_app.queries import list_items, list_runs, load_run
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import claim_turn
 from agents_app.turns.overview import used_by
@@ -139,7 +139,7 @@ def test_what_sub_agents_asked_for_is_cancelled_with_their_run(session, script, 
     with working():
         until(lambda: [item for one in inner_runs(session, run_id) for item in list_items(one.id) if item.call_id])
         with change(session.id) as record:
-            map_store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+            store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
     [inner] = inner_runs(session, run_id)
     assert inner.state is RunState.CANCELLED
     assert {item.state for item in list_items(inner.id)} == {ItemState.CANCELLED}

@@ -16,8 +16,8 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from agents_app.management.commands import map as command
-from agents_app.map_queries import list_runs
 from agents_app.maps.worker import work_for_a_slice
+from agents_app.queries import list_runs
 from mnesis_core.llm.interface import Request
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.providers.scripted import ScriptedModel

@@ -13,10 +13,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.map_queries import load_run
 from agents_app.maps.output import results_as_they_end
 from agents_app.maps.worker import work_for_a_slice
-from files_app.ingest import keep_file
+from agents_app.queries import load_run
+from files_app.exploring import keep_file
 from mnesis_core.config import override
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.llm.interface import Request
@@ -306,7 +306,7 @@ async def test_who_may_not_see_a_run_any_more_is_told_no_more(
 ):
     config = override(site_config(), {"stream": {"recheck_seconds": 0.1}})
     run_id = await db(start, session, [1])
-    monkeypatch.setattr("sessions_app.live.feed.site_config", lambda: config)
+    monkeypatch.setattr("sessions_app.live.site_config", lambda: config)
     following = results_as_they_end(run_id, after=0, check=gone)
     with pytest.raises(SessionNotFoundError):
         await asyncio.wait_for(anext(following), 20)

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from agents_app.map_queries import last_item, list_items, load_run
-from agents_app.maps import run as reading
-from agents_app.maps.run import read_input
+from agents_app.maps import worker as reading
+from agents_app.maps.worker import read_input
+from agents_app.queries import last_item, list_items, load_run
 from mnesis_core.maps.values import RunState
 from mnesis_core.records import SessionRecord
 from tests.support.maps import start

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.map_queries import attempts_of_item, usage_of_maps
+from agents_app.queries import attempts_of_item, usage_of_maps
 from agents_app.turns.overview import SessionRead
 from compaction_app.rebuild import rebuild_payload
 from mnesis_core.maps.prompts import map_payload

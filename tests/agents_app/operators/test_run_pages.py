@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agents_app import map_store
-from agents_app.map_queries import load_run
+from agents_app import store
 from agents_app.maps.views import PAGE, spell_of
+from agents_app.queries import load_run
 from mnesis_core.maps.throughput import Ending
 from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart, ToolPart, ToolState
@@ -147,13 +147,13 @@ def test_each_state_has_its_own_words_and_buttons(ask: Ask, reader: User) -> Non
     session_id = new_session(reader)
     run_id = tried(session_id)
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.PAUSED, reason="budget")
+        store.set_run_state(record, run_id, RunState.PAUSED, reason="budget")
     paused = ask(f"/runs/{run_id}/progress/")
     assert "What this run may spend is used up." in paused
     assert "Retry 1 failed" in paused
     assert 'data-action="resume"' in paused
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+        store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
     cancelled = ask(f"/runs/{run_id}/progress/")
     assert 'data-action="resume"' in cancelled
     assert "Retry" not in cancelled
@@ -190,7 +190,7 @@ def test_the_time_of_a_run_that_stands_still_ends_with_its_last_item(reader: Use
     endings = [Ending(at=now - timedelta(seconds=seconds)) for seconds in (50, 40)]
     assert spell_of(load_run(run_id), endings, now).until == now
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.PAUSED)
+        store.set_run_state(record, run_id, RunState.PAUSED)
     assert spell_of(load_run(run_id), endings, now).until == now - timedelta(seconds=40)
     assert spell_of(load_run(run_id), [], now).until == now
 

@@ -18,12 +18,11 @@ from django.core.files.storage import storages
 from django.db import connections
 from django.utils import timezone
 
-from agents_app import map_store
-from agents_app.map_queries import attempts_of_item, list_items, load_run
-from agents_app.map_store import Demand
-from agents_app.maps.run import RunExecutor, read_input
-from agents_app.maps.worker import Worker, make_executor, work_for_a_slice
+from agents_app import store
+from agents_app.maps.worker import RunExecutor, Worker, make_executor, read_input, work_for_a_slice
 from agents_app.models import OperatorBrake, OperatorItem, OperatorShare
+from agents_app.queries import attempts_of_item, list_items, load_run
+from agents_app.store import Demand
 from agents_app.turns.lifecycle import create_session
 from audit_app.proof.verify import verify_session
 from compaction_app.rebuild import rebuild_payload
@@ -97,7 +96,7 @@ def until(condition: Callable[[], Any], *, seconds: float = 20) -> None:
 
 def set_state(run_id: str, state: RunState, **how: Any) -> None:
     with change(load_run(run_id).session_id) as record:
-        map_store.set_run_state(record, run_id, state, **how)
+        store.set_run_state(record, run_id, state, **how)
 
 
 def calls(session: SessionRecord, **which: Any) -> int:
@@ -150,7 +149,7 @@ def test_an_item_that_never_fits_fails_and_says_why(session: SessionRecord, scri
     line = output_of(run)[1]
     assert (line["item"], line["error"]["kind"]) == (2, "validation")
     with change(session.id) as record:
-        assert map_store.retry_failed(record, run.id) == 1
+        assert store.retry_failed(record, run.id) == 1
     script(lambda request: '{"n": 2}')
     again = worked(run.id)
     assert (again.state, again.counts.completed, again.counts.failed) == (RunState.COMPLETED, 3, 0)
@@ -308,7 +307,7 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     run_id = start(session, 1)
     read_input(run_id, may_go_on=lambda: True)
     run = load_run(run_id)
-    items = make_executor(run, pause_of=partial(RateLimitPause, share=map_store.brake_model))
+    items = make_executor(run, pause_of=partial(RateLimitPause, share=store.brake_model))
     work = RunExecutor(run, owner="worker-1", config=site_config().operators, items=items)
     assert work.demand == Demand(
         run_id=run_id,
@@ -322,9 +321,9 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     work.allow(4)
     for lease_seconds in (-1, 30):
         with change(session.id) as record:
-            map_store.release_expired(record, run_id)
-            claimed = map_store.claim_items(record, run_id, worker="worker-1", limit=1, lease_seconds=lease_seconds)
-            map_store.note_claimed(record, run_id, {})
+            store.release_expired(record, run_id)
+            claimed = store.claim_items(record, run_id, worker="worker-1", limit=1, lease_seconds=lease_seconds)
+            store.note_claimed(record, run_id, {})
         work._prepared += items.prepare(claimed)[0]
         work._held |= {item.number: item.attempts for item in claimed}
     started = asyncio.run(work._change()).started
@@ -363,8 +362,8 @@ def test_an_input_that_goes_while_the_run_is_at_it_lets_the_run_wait(session: Se
     run_id = start(session, 30, concurrency=2)
     script(echo)
     with change(session.id) as record:
-        map_store.add_items(record, run_id, [NewItem(number=1, offset=0, length=1)])
-        map_store.begin_run(record, run_id, items=1)
+        store.add_items(record, run_id, [NewItem(number=1, offset=0, length=1)])
+        store.begin_run(record, run_id, items=1)
     remove_content(load_run(run_id))
     run = worked(run_id)
     assert (run.state, run.reason) == (RunState.PAUSED, StopReason.ERROR)

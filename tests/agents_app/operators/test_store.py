@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, connections
 from django.utils import timezone
 
-from agents_app import map_store
-from agents_app.map_queries import (
+from agents_app import store
+from agents_app.models import OperatorItem, OperatorTry
+from agents_app.queries import (
     accepted_outputs,
     attempts_of_item,
     first_failures,
@@ -22,7 +23,6 @@ from agents_app.map_queries import (
     load_items,
     load_run,
 )
-from agents_app.models import OperatorItem, OperatorTry
 from audit_app.proof.verify import check_replay, verify_session
 from mnesis_core.context.replay import Difference
 from mnesis_core.errors import OperatorRunNotFoundError, OperatorRunNotInState
@@ -105,7 +105,7 @@ def test_an_item_is_settled_by_who_holds_it_in_this_very_try(session_id):
     [item] = claim(session_id, run_id, lease_seconds=-1)
     assert forgotten_runs() == [run_id]
     with change(session_id) as record:
-        assert map_store.release_expired(record, run_id) == [1]
+        assert store.release_expired(record, run_id) == [1]
     assert load_call(item.call_id).error_code == "MODEL_CALL_ABANDONED"
     assert settle(session_id, run_id, [accept(item)]) == set()
     [again] = claim(session_id, run_id)
@@ -124,12 +124,12 @@ def test_items_of_a_worker_that_runs_here_are_not_released_though_its_lease_ran_
         claim(session_id, run_id, worker=owner, lease_seconds=-1)
         assert forgotten_runs() == []
         with change(session_id) as record:
-            assert map_store.release_expired(record, run_id) == []
+            assert store.release_expired(record, run_id) == []
         process.kill()
         process.wait()
     assert forgotten_runs() == [run_id]
     with change(session_id) as record:
-        assert map_store.release_expired(record, run_id) == [1]
+        assert store.release_expired(record, run_id) == [1]
 
 
 def test_the_database_refuses_a_second_result(session_id):
@@ -166,22 +166,22 @@ def test_a_claim_passes_over_what_somebody_has_in_hand():
 def test_a_renewed_lease_is_not_released(session_id):
     run_id = add_run(session_id, items=2)
     claim(session_id, run_id, lease_seconds=-1)
-    assert map_store.renew_items(run_id, worker="another", items=[1, 2], lease_seconds=30) == set()
-    assert map_store.renew_items(run_id, worker=WORKER, items=[1, 2], lease_seconds=30) == {1, 2}
+    assert store.renew_items(run_id, worker="another", items=[1, 2], lease_seconds=30) == set()
+    assert store.renew_items(run_id, worker=WORKER, items=[1, 2], lease_seconds=30) == {1, 2}
     with change(session_id) as record:
-        assert map_store.release_expired(record, run_id) == []
+        assert store.release_expired(record, run_id) == []
 
 
 def test_pause_keeps_what_is_in_flight_and_gives_out_nothing(session_id):
     run_id = add_run(session_id)
     [item] = claim(session_id, run_id, limit=1)
     with change(session_id) as record:
-        assert map_store.set_run_state(record, run_id, RunState.PAUSED, reason="person") is RunState.PAUSED
+        assert store.set_run_state(record, run_id, RunState.PAUSED, reason="person") is RunState.PAUSED
     assert claim(session_id, run_id) == []
     assert settle(session_id, run_id, [accept(item)]) == {1}
     assert (load_run(run_id).state, load_run(run_id).reason) == (RunState.PAUSED, "person")
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.RUNNING)
+        store.set_run_state(record, run_id, RunState.RUNNING)
     assert [item.number for item in claim(session_id, run_id)] == [2, 3]
     assert_proven(session_id)
 
@@ -190,13 +190,13 @@ def test_cancel_ends_what_waits_and_a_resume_brings_it_back(session_id):
     run_id = add_run(session_id, items=5)
     first, second = claim(session_id, run_id, limit=2)
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+        store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
     assert settle(session_id, run_id, [accept(first), refuse(second, ItemState.PENDING)]) == {1, 2}
     assert [item.state.value for item in list_items(run_id)] == ["completed", *["cancelled"] * 4]
     assert load_run(run_id).counts.cancelled == 4
     assert_proven(session_id)
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.RUNNING)
+        store.set_run_state(record, run_id, RunState.RUNNING)
     again = claim(session_id, run_id)
     assert [(item.number, item.counted_attempts) for item in again] == [(2, 1), (3, 1), (4, 1), (5, 1)]
     settle(session_id, run_id, [accept(item) for item in again])
@@ -211,7 +211,7 @@ def test_what_failed_is_tried_again_as_if_for_the_first_time(session_id):
     settle(session_id, run_id, [accept(first), *[refuse(item) for item in others]])
     finish(session_id, run_id)
     with change(session_id) as record:
-        assert map_store.retry_failed(record, run_id) == 2
+        assert store.retry_failed(record, run_id) == 2
     run = load_run(run_id)
     assert (run.state, run.ended_at, run.counts.failed, run.counts.left) == (RunState.RUNNING, None, 0, 2)
     again = claim(session_id, run_id)
@@ -225,22 +225,22 @@ def test_states_that_do_not_follow_each_other_are_refused(session_id):
     run_id = add_run(session_id)
     with change(session_id) as record:
         with pytest.raises(OperatorRunNotInState):
-            map_store.set_run_state(record, run_id, RunState.RUNNING)
+            store.set_run_state(record, run_id, RunState.RUNNING)
         with pytest.raises(OperatorRunNotInState):
-            map_store.begin_run(record, run_id, items=3)
+            store.begin_run(record, run_id, items=3)
         with pytest.raises(OperatorRunNotInState):
-            map_store.finish_run(record, run_id, output_file_id="")
+            store.finish_run(record, run_id, output_file_id="")
     elsewhere = new_session(User.objects.create_user("bob"))
     with change(elsewhere) as record, pytest.raises(OperatorRunNotFoundError):
-        map_store.set_run_state(record, run_id, RunState.PAUSED)
+        store.set_run_state(record, run_id, RunState.PAUSED)
 
 
 def claim_some(session_id: str, run_id: str, *, asked: set[int]) -> dict[int, ItemRecord]:
     """Claim all items, and write calls for some: what cannot be put together is never asked."""
     with change(session_id) as record:
-        items = map_store.claim_items(record, run_id, worker=WORKER, limit=10, lease_seconds=30)
+        items = store.claim_items(record, run_id, worker=WORKER, limit=10, lease_seconds=30)
         calls = {item.number: new_call(run_id, item, "ab" * 32) for item in items if item.number in asked}
-        map_store.start_map_calls(record, run_id, calls)
+        store.start_map_calls(record, run_id, calls)
     return {item.number: item for item in load_items(run_id, [item.number for item in items])}
 
 
@@ -259,20 +259,20 @@ def test_items_whose_try_came_to_nothing_that_could_be_kept_are_no_false_alarm(s
         settle(session_id, run_id, [hopeless, given_back, waits, last])
         assert_proven(session_id)
         with change(session_id) as record:
-            assert map_store.retry_failed(record, run_id) == 2
+            assert store.retry_failed(record, run_id) == 2
         assert_proven(session_id)
     claim(session_id, run_id, lease_seconds=-1)
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
-        assert map_store.release_expired(record, run_id) == [1, 2, 3, 4]
+        store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+        assert store.release_expired(record, run_id) == [1, 2, 3, 4]
     assert_proven(session_id)
 
 
 def test_a_sub_agent_that_never_began_is_no_false_alarm(session_id):
     run_id = add_run(session_id, items=2, kind=OperatorKind.AGENTIC)
     with change(session_id) as record:
-        items = map_store.claim_items(record, run_id, worker=WORKER, limit=2, lease_seconds=30)
-        map_store.note_claimed(record, run_id, {2: "sess_b", 1: "sess_a"})
+        items = store.claim_items(record, run_id, worker=WORKER, limit=2, lease_seconds=30)
+        store.note_claimed(record, run_id, {2: "sess_b", 1: "sess_a"})
     assert_proven(session_id)
     never = [
         Settlement(item=item.number, number=1, state=state, error_kind=ErrorKind.TOOL_ERROR, error="no such model")
@@ -281,7 +281,7 @@ def test_a_sub_agent_that_never_began_is_no_false_alarm(session_id):
     settle(session_id, run_id, never)
     assert_proven(session_id)
     with change(session_id) as record:
-        map_store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+        store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
     assert_proven(session_id)
     OperatorItem.objects.filter(number=2).update(child_session_id="sess_a")
     assert check_replay(session_id) == [

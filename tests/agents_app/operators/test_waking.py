@@ -10,11 +10,11 @@ from django.contrib.auth.models import User
 from django_q.models import OrmQ
 from django_q.tasks import async_task
 
-from agents_app import map_store, schedule
-from agents_app.map_queries import load_item, load_run
+from agents_app import schedule, store
 from agents_app.maps import worker as working
 from agents_app.maps.worker import work_for_a_slice, worker_slot
 from agents_app.models import OperatorItem, OperatorShare
+from agents_app.queries import load_item, load_run
 from agents_app.tasks import work
 from agents_app.turns.lifecycle import create_session
 from mnesis_core.config import Config, override
@@ -59,7 +59,7 @@ def test_what_a_dead_worker_held_of_a_paused_run_is_taken_back(session: SessionR
     run_id = add_run(session.id)
     [item] = claim(session.id, run_id, limit=1, lease_seconds=-1)
     with change(session.id) as record:
-        map_store.set_run_state(record, run_id, RunState.PAUSED, reason="person")
+        store.set_run_state(record, run_id, RunState.PAUSED, reason="person")
     assert schedule.wake_for_forsaken()
     work_for_a_slice()
     assert load_item(run_id, 1).state is ItemState.PENDING

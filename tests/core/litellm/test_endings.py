@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from mnesis_core.llm.calibration import Overflow, read_overflow
 from mnesis_core.llm.interface import ModelSpec, Outcome, Source, complete
+from mnesis_core.llm.tokens import Overflow, read_overflow
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from tests.core.litellm.questions import KEY, REQUEST, ask
 from tests.support.openai_scenarios import SCENARIOS

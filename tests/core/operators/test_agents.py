@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.maps.agents import is_nothing, limits_of_turn, usage_of_attempt
+from mnesis_core.maps.prompts import is_nothing, limits_of_turn, usage_of_attempt
 from mnesis_core.maps.values import Counts, ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState
 from mnesis_core.records import UsageRecord
 from mnesis_core.spending import TurnLimits

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidInput
-from mnesis_core.maps import lines as lines_of
-from mnesis_core.maps.lines import input_lines, one_line, read_item
-from mnesis_core.maps.values import NewItem
+from mnesis_core.maps import values as lines_of
+from mnesis_core.maps.values import NewItem, input_lines, one_line, read_item
 
 
 def _read(data: bytes, **options: Any) -> list[Any]:

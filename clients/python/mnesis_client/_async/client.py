@@ -1,4 +1,4 @@
-"""The methods of a client, in the order of the REST API: sessions, turns, the record, files, runs, imports."""
+"""Sending requests to one server with one key."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Literal, Unpack, cast
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, cast
 
 import httpx
 
 from mnesis_client import requests
-from mnesis_client._async.connection import AsyncConnection
-from mnesis_client.errors import ConnectionFailed, MnesisError
-from mnesis_client.files import PIECE_BYTES, LocalFile, opened_files, whole_file
-from mnesis_client.inputs import (
+from mnesis_client.errors import ConnectionFailed, MnesisError, read_answer
+from mnesis_client.requests import (
+    PIECE_BYTES,
     AgenticMapValues,
     FileSearchOptions,
+    LocalFile,
     MapValues,
     RecordedValues,
+    Request,
     SearchOptions,
     SessionChanges,
     SessionFilters,
@@ -27,9 +29,10 @@ from mnesis_client.inputs import (
     Spoken,
     ToolResult,
     TurnOptions,
+    opened_files,
+    whole_file,
 )
-from mnesis_client.requests import Request
-from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, Follower, stops, text_of
+from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, stops, text_of
 from mnesis_client.values import (
     Answer,
     Compaction,
@@ -49,11 +52,125 @@ from mnesis_client.values import (
     Message,
     Model,
     ModelCall,
+    Page,
     Session,
     Summary,
     Turn,
     Verified,
 )
+
+
+class AsyncConnection:
+    """One server, asked with one key. Close it, or use it as a context manager."""
+
+    def __init__(self, url: str, *, key: str, timeout_seconds: float = 60.0) -> None:
+        headers = {"Authorization": f"Bearer {key}"}
+        self._follow_timeout = httpx.Timeout(timeout_seconds, read=READ_SECONDS)
+        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_seconds)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def _send(self, request: Request) -> Any:
+        return read_answer(await self._answer(request))
+
+    async def _items(self, request: Request) -> list[Any]:
+        return cast(list[Any], (await self._send(request))["items"])
+
+    async def _pages(
+        self, request: Request, *, parameter: str = "cursor", first: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Yield the items of every page."""
+        cursor: str | int | None = first
+        while True:
+            page = cast(Page[Any], await self._send(request.page(parameter, cursor)))
+            for item in page["items"]:
+                yield item
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def _answer(self, request: Request) -> httpx.Response:
+        """Return a successful answer. A safe request is sent again after a lost connection.
+
+        :raises MnesisError: the server answers an error
+        """
+        left = ATTEMPTS if request.is_safe else 1
+        while True:
+            left -= 1
+            try:
+                answer = await self._http.request(
+                    request.method,
+                    request.path,
+                    params=request.params,
+                    json=request.body,
+                    headers=request.headers,
+                    content=request.content,
+                    data=request.form,
+                    files=request.attached,
+                )
+            except httpx.TransportError as problem:
+                if not left:
+                    raise ConnectionFailed(str(problem)) from problem
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                return answer if answer.is_success else read_answer(answer)
+
+    async def _bytes(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the body of an answer as it arrives."""
+        try:
+            async with self._http.stream(request.method, request.path, params=request.params) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    read_answer(answer)
+                async for piece in answer.aiter_bytes():
+                    yield piece
+        except httpx.TransportError as problem:
+            raise ConnectionFailed(str(problem)) from problem
+
+    async def _frames(self, session_id: str, follower: Follower) -> AsyncGenerator[Frame, None]:
+        """Yield the frames of a session without end, over as many connections as it takes."""
+        while True:
+            try:
+                async with aclosing(self._frames_of_connection(session_id, follower)) as frames:
+                    async for frame in frames:
+                        yield frame
+            except httpx.TransportError as problem:
+                if not follower.lost():
+                    raise ConnectionFailed(str(problem)) from problem
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _frames_of_connection(self, session_id: str, follower: Follower) -> AsyncGenerator[Frame, None]:
+        request = requests.get("sessions", session_id, "events", after=follower.seq)
+        headers = {"Accept": "text/event-stream"}
+        async with self._http.stream(
+            "GET", request.path, params=request.params, headers=headers, timeout=self._follow_timeout
+        ) as answer:
+            if answer.status_code != httpx.codes.OK:
+                await answer.aread()
+                read_answer(answer)
+            async for line in answer.aiter_lines():
+                frame = follower.read(line)
+                if frame is None:
+                    continue
+                if seq := follower.missed(frame):
+                    for text in follower.missed_texts(await self._message(session_id, seq)):
+                        yield text
+                yield frame
+        raise httpx.ReadError("the server ended the stream")
+
+    async def _message(self, session_id: str, seq: int) -> Message:
+        [message] = await self._items(requests.get("sessions", session_id, "messages", after=seq - 1, limit=1))
+        return cast(Message, message)
+
 
 LOOK_SECONDS = 0.5
 

@@ -1,13 +1,4 @@
-"""The live feed of a session, read once for all who follow it in this process.
-
-A feed reads when there is news: at once after a pause and for the first word of a text, otherwise every
-``stream.coalesce_seconds``. It keeps the last events and the running answer as of its last read, and writes each frame
-as JSON once. Followers are level-triggered: each compares what exists with what it was sent, and reads the ledger itself
-if it is further behind than the feed remembers.
-
-Frames are dictionaries: ``{"seq", "type", "data"}`` for events, ``{"type": "caught_up", "seq"}`` once, and ``{"type":
-"delta", "message_id", "part_index", "part_type", "offset", "text"}`` for text.
-"""
+"""The viewers of a session, checked again and again: a stream is open for hours, and rights end in between."""
 
 from __future__ import annotations
 
@@ -20,18 +11,96 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
+from django.conf import settings
+from django.contrib.auth import get_user, get_user_model
+from django.http import HttpRequest
+
+from mnesis_core.errors import NotSignedIn, SessionNotFoundError
 from mnesis_core.events import EventType, LedgerEvent
 from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.records import LiveText
 from mnesis_core.text import printable_piece, write_time
+from sessions_app.callers import Caller, owner_id
+from sessions_app.catalogue.model_catalogue import find_key
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure, log_outage
 from sessions_app.database.threads import AWAY, db
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.hub import Follower, hub
 from sessions_app.record.message_queries import load_live_texts, load_part_text
+from sessions_app.record.session_queries import load_session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """A person who follows a session, and the credential with which they do."""
+
+    owner_id: int
+    key_prefix: str = ""  # of an API key
+    cookie: str = ""  # the key of a sign-in; empty for an API key
+
+
+def viewer_of(request: HttpRequest) -> Viewer:
+    """:raises NotSignedIn: the request has no signed-in user."""
+    person, prefix = owner_id(request), getattr(request, "key_prefix", "")
+    return Viewer(owner_id=person, key_prefix=prefix, cookie="" if prefix else request.session.session_key or "")
+
+
+def viewer_of_socket(scope: dict[str, Any]) -> Viewer:
+    cookie = scope.get("session")
+    return Viewer(
+        owner_id=scope["user"].pk,
+        key_prefix=scope.get("key_prefix", ""),
+        cookie="" if cookie is None else cookie.session_key or "",
+    )
+
+
+def check_viewer(viewer: Viewer, session_id: str) -> None:
+    """Check that a viewer may see a session now.
+
+    :raises SessionNotFoundError: their account was closed, their key ended, they signed out or changed their password, or
+        the session is gone or belongs to another person.
+    """
+    if not _is_known(viewer):
+        raise SessionNotFoundError(session_id=session_id)
+    load_session(session_id, owner_id=viewer.owner_id)
+
+
+def check_caller(caller: Caller) -> Caller:
+    """Return the caller of a lasting connection if their account is still open.
+
+    :raises NotSignedIn: it was closed.
+    """
+    if not _is_open(caller.owner_id):
+        raise NotSignedIn(f"The account of {caller.user.get_username()} was closed.")
+    return caller
+
+
+def make_check(viewer: Viewer, session_id: str) -> Check:
+    """Return ``check_viewer`` as a function for ``follow``."""
+    return partial(db, check_viewer, viewer, session_id)
+
+
+def _is_known(viewer: Viewer) -> bool:
+    if viewer.key_prefix:
+        key = find_key(viewer.key_prefix)
+        return key is not None and key.revoked_at is None and key.owner_id == viewer.owner_id
+    if not viewer.cookie:
+        return _is_open(viewer.owner_id)
+    # As Django's middleware does for each request; a sign-in that has ended has an empty session.
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(viewer.cookie)
+    user = get_user(request)
+    return user.pk == viewer.owner_id and user.is_active
+
+
+def _is_open(owner_id: int) -> bool:
+    return get_user_model().objects.filter(pk=owner_id, is_active=True).exists()
+
 
 PAGE = 500
 REMEMBERED = 2 * PAGE  # events that a feed keeps

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
 from django import template
 
-from agents_app.map_queries import AttemptHead
+from agents_app.queries import AttemptHead
 from mnesis_core.maps.values import ErrorKind, ItemRecord
+from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, ServerAddress, hints_in_words
 from sessions_app.pages.markdown import format_characters, format_count, format_duration, format_money, show_invisible
 
 HEAD = 20_000
@@ -85,3 +87,35 @@ def facts(entry: AttemptHead) -> list[str]:
 @register.filter
 def item_took(item: ItemRecord) -> str:
     return format_duration(item.duration_ms / 1000) if item.attempts and item.state.is_end else ""
+
+
+@register.filter
+def reached_at(address: ServerAddress) -> str:
+    return address.url or shlex.join(address.argv)
+
+
+@register.filter
+def count_read_only(server: AttachedServer) -> int:
+    return sum(map(server.is_read_only, server.listing.tools))
+
+
+@register.filter
+def is_read_only(server: AttachedServer, tool: AttachedTool) -> bool:
+    return server.is_read_only(tool)
+
+
+@register.filter
+def is_marked(server: AttachedServer, tool: AttachedTool) -> bool:
+    """Return whether an administrator said that a tool changes nothing, as it is listed now."""
+    return server.read_only_tools.get(tool.remote_name) == tool.digest
+
+
+@register.filter
+def was_marked(server: AttachedServer, tool: AttachedTool) -> bool:
+    """Return whether an administrator said so, and the tool is listed otherwise since."""
+    return tool.remote_name in server.read_only_tools and not is_marked(server, tool)
+
+
+@register.filter
+def hints(tool: AttachedTool) -> str:
+    return hints_in_words(tool.hints)

@@ -1,4 +1,8 @@
-"""The proof of a session's rows: its hash chain, the rows against its entries' commitments, and the site's directory of sessions."""
+"""Segments of a session's ledger, followed from first entry to last.
+
+Several processes can follow segments of one session at once, each from the hash before its first entry. Added up in
+order, segments give the same result as one pass over all entries.
+"""
 
 from __future__ import annotations
 
@@ -15,56 +19,27 @@ from django.apps import apps
 from django.db import connections
 from django.db.models.query import QuerySet
 
-from mnesis_core.ledger import GENESIS, entry_hash, row_commitment, row_key
+from mnesis_core.context.replay import Projection
+from mnesis_core.events import GENESIS, EventType, entry_hash, row_commitment, row_key
 from sessions_app.database.commitments import SALT, Commitments, commitments_of, time_in_sql
 from sessions_app.database.fast_sql import fetch
 from sessions_app.database.threads import snapshot
 from sessions_app.guards.triggers import guarded_models
 
-Entry = tuple[int, str, str, str, str]
-"""seq, type, body, prev_hash, hash."""
+ENTRIES_AT_A_TIME = 4_000
+# Raised by forged bodies.
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainHead:
-    session_id: str
-    seq: int
-    hash: str
-    # Empty when the chain is whole.
-    problem: str = ""
-
-
-def chain_heads(*, using: str) -> Iterator[ChainHead]:
-    """Return the head of every session that has entries, in the database's order."""
-    rows: QuerySet[Any, Any] = QuerySet(apps.get_model("sessions_app", "Event"), using=using)
-    columns = rows.order_by("session_id", "seq").values_list("session_id", "seq", "type", "body", "prev_hash", "hash")
-    for session_id, entries in groupby(columns.iterator(chunk_size=2_000), key=itemgetter(0)):
-        yield chain_head(session_id, (entry[1:] for entry in entries))
-
-
-def chain_head(session_id: str, entries: Iterator[Entry]) -> ChainHead:
-    seq, head, problem = 0, GENESIS, ""
-    for found, type, body, prev_hash, hash in entries:
-        problem = problem or entry_problem(seq, head, (found, type, body, prev_hash, hash))
-        seq, head = found, hash
-    return ChainHead(session_id=session_id, seq=seq, hash=head, problem=problem)
-
-
-def entry_problem(seq: int, head: str, entry: Entry) -> str:
-    """Say why an entry does not follow the head before it, or return an empty string."""
-    found, type, body, prev_hash, hash = entry
-    if found != seq + 1:
-        return f"entry {seq + 1} is missing"
-    if prev_hash != head:
-        return f"entry {found} does not follow entry {seq}"
-    try:
-        is_right = hash == entry_hash(prev_hash=prev_hash, seq=found, type=type, body=body)
-    except ValueError:  # prev_hash is not a hash
-        is_right = False
-    return "" if is_right else f"entry {found} is not what was hashed"
-
-
-# The rows of one session against the commitments in its entries.
+_ENTRIES = (
+    "SELECT seq, type, body, prev_hash, hash, {at} FROM events"
+    " WHERE session_id = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s"
+)
+_BEFORE = "SELECT seq, hash FROM events WHERE session_id = %s AND seq > 0 AND seq <= %s ORDER BY seq DESC LIMIT 1"
+_ENDS = (
+    "SELECT seq FROM (SELECT seq, ROW_NUMBER() OVER (ORDER BY seq) AS place, LEAD(seq) OVER (ORDER BY seq) AS next"
+    " FROM events WHERE session_id = %s AND seq > 0) AS entries WHERE place / %s * %s = place OR next IS NULL ORDER BY seq"
+)
+_NO_END = 2**63 - 1
 
 # ruff: noqa: S608 - the names in these statements come from the models.
 
@@ -263,7 +238,6 @@ def _cut(table: str, columns: tuple[str, ...]) -> Cut | None:
 # to it requires rewriting the directory too. It cannot know what came after its last entry about a session: detecting a cut
 # there needs a head that was kept outside of the database.
 
-ENTRIES_AT_A_TIME = 4_000
 _ALL = "SELECT seq, type, body, prev_hash, hash, session_id, entries FROM directory_entries WHERE seq > %s ORDER BY seq LIMIT %s"
 _OF_SESSION = (
     "SELECT d.seq, d.type, d.body, d.prev_hash, d.hash, d.entries, {at}, e.hash FROM directory_entries d"
@@ -321,3 +295,134 @@ def _json_object(body: Any) -> Any:
     except (ValueError, TypeError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+Progress = Callable[[int], None]
+"""Called with the number of entries done so far."""
+DatedEntry = tuple[int, str, str, str, str, str]
+"""seq, type, body, prev_hash, hash, and the time in the row."""
+
+
+@dataclass(slots=True)
+class LedgerSegment:
+    """The result of following a segment: the head it ends at, what it proves and what it comes to."""
+
+    seq: int
+    hash: str
+    entries: int = 0
+    commitments: int = 0
+    projection: Projection = field(default_factory=Projection)
+    accounts: Accounts = field(default_factory=Accounts)
+    findings: list[Finding] = field(default_factory=list)
+    # The account that began the session, if the segment holds its first entry.
+    began_by: tuple[Any, ...] = ()
+    # The session began before rows were bound to the ledger.
+    is_unbound: bool = False
+
+    def add(self, later: LedgerSegment) -> None:
+        """Append the next segment of the same session."""
+        self.seq, self.hash = later.seq, later.hash
+        self.entries += later.entries
+        self.commitments += later.commitments
+        self.projection.add(later.projection)
+        self.accounts.add(later.accounts)
+        self.findings += later.findings
+        self.began_by = self.began_by or later.began_by
+        self.is_unbound = self.is_unbound or later.is_unbound
+
+
+def follow(
+    session_id: str,
+    after: int = 0,
+    upto: int = _NO_END,
+    *,
+    using: str = "default",
+    progress: Progress = lambda seq: None,
+) -> LedgerSegment:
+    """Follow the entries of an existing session with ``after < seq <= upto``."""
+    [(seq, hash), *_] = [*fetch(_BEFORE, [session_id, after], using=using), (0, GENESIS)]
+    rows = BoundRows(session_id, using=using)
+    segment = LedgerSegment(seq, hash, accounts=rows.accounts)
+    while entries := read_entries(session_id, segment.seq, upto, using=using):
+        if entries[-1][0] <= segment.seq:
+            raise ValueError("the entries of a damaged table come in no order, and without an end")
+        for entry in entries:
+            _take(segment, entry, rows)
+        segment.findings += rows.check()
+        progress(segment.seq)
+    return segment
+
+
+def read_entries(session_id: str, after: int, upto: int = _NO_END, *, using: str = "default") -> list[DatedEntry]:
+    """Return the next ``ENTRIES_AT_A_TIME`` entries of a session's ledger."""
+    sql = _ENTRIES.format(at=time_in_sql("created_at", connections[using].vendor))
+    return cast("list[DatedEntry]", fetch(sql, [session_id, after, upto, ENTRIES_AT_A_TIME], using=using))
+
+
+def segment_ends(session_id: str, entries: int, *, using: str = "default") -> list[int]:
+    """Return the seq of the last entry of each segment, of ``entries`` existing entries each."""
+    return [seq for (seq,) in fetch(_ENDS, [session_id, entries, entries], using=using)]
+
+
+def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
+    seq, type, body, _, hash, at = entry
+    if words := entry_problem(segment.seq, segment.hash, entry[:5]):
+        segment.findings.append(Finding(seq, "chain", words))
+    segment.seq, segment.hash = seq, hash
+    segment.entries += 1
+    try:
+        data = orjson.loads(body)
+        segment.projection.apply(seq, type, data)
+        bound = data.get("rows", ())
+        rows.take(seq, bound)
+    except UNREADABLE:
+        segment.findings.append(Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood"))
+        return
+    segment.commitments += len(bound)
+    if at != data.get("at", at):
+        segment.findings.append(Finding(seq, "row", f"events {seq} created_at"))
+    if type == EventType.SESSION_CREATED:
+        segment.is_unbound, segment.began_by = not bound, (data.get("owner_id"),)
+
+
+Entry = tuple[int, str, str, str, str]
+"""seq, type, body, prev_hash, hash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainHead:
+    session_id: str
+    seq: int
+    hash: str
+    # Empty when the chain is whole.
+    problem: str = ""
+
+
+def chain_heads(*, using: str) -> Iterator[ChainHead]:
+    """Return the head of every session that has entries, in the database's order."""
+    rows: QuerySet[Any, Any] = QuerySet(apps.get_model("sessions_app", "Event"), using=using)
+    columns = rows.order_by("session_id", "seq").values_list("session_id", "seq", "type", "body", "prev_hash", "hash")
+    for session_id, entries in groupby(columns.iterator(chunk_size=2_000), key=itemgetter(0)):
+        yield chain_head(session_id, (entry[1:] for entry in entries))
+
+
+def chain_head(session_id: str, entries: Iterator[Entry]) -> ChainHead:
+    seq, head, problem = 0, GENESIS, ""
+    for found, type, body, prev_hash, hash in entries:
+        problem = problem or entry_problem(seq, head, (found, type, body, prev_hash, hash))
+        seq, head = found, hash
+    return ChainHead(session_id=session_id, seq=seq, hash=head, problem=problem)
+
+
+def entry_problem(seq: int, head: str, entry: Entry) -> str:
+    """Say why an entry does not follow the head before it, or return an empty string."""
+    found, type, body, prev_hash, hash = entry
+    if found != seq + 1:
+        return f"entry {seq + 1} is missing"
+    if prev_hash != head:
+        return f"entry {found} does not follow entry {seq}"
+    try:
+        is_right = hash == entry_hash(prev_hash=prev_hash, seq=found, type=type, body=body)
+    except ValueError:  # prev_hash is not a hash
+        is_right = False
+    return "" if is_right else f"entry {found} is not what was hashed"

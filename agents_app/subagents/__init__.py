@@ -1,1 +1,0 @@
-"""Sub-agents: launched, delegated to, and talking to each other."""

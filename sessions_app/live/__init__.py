@@ -1,1 +1,0 @@
-"""Following a session: news between processes, the feed, and who may follow."""

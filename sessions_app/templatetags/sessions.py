@@ -1,0 +1,181 @@
+"""Filters that put text, numbers and times on a page."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from django import template
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.text import excerpt
+from sessions_app.catalogue.model_catalogue import ModelCheck, ModelEntry, read_check
+from sessions_app.conf import default_model
+from sessions_app.pages import markdown as rendering
+from sessions_app.pages.lookup import shown_title
+from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.views import label_text
+
+register = template.Library()
+
+
+@register.filter
+def visible(text: Any) -> str:
+    """Return the text with a mark for every character that hides or reorders; nothing for ``None``."""
+    return rendering.show_invisible(str(text)) if text else ""
+
+
+@register.filter
+def session_title(text: str | None) -> str:
+    return shown_title(text or "")
+
+
+@register.filter
+def beginning(text: str | None, length: int) -> str:
+    """Return the beginning of a text on one visible line."""
+    return excerpt(text or "", length)
+
+
+@register.filter
+def markdown(text: str) -> SafeString:
+    return rendering.render_markdown(text)
+
+
+@register.filter
+def count(number: int | None) -> str:
+    return rendering.format_count(number)
+
+
+@register.filter
+def number(value: int | None) -> str:
+    return rendering.format_number(value)
+
+
+@register.filter
+def share(part: int, whole: int) -> str:
+    """Return how much of the whole it is, in percent."""
+    percent = 100 * part / whole if whole else 0
+    return "under 1 %" if 0 < percent < 1 else f"{percent:.0f} %"
+
+
+@register.filter
+def counted(value: int, name: str) -> str:
+    return rendering.format_counted(value, name)
+
+
+@register.filter
+def characters(value: int) -> str:
+    return rendering.format_characters(value)
+
+
+@register.filter
+def money(micros: int | None) -> str:
+    return rendering.format_money(micros)
+
+
+@register.filter
+def size(octets: int | None) -> str:
+    return "" if octets is None else rendering.format_size(octets)
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    return rendering.format_duration(seconds)
+
+
+@register.filter
+def milliseconds(value: float) -> str:
+    return rendering.format_duration(value / 1000)
+
+
+@register.filter
+def until(began: datetime | None, ended: datetime | None) -> str:
+    """Return how long something took; nothing where it has not begun or not ended."""
+    return rendering.format_duration((ended - began).total_seconds()) if began and ended else ""
+
+
+@register.filter
+def is_set(variable: str) -> bool:
+    """Return whether this process has an environment variable. Its value reaches no page."""
+    return bool(os.environ.get(variable))
+
+
+SOURCES = {
+    LimitSource.CONFIGURED: "entered",
+    LimitSource.LITELLM: "litellm's table",
+    LimitSource.DEFAULT: "assumed",
+    LimitSource.PROVIDER: "as its provider says",
+}
+
+
+@register.filter
+def anchor(alias: str) -> str:
+    return quote(alias, safe="")
+
+
+@register.filter
+def source(said_by: LimitSource) -> str:
+    return SOURCES[said_by]
+
+
+@register.filter
+def is_default(spec: ModelSpec) -> bool:
+    return spec.alias == default_model()
+
+
+@register.filter
+def prices(spec: ModelSpec) -> list[tuple[str, str]]:
+    """Return the name and the amount of each price that is known; none where no one says what the model costs."""
+    if spec.prices_source is LimitSource.DEFAULT:
+        return []
+    known = spec.prices
+    named = {"in": known.input, "out": known.output, "cached": known.cache_read, "to cache": known.cache_write}
+    return [(name, _dollars(micros)) for name, micros in named.items() if micros is not None]
+
+
+def _dollars(micros: int) -> str:
+    """Return a price of a million tokens: ``$2.50``, ``$0.075``."""
+    whole, _, cents = f"{micros / 1_000_000:,.6f}".rstrip("0").partition(".")
+    return f"${whole}.{cents:0<2}" if cents else f"${whole}"
+
+
+@register.filter
+def without_secrets(url: str) -> str:
+    """Return an address without its user and query: one that a command entered may hold a password."""
+    if not url:
+        return ""
+    try:
+        parts = urlsplit(url)
+        return show_invisible(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+    except ValueError:
+        return "an address that cannot be read"
+
+
+@register.filter
+def check(entry: ModelEntry) -> ModelCheck | None:
+    return read_check(entry.last_check)
+
+
+@register.filter
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+register.filter(label_text)
+
+
+@register.filter
+def first_labels(labels: dict[str, str], number: int) -> list[tuple[str, str]]:
+    # Not labels.items in the template: a label may be called "items".
+    return list(labels.items())[:number]
+
+
+@register.filter
+def label_address(label: tuple[str, str]) -> str:
+    """Return the address of the list of all sessions that have it."""
+    key, value = label
+    return f"{reverse('session-list')}?{urlencode({'label': f'{key}={value}'}, errors='replace')}"
