@@ -1,4 +1,5 @@
-"""How many statements each operation of the store and each read costs: as many with a long history as with a short one.
+"""What each operation of the store and each read costs in statements, as many with a long history as with a short one,
+and which events an operation publishes.
 
 Statements that read or write rows are counted; what begins, ends or announces a transaction is not.
 """
@@ -170,49 +171,105 @@ def store_file(record: Change, scene: Scene) -> str:
     return store_file_reference(record, content_id="cd" * 32, path="/b", exploration_summary="More tides.")
 
 
-WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
+Row = tuple[Operation, int | tuple[int, int], *tuple[str, ...]]
+"""An operation, the number of its statements (a pair is SQLite's and PostgreSQL's), and the types of its events."""
+WRITES: dict[str, Row] = {
     "create_session": (lambda s: new_session(s.owner), (6, 7)),
     "create_session with a parent": (lambda s: new_session(s.owner, parent_id=s.id), (7, 8)),
     "enter_imported": (lambda s: session_store.enter_imported(s.id), (3, 4)),
     "record_heads": (lambda s: session_store.record_heads(), (3, 4)),
-    "update_session": (in_change(lambda r, s: session_store.update_session(r, title="new")), 4),
-    "archive_session": (in_change(lambda r, s: session_store.archive_session(r)), 4),
-    "reopen_session, with its archiving": (reopened, 9),
-    "soft_delete_session": (in_change(lambda r, s: session_store.soft_delete_session(r)), (6, 7)),
-    "start_turn": (in_idle(lambda r, s: turn_store.start_turn(r, model="demo")), 5),
-    "claim_turn": (in_idle(lambda r, s: turn_store.claim_turn(r, model="demo")), 5),
-    "start_calls, twenty": (in_change(start_calls), 4),
-    "finish_calls, the twenty": (in_change(finish_calls), 5),
+    "update_session": (in_change(lambda r, s: session_store.update_session(r, title="new")), 4, "session.updated"),
+    "archive_session": (in_change(lambda r, s: session_store.archive_session(r)), 4, "session.archived"),
+    "reopen_session, with its archiving": (reopened, 9, "session.archived", "session.updated"),
+    "soft_delete_session": (in_change(lambda r, s: session_store.soft_delete_session(r)), (6, 7), "session.closed"),
+    "start_turn": (in_idle(lambda r, s: turn_store.start_turn(r, model="demo")), 5, "turn.started"),
+    "claim_turn": (in_idle(lambda r, s: turn_store.claim_turn(r, model="demo")), 5, "turn.started"),
+    "start_calls, twenty": (in_change(start_calls), 4, "map.items_claimed"),
+    "finish_calls, the twenty": (in_change(finish_calls), 5, "map.items_claimed", "map.item_completed"),
     "require_turn": (in_change(lambda r, s: turn_store.require_turn(r, s.turn, fence=1)), 2),
-    "append_message": (in_change(lambda r, s: message_store.append_message(r, turn_id=s.turn, message=TEXT)), (9, 8)),
+    "append_message": (
+        in_change(lambda r, s: message_store.append_message(r, turn_id=s.turn, message=TEXT)),
+        (9, 8),
+        "message.created",
+    ),
     "append_message with 21 parts": (
         in_change(lambda r, s: message_store.append_message(r, turn_id=s.turn, message=MANY)),
         (9, 8),
+        "message.created",
     ),
     "append_parts": (
         in_change(lambda r, s: message_store.append_parts(r, message_id=s.stub, parts=MANY.parts)),
         (8, 7),
+        "part.created",
     ),
-    "start_tool": (in_change(lambda r, s: message_store.start_tool(r, s.waits)), 5),
-    "finish_tool": (in_change(lambda r, s: message_store.finish_tool(r, s.works, output="high", error=None)), (8, 7)),
-    "tombstone_parts, one": (in_change(lambda r, s: message_store.tombstone_parts(r, s.tools[:1])), 5),
-    "tombstone_parts, four": (in_change(lambda r, s: message_store.tombstone_parts(r, s.tools[:4])), 5),
-    "finalize_message": (in_change(lambda r, s: message_store.finalize_message(r, s.stub, END)), 4),
-    "finish_turn": (in_change(lambda r, s: turn_store.finish_turn(r, s.turn, state=TurnState.COMPLETED)), 4),
-    "a whole turn": (in_idle(whole_turn), (10, 9)),
-    "two whole turns": (in_idle(lambda r, s: (whole_turn(r, s), whole_turn(r, s))), (10, 9)),
-    "suspend_turn": (in_change(lambda r, s: turn_store.suspend_turn(r, s.turn, fence=1, part_ids=[s.waits])), 5),
-    "resume_turn": (in_change(suspend_and_resume), 6),
-    "decide_approval, yes": (in_change(lambda r, s: decide(r, s, approved=True)), 6),
-    "decide_approval, no": (in_change(lambda r, s: decide(r, s, approved=False)), (11, 10)),
-    "keep_late_output": (in_change(late), (10, 9)),
+    "start_tool": (in_change(lambda r, s: message_store.start_tool(r, s.waits)), 5, "part.state_changed"),
+    "finish_tool": (
+        in_change(lambda r, s: message_store.finish_tool(r, s.works, output="high", error=None)),
+        (8, 7),
+        "part.state_changed",
+    ),
+    "tombstone_parts, one": (
+        in_change(lambda r, s: message_store.tombstone_parts(r, s.tools[:1])),
+        5,
+        "part.compacted",
+    ),
+    "tombstone_parts, four": (
+        in_change(lambda r, s: message_store.tombstone_parts(r, s.tools[:4])),
+        5,
+        "part.compacted",
+    ),
+    "finalize_message": (
+        in_change(lambda r, s: message_store.finalize_message(r, s.stub, END)),
+        4,
+        "message.finalized",
+    ),
+    "finish_turn": (
+        in_change(lambda r, s: turn_store.finish_turn(r, s.turn, state=TurnState.COMPLETED)),
+        4,
+        "turn.completed",
+    ),
+    "a whole turn": (
+        in_idle(whole_turn),
+        (10, 9),
+        "turn.started",
+        "message.created",
+        "message.finalized",
+        "turn.completed",
+    ),
+    "two whole turns": (
+        in_idle(lambda r, s: (whole_turn(r, s), whole_turn(r, s))),
+        (10, 9),
+        "turn.started",
+        "message.created",
+        "message.finalized",
+        "turn.completed",
+    ),
+    "suspend_turn": (
+        in_change(lambda r, s: turn_store.suspend_turn(r, s.turn, fence=1, part_ids=[s.waits])),
+        5,
+        "turn.suspended",
+    ),
+    "resume_turn": (in_change(suspend_and_resume), 6, "turn.suspended", "turn.resumed"),
+    "decide_approval, yes": (
+        in_change(lambda r, s: decide(r, s, approved=True)),
+        6,
+        "approval.decided",
+        "part.state_changed",
+    ),
+    "decide_approval, no": (
+        in_change(lambda r, s: decide(r, s, approved=False)),
+        (11, 10),
+        "approval.decided",
+        "part.state_changed",
+    ),
+    "keep_late_output": (in_change(late), (10, 9), "part.state_changed", "part.answered_late"),
     "take_over_turn": (
         in_change(lambda r, s: turn_store.take_over_turn(r, s.turn, lease_owner="", lease_seconds=9)),
         2,
     ),
-    "start_call": (in_change(start_call), 4),
-    "finish_call": (in_change(lambda r, s: call_store.finish_call(r, s.call, END)), 4),
-    "note_retry": (in_change(lambda r, s: call_store.note_retry(r, s.call, RETRY)), 3),
+    "start_call": (in_change(start_call), 4, "call.started"),
+    "finish_call": (in_change(lambda r, s: call_store.finish_call(r, s.call, END)), 4, "call.completed"),
+    "note_retry": (in_change(lambda r, s: call_store.note_retry(r, s.call, RETRY)), 3, "call.retried"),
     "request_interrupt": (lambda s: turn_store.request_interrupt(session_id=s.id), 2),
     "share_ratio": (lambda s: model_store.share_ratio("demo", 1.2), 1),
     "put_account_limits": (lambda s: spending_store.put_account_limits(s.owner.pk, {"day": {"tokens": 9}}), 2),
@@ -232,9 +289,10 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "swap_context_items": (
         in_change(lambda r, s: message_store.swap_context_items(r, removed_ids=[s.answer], summary_id="sum_1")),
         5,
+        "context.changed",
     ),
-    "request_run": (in_change(lambda r, s: compaction_store.request_run(r, trigger="soft")), 5),
-    "store_file_reference": (in_change(store_file), (7, 6)),
+    "request_run": (in_change(lambda r, s: compaction_store.request_run(r, trigger="soft")), 5, "compaction.requested"),
+    "store_file_reference": (in_change(store_file), (7, 6), "file.added"),
     "a fork of 4 messages": (
         lambda s: copy_messages(
             begin_fork(
@@ -247,11 +305,12 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
             )
         ),
         (30, 30),
+        "session.forked",
     ),
 }
 """Of two numbers the first is SQLite's, whose search keeps its entries and its words apart."""
 
-READS: dict[str, tuple[Operation, int]] = {
+READS: dict[str, Row] = {
     "load_session": (lambda s: session_queries.load_session(s.id, owner_id=s.owner.pk), 1),
     "load_sessions": (lambda s: session_queries.load_sessions([s.id, s.idle_id], owner_id=s.owner.pk), 1),
     "places_of_parts": (lambda s: message_queries.places_of_parts([s.waits, s.works]), 1),
@@ -340,13 +399,18 @@ def make_scene(owner: User, messages: int) -> Scene:
     return Scene(**vars(scene) | {"call": call})
 
 
-def count(operation: Operation, scene: Scene) -> int:
-    """Statements of one operation, which is undone."""
-    with transaction.atomic(), CaptureQueriesContext(connection) as captured:
-        operation(scene)
+def observe(operation: Operation, scene: Scene) -> tuple[int, list[str]]:
+    """Return the number of statements of one operation, which is undone, and the types of the events that it publishes."""
+    before = {id: session_queries.load_session(id).event_seq for id in (scene.id, scene.idle_id)}
+    with transaction.atomic():
+        with CaptureQueriesContext(connection) as captured:
+            operation(scene)
+        written = [event for id, seq in before.items() for event in context_queries.load_events(id, after=seq)]
         transaction.set_rollback(True)
     sent = [query["sql"].lstrip("( \n") for query in captured.captured_queries]
-    return sum(sql.startswith(COUNTED) and "pg_notify" not in sql for sql in sent)
+    return sum(sql.startswith(COUNTED) and "pg_notify" not in sql for sql in sent), list(
+        dict.fromkeys(event.type for event in written)
+    )
 
 
 @pytest.mark.django_db
@@ -355,15 +419,19 @@ def test_each_operation_costs_what_it_costs(messages: int) -> None:
     scene = make_scene(make_user("alice"), messages)
     is_postgres = connection.vendor == "postgresql"
     table = WRITES | READS
-    expected = {name: cost if isinstance(cost, int) else cost[is_postgres] for name, (_, cost) in table.items()}
-    assert {name: count(operation, scene) for name, (operation, _) in table.items()} == expected
+    expected = {name: cost if isinstance(cost, int) else cost[is_postgres] for name, (_, cost, *_) in table.items()}
+    observed = {name: observe(operation, scene) for name, (operation, *_) in table.items()}
+    assert {name: statements for name, (statements, _) in observed.items()} == expected
+    assert {name: events for name, (_, events) in observed.items()} == {
+        name: events for name, (_, _, *events) in table.items()
+    }
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("messages", "cost"), [(10, 5), (200, 7)])
 def test_the_meter_reads_further_back_until_the_window_is_full(messages: int, cost: int) -> None:
     scene = make_scene(make_user("alice"), messages)
-    assert count(lambda s: load_meter(s.id), scene) == cost
+    assert observe(lambda s: load_meter(s.id), scene)[0] == cost
 
 
 def test_every_operation_of_the_store_is_counted() -> None:
