@@ -76,7 +76,7 @@ async def test_the_shorter_of_the_two_times_counts():
 
 async def test_calls_that_never_return_take_nobodys_place(monkeypatch):
     threads = ToolThreads(running=2, given_up=3)
-    monkeypatch.setattr("agents_app.tools.registry._THREADS", threads)
+    monkeypatch.setattr("agents_app.tools.definition._THREADS", threads)
     gate = threading.Event()
     stuck = made(lambda context: str(gate.wait(10)), seconds=0.05)
     # On a busy machine a call may be given up before it has begun: then nothing is stuck.
@@ -93,7 +93,7 @@ async def test_calls_that_never_return_take_nobodys_place(monkeypatch):
 
 async def test_more_calls_than_threads_wait_their_turn(monkeypatch):
     threads = ToolThreads(running=2, given_up=3)
-    monkeypatch.setattr("agents_app.tools.registry._THREADS", threads)
+    monkeypatch.setattr("agents_app.tools.definition._THREADS", threads)
     slow = made(lambda context: time.sleep(0.02) or "done")
     answers = await asyncio.gather(*(call_tool(slow, HERE, "", longest_seconds=60) for _ in range(8)))
     assert answers == ["done"] * 8
@@ -103,7 +103,7 @@ async def test_more_calls_than_threads_wait_their_turn(monkeypatch):
 ENDLESS = """
 import runpy, threading
 running = threading.Event()
-threads = runpy.run_path("agents_app/tools/registry.py")["ToolThreads"](running=1, given_up=1)
+threads = runpy.run_path("agents_app/tools/definition.py")["ToolThreads"](running=1, given_up=1)
 threads.submit(lambda: running.set() or threading.Event().wait())
 print(running.wait(20))
 """

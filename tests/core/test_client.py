@@ -11,7 +11,7 @@ import pytest
 import mnesis_client
 from mnesis_client.errors import error_in
 from mnesis_client.streams import Follower, text_of
-from tests.support.client_sources import CLIENT, sync_sources
+from tests.support.client_sources import TO, sync_source
 from tests.support.error_table import kinds
 
 
@@ -20,8 +20,7 @@ def test_the_clients_own_code_is_none_of_the_servers():
 
 
 def test_the_synchronous_client_is_what_unasync_makes():
-    for name, text in sync_sources().items():
-        assert (CLIENT / "_sync" / name).read_text(encoding="utf-8") == text, f"make format writes {name} anew"
+    assert TO.read_text(encoding="utf-8") == sync_source(), "make format writes it anew"
 
 
 def test_an_error_has_what_the_server_says_of_it():

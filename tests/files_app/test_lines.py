@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
 
-from files_app import contents as reading
+from files_app import lines as reading
 from files_app.contents import put_content
 from files_app.lines import read_lines, search_file
 from files_app.store import store_file_reference

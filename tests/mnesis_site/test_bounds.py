@@ -27,7 +27,7 @@ CHECKED_BELOW = {
     "by agents_app.turns.claim": {"peer_name"},
     "by inbox.message_characters": {"inbox.text"},
     "by operators: template, schema, lines of items": {"template", "output_schema", "items"},
-    "by agents_app.turns.transactions": {"note"},
+    "by agents_app.turns.suspended": {"note"},
     "because what has this name must be there": {
         "model", "parent_id", "session_id", "file_id", "files[]", "at_message_id", "before_message_id", "in_reply_to", "path",
     },

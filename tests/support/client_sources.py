@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from unasync import Rule, unasync_files
 HOUSE = Path(__file__).resolve().parents[2]
 CLIENT = HOUSE / "clients" / "python" / "mnesis_client"
 NAMES = {
-    "_async": "_sync",
     "AsyncClient": "Client",
     "AsyncConnection": "Connection",
     "asyncio": "time",
@@ -23,22 +21,21 @@ NAMES = {
     "aiter_bytes": "iter_bytes",
     "aiter_lines": "iter_lines",
 }
-MODULES = ("connection.py", "client.py")
+FROM, TO = CLIENT / "async_client.py", CLIENT / "client.py"
 
 
-def sync_sources() -> dict[str, str]:
-    """Return the text of each synchronous module by its name, formatted as the rest of the house."""
+def sync_source() -> str:
+    """Return the text of the synchronous client, formatted as the rest of the house."""
     with TemporaryDirectory() as folder:
-        shutil.copytree(CLIENT / "_async", Path(folder, "_async"), ignore=shutil.ignore_patterns("__pycache__"))
-        rule = Rule("/_async/", "/_sync/", additional_replacements=NAMES)
-        unasync_files([str(Path(folder, "_async", name)) for name in MODULES], [rule])
-        made = Path(folder, "_sync")
+        source, made = Path(folder, "_async", "client.py"), Path(folder, "_sync", "client.py")
+        source.parent.mkdir()
+        source.write_text(FROM.read_text(encoding="utf-8"), encoding="utf-8")
+        unasync_files([str(source)], [Rule("/_async/", "/_sync/", additional_replacements=NAMES)])
         for step in (("check", "--quiet", "--select", "I", "--fix"), ("format", "--quiet")):
             command = [sys.executable, "-m", "ruff", *step, "--no-cache", "--config", str(HOUSE / "pyproject.toml")]
             subprocess.run([*command, str(made)], check=True)
-        return {name: (made / name).read_text(encoding="utf-8") for name in MODULES}
+        return made.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for name, text in sync_sources().items():
-        (CLIENT / "_sync" / name).write_text(text, encoding="utf-8")
+    TO.write_text(sync_source(), encoding="utf-8")

@@ -301,14 +301,6 @@ def _constraint(name: str, found: Mapping[str, Any]) -> str:
     return f"{'+'.join(kinds) or 'foreign_key'}{called} ({', '.join(map(str, found['columns'] or ()))}){target}"
 
 
-def difference(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return what was removed (``-``) and what was added (``+``), in the order of the names."""
-    old, new = set(before), set(now)
-    return sorted(
-        [f"- {name}" for name in old - new] + [f"+ {name}" for name in new - old], key=lambda line: (line[2:], line)
-    )
-
-
 def main() -> int:
     """Write the names that this database has; those of the other stay as they are."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TEST]

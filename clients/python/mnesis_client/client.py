@@ -1,4 +1,7 @@
-"""Sending requests to one server with one key."""
+"""The client: its connection to one server with one key, and its methods in the order of the REST API.
+
+client.py, the one that blocks, is made from async_client.py: edit that one and run make format.
+"""
 
 from __future__ import annotations
 
