@@ -12,7 +12,7 @@ import runpy
 import subprocess
 import sys
 from argparse import _SubParsersAction
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
