@@ -67,6 +67,10 @@ class EndpointCommand(BaseCommand):
                 self.print_json({"error": error.as_dict()})
             raise failed(error) from None
 
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the verb of a command that has several, such as ``do_list`` for ``list``."""
+        getattr(self, f"do_{options['verb']}")(options)
+
     def print_json(self, value: Any) -> None:
         # Lone surrogates stay escaped.
         self.stdout.write(json.dumps(value, cls=JSONEncoder, indent=2))
@@ -187,33 +191,25 @@ def decide(session_id: str, decisions: Sequence[Decision], *, owner_id: int, scr
 async def watch(
     session_id: str, owner_id: int, begin: Callable[[], Awaitable[TurnRecord]], screen: Screen
 ) -> TurnRecord:
-    """Start a turn and show all of it, however soon it ends; return it when it has ended or waits."""
-    try:
-        after = (await db(load_session, session_id, owner_id=owner_id)).event_seq
-        turn = await begin()
-        with _interrupted_by_ctrl_c(session_id, owner_id):
-            if turn.state == TurnState.RUNNING:
-                await _show(turn, after, screen)
-            return await lifecycle.wait_turn(session_id, turn.id, owner_id=owner_id)
-    finally:
-        await runner.shutdown()
-        await close_connections()
-
-
-@contextlib.contextmanager
-def _interrupted_by_ctrl_c(session_id: str, owner_id: int) -> Iterator[None]:
+    """Start a turn and show all of it, however soon it ends; return it when it has ended or waits. Ctrl-C interrupts it."""
     loop = asyncio.get_running_loop()
-    asked: set[asyncio.Task[None]] = set()  # the loop itself keeps no hold of its tasks
+    interrupts: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to its tasks
 
     async def interrupt() -> None:
         with contextlib.suppress(SessionNotRunning):
             await db(lifecycle.interrupt, session_id, owner_id=owner_id)
 
-    loop.add_signal_handler(signal.SIGINT, lambda: asked.add(loop.create_task(interrupt())))
     try:
-        yield
+        after = (await db(load_session, session_id, owner_id=owner_id)).event_seq
+        turn = await begin()
+        loop.add_signal_handler(signal.SIGINT, lambda: interrupts.add(loop.create_task(interrupt())))
+        if turn.state == TurnState.RUNNING:
+            await _show(turn, after, screen)
+        return await lifecycle.wait_turn(session_id, turn.id, owner_id=owner_id)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        await runner.shutdown()
+        await close_connections()
 
 
 async def _show(turn: TurnRecord, after: int, screen: Screen) -> None:

@@ -13,12 +13,9 @@ from sessions_app.record.session_queries import find_session
 
 
 class Command(EndpointCommand):
-    """Files at the terminal."""
-
     help = "Give a session a file, list files, or show what is known of one."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The verbs."""
         subs = parser.add_subparsers(dest="verb", required=True)
         add, listing, show = (subs.add_parser(verb) for verb in ("add", "list", "show"))
         add.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
@@ -30,19 +27,16 @@ class Command(EndpointCommand):
         for sub in (add, listing, show):
             self.add_common(sub)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """One verb."""
+    def do_add(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
-        {"add": self._add, "list": self._list, "show": self._show}[options["verb"]](owner_id, options)
-
-    def _add(self, owner_id: int, options: dict[str, Any]) -> None:
         session_id = find_session(options["session"], owner_id=owner_id).id
         with opened(options["path"]) as file:
             chunks = chunks_of(file, CHUNK_BYTES)
             kept = keep_file(session_id, owner_id=owner_id, path=options["name"] or options["path"], chunks=chunks)
         self._print(FileOut.model_validate(kept), options)
 
-    def _list(self, owner_id: int, options: dict[str, Any]) -> None:
+    def do_list(self, options: dict[str, Any]) -> None:
+        owner_id = find_user(options["user"]).pk
         session = options["session"]
         page = file_page(
             owner_id=owner_id,
@@ -59,7 +53,8 @@ class Command(EndpointCommand):
         if not files:
             self.print_note("There is no file. Give a session one: manage.py files add last PATH")
 
-    def _show(self, owner_id: int, options: dict[str, Any]) -> None:
+    def do_show(self, options: dict[str, Any]) -> None:
+        owner_id = find_user(options["user"]).pk
         file = FileOut.model_validate(load_file_reference(options["file"], owner_id=owner_id))
         self._print(file, options)
         if not options["as_json"] and file.exploration_summary:

@@ -26,7 +26,7 @@ from sessions_app.record.session_queries import find_session
 
 LOOK_SECONDS = 0.25
 QUIET_SECONDS = 10.0
-"""Without any news for so long it is said what may be missing."""
+# After so long without any news, a note says what may be missing.
 STEPS: dict[str, Callable[..., RunRecord]] = {
     "pause": service.pause,
     "resume": service.resume,
@@ -36,17 +36,33 @@ STEPS: dict[str, Callable[..., RunRecord]] = {
 
 
 class Command(EndpointCommand):
-    """Operators at the terminal."""
-
     help = (
         "Ask a model, or have a sub-agent work, at each line of a JSON Lines file; see how far it is; get the results."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The verbs."""
         subs = parser.add_subparsers(dest="verb", required=True)
         for kind in OperatorKind:
-            self._add_start(subs.add_parser(kind.value), kind)
+            sub = subs.add_parser(kind.value)
+            sub.add_argument(
+                "template", help="Jinja that uses item, such as 'Translate: {{ item.text }}'; '@FILE' reads it"
+            )
+            sub.add_argument("--input", required=True, help="a JSON Lines file of this machine, '-', or a file_ id")
+            sub.add_argument("--session", help="an id, 'last', or '~N' (default: a new one)")
+            sub.add_argument("--schema", help="a file with the JSON Schema of the results")
+            sub.add_argument("--model", default="")
+            sub.add_argument("--system-prompt", default="")
+            sub.add_argument("--concurrency", type=int)
+            sub.add_argument("--max-retries", type=int)
+            sub.add_argument("--timeout", type=float, help="seconds of one try")
+            sub.add_argument("--temperature", type=float)
+            sub.add_argument("--most-tokens", type=int, help="of the whole run")
+            sub.add_argument("--most-micros", type=int, help="what the whole run may cost, in millionths")
+            sub.add_argument("--no-wait", action="store_true", help="begin it and print its id")
+            if kind is OperatorKind.AGENTIC:
+                sub.add_argument("--tools", nargs="*", help="what its sub-agents have (default: what the session has)")
+                sub.add_argument("--may-write", action="store_true", help="also tools that change something")
+                sub.add_argument("--max-turns", type=int, help="model calls of one answer")
         listing = subs.add_parser("list")
         listing.add_argument("session", nargs="?", help="only of this session")
         listing.add_argument("--limit", type=int, default=50)
@@ -58,43 +74,8 @@ class Command(EndpointCommand):
         for sub in subs.choices.values():
             self.add_common(sub)
 
-    def _add_start(self, sub: ArgumentParser, kind: OperatorKind) -> None:
-        sub.add_argument(
-            "template", help="Jinja that uses item, such as 'Translate: {{ item.text }}'; '@FILE' reads it"
-        )
-        sub.add_argument("--input", required=True, help="a JSON Lines file of this machine, '-', or a file_ id")
-        sub.add_argument("--session", help="an id, 'last', or '~N' (default: a new one)")
-        sub.add_argument("--schema", help="a file with the JSON Schema of the results")
-        sub.add_argument("--model", default="")
-        sub.add_argument("--system-prompt", default="")
-        sub.add_argument("--concurrency", type=int)
-        sub.add_argument("--max-retries", type=int)
-        sub.add_argument("--timeout", type=float, help="seconds of one try")
-        sub.add_argument("--temperature", type=float)
-        sub.add_argument("--most-tokens", type=int, help="of the whole run")
-        sub.add_argument("--most-micros", type=int, help="what the whole run may cost, in millionths")
-        sub.add_argument("--no-wait", action="store_true", help="begin it and print its id")
-        if kind is OperatorKind.AGENTIC:
-            sub.add_argument("--tools", nargs="*", help="what its sub-agents have (default: what the session has)")
-            sub.add_argument("--may-write", action="store_true", help="also tools that change something")
-            sub.add_argument("--max-turns", type=int, help="model calls of one answer")
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        """One verb."""
-        owner_id, verb = find_user(options["user"]).pk, options["verb"]
-        if verb in (OperatorKind.LLM, OperatorKind.AGENTIC):
-            self._start(owner_id, options)
-        elif verb == "list":
-            self._list(owner_id, options)
-        elif verb == "output":
-            self._output(owner_id, options)
-        elif verb in STEPS:
-            self._print(STEPS[verb](options["run"], owner_id=owner_id), options)
-        else:
-            run = load_run(options["run"], owner_id=owner_id)
-            self._print(self._watched(run, owner_id) if verb == "watch" else run, options)
-
-    def _start(self, owner_id: int, options: dict[str, Any]) -> None:
+    def do_llm(self, options: dict[str, Any]) -> None:
+        owner_id = find_user(options["user"]).pk
         asked = _request(options, owner_id)
         run = service.start(asked, owner_id=owner_id)
         if options["no_wait"]:
@@ -104,6 +85,20 @@ class Command(EndpointCommand):
         self._print(run, options)
         if run.state is not RunState.COMPLETED or run.counts.failed:
             sys.exit(1)
+
+    do_agentic = do_llm
+
+    def do_pause(self, options: dict[str, Any]) -> None:
+        self._print(STEPS[options["verb"]](options["run"], owner_id=find_user(options["user"]).pk), options)
+
+    do_resume = do_cancel = do_retry = do_pause
+
+    def do_show(self, options: dict[str, Any]) -> None:
+        self._print(load_run(options["run"], owner_id=find_user(options["user"]).pk), options)
+
+    def do_watch(self, options: dict[str, Any]) -> None:
+        owner_id = find_user(options["user"]).pk
+        self._print(self._watched(load_run(options["run"], owner_id=owner_id), owner_id), options)
 
     def _watched(self, run: RunRecord, owner_id: int) -> RunRecord:
         """The run when nothing more comes of it by itself; how far it is stands on a terminal meanwhile."""
@@ -119,7 +114,10 @@ class Command(EndpointCommand):
                     moved = now + 3_600
                 run = news
                 pace.see(run.counts.ended, now=now)
-                self._show_progress(run, pace)
+                if self.stderr.isatty():
+                    line = progress_line(run.counts, state=run.state.value, per_second=pace.per_second)
+                    self.stderr.write(f"\r\x1b[K{line}", ending="", style_func=str)
+                    self.stderr.flush()
         except KeyboardInterrupt:
             self.print_note(f"\nThe run goes on. 'manage.py map watch {run.id}' shows it, 'cancel' stops it.")
             raise
@@ -127,14 +125,8 @@ class Command(EndpointCommand):
             self.stderr.write("")
         return run
 
-    def _show_progress(self, run: RunRecord, pace: Throughput) -> None:
-        if self.stderr.isatty():
-            line = progress_line(run.counts, state=run.state.value, per_second=pace.per_second)
-            self.stderr.write(f"\r\x1b[K{line}", ending="", style_func=str)
-            self.stderr.flush()
-
-    def _list(self, owner_id: int, options: dict[str, Any]) -> None:
-        session = options["session"]
+    def do_list(self, options: dict[str, Any]) -> None:
+        owner_id, session = find_user(options["user"]).pk, options["session"]
         page = run_page(
             owner_id=owner_id,
             session_id=find_session(session, owner_id=owner_id).id if session else None,
@@ -148,8 +140,8 @@ class Command(EndpointCommand):
             done = f"{run.counts.completed:,} of {run.counts.items if run.counts.items is not None else '?'}"
             self.stdout.write(f"{run.id}  {run.kind:8} {run.state:10} {done:>16}  {run.counts.failed:,} failed")
 
-    def _output(self, owner_id: int, options: dict[str, Any]) -> None:
-        run = readable_run(options["run"], owner_id=owner_id)
+    def do_output(self, options: dict[str, Any]) -> None:
+        run = readable_run(options["run"], owner_id=find_user(options["user"]).pk)
         for piece in table_rows(run) if options["csv"] else output_lines(run):
             self.stdout.write(self.readable(piece.decode()), ending="")
 
@@ -167,7 +159,7 @@ def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:
         kind=OperatorKind(options["verb"]),
         template=_text_of(options["template"]),
         session_id=find_session(session, owner_id=owner_id).id if session else None,
-        schema=_schema_in(options["schema"]) if options["schema"] else None,
+        schema=_schema_in(options["schema"]),
         model=options["model"],
         system_prompt=options["system_prompt"],
         concurrency=options["concurrency"],
@@ -179,10 +171,7 @@ def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:
         tools=options["tools"] if is_agentic else None,
         max_turns=options["max_turns"] if is_agentic else None,
     )
-    return _with_input(asked, options["input"], owner_id)
-
-
-def _with_input(asked: service.MapRequest, path: str, owner_id: int) -> service.MapRequest:
+    path = options["input"]
     if path.startswith("file_") and not Path(path).exists():
         return replace(asked, file_id=path)
     service.check_texts(asked)  # before anything is kept for it
@@ -200,7 +189,9 @@ def _text_of(text: str) -> str:
         return file.read().decode(errors="replace")
 
 
-def _schema_in(path: str) -> Any:
+def _schema_in(path: str | None) -> Any:
+    if not path:
+        return None
     with opened(path) as file:
         try:
             return read_json(file.read())

@@ -17,15 +17,12 @@ from sessions_app.database.threads import waiting_for
 
 
 class Command(EndpointCommand):
-    """Attach, list, check and remove servers of tools."""
-
     help = (
         "Servers of the Model Context Protocol whose tools sessions may use: a program that is started here "
         "(add NAME --program PROGRAM ARGUMENT…) or one over streamable HTTP (add NAME --url ADDRESS)."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = verbs.add_parser("add", help="attach a server, or replace the one with this name, and list its tools")
         add.add_argument("name", help="its tools are called NAME__tool")
@@ -58,23 +55,18 @@ class Command(EndpointCommand):
         for verb, text in (("check", "ask a server for its tools again"), ("remove", "take a server away")):
             verbs.add_parser(verb, help=text).add_argument("name")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """One verb."""
-        verbs = {
-            "add": self._add,
-            "list": self._list,
-            "tools": self._tools,
-            "check": self._check,
-            "remove": self._remove,
-        }
-        verbs[options["verb"]](options)
-
-    def _add(self, options: dict[str, Any]) -> None:
+    def do_add(self, options: dict[str, Any]) -> None:
+        secrets = {}
+        for text in options["secret"]:
+            name, equals, variable = text.partition("=")
+            if not equals:
+                raise InvalidRequest(f"--secret {text} is not NAME=VARIABLE", field="secrets")
+            secrets[name] = variable
         address = ServerAddress(
             name=options["name"],
             argv=tuple(options["program"]),
             url=options["url"],
-            secrets=dict(map(_secret, options["secret"])),
+            secrets=secrets,
             timeout_seconds=options["timeout"],
             needs_approval=options["needs_approval"],
             trust_annotations=options["trust_annotations"],
@@ -82,21 +74,21 @@ class Command(EndpointCommand):
         )
         self._print(waiting_for(attach_server)(address, errors=_errors()))
 
-    def _list(self, options: dict[str, Any]) -> None:
+    def do_list(self, options: dict[str, Any]) -> None:
         if options["as_json"]:
             self.print_json(show_servers(user_id=None))
             return
         for server in list_servers():
             self.stdout.write(_line(server))
 
-    def _tools(self, options: dict[str, Any]) -> None:
+    def do_tools(self, options: dict[str, Any]) -> None:
         name, marked = options["name"], options["read_only"]
         self._print(load_server(name) if marked is None else mark_read_only(name, marked))
 
-    def _check(self, options: dict[str, Any]) -> None:
+    def do_check(self, options: dict[str, Any]) -> None:
         self._print(waiting_for(list_again)(options["name"], errors=_errors()))
 
-    def _remove(self, options: dict[str, Any]) -> None:
+    def do_remove(self, options: dict[str, Any]) -> None:
         store.remove_server(options["name"])
         self.stdout.write(f"{options['name']} is removed: no session is offered its tools from the next turn on.")
 
@@ -113,13 +105,6 @@ class Command(EndpointCommand):
 def _errors() -> Any:
     # What a program says on standard error is for who attaches it; a test's terminal is no file.
     return sys.stderr if sys.stderr.isatty() else sys.__stderr__
-
-
-def _secret(text: str) -> tuple[str, str]:
-    name, equals, variable = text.partition("=")
-    if not equals:
-        raise InvalidRequest(f"--secret {text} is not NAME=VARIABLE", field="secrets")
-    return name, variable
 
 
 def _line(server: AttachedServer) -> str:

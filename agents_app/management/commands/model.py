@@ -24,12 +24,9 @@ SHOWN = (
 
 
 class Command(EndpointCommand):
-    """Add, list and check models."""
-
     help = "The models that sessions may use: any provider that litellm knows, or any OpenAI-compatible server."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The three verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = verbs.add_parser("add", help="add a model, or replace the one with this alias")
         add.add_argument("--alias", required=True, help="the name people see")
@@ -59,11 +56,7 @@ class Command(EndpointCommand):
         check = verbs.add_parser("check", help="ask a model one short question")
         check.add_argument("alias")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """One verb."""
-        {"add": self._add, "list": self._list, "check": self._check}[options["verb"]](options)
-
-    def _add(self, options: dict[str, Any]) -> None:
+    def do_add(self, options: dict[str, Any]) -> None:
         spec = _spec(options)
         model_store.put_model(replace(spec, entered_on_host=True), api_key_env=options["api_key_env"])
         self.stdout.write(_line(spec))
@@ -78,7 +71,7 @@ class Command(EndpointCommand):
                 f"Note: {options['api_key_env']} is not set here; the server needs it when it calls the model."
             )
 
-    def _list(self, options: dict[str, Any]) -> None:
+    def do_list(self, options: dict[str, Any]) -> None:
         models = list_models(user_id=None)
         if options["as_json"]:
             self.print_json([{name: asdict(spec)[name] for name in SHOWN} for spec in models])
@@ -86,7 +79,7 @@ class Command(EndpointCommand):
         for spec in models:
             self.stdout.write(_line(spec))
 
-    def _check(self, options: dict[str, Any]) -> None:
+    def do_check(self, options: dict[str, Any]) -> None:
         result, error = check_model(options["alias"])
         if error is not None:
             raise error

@@ -27,14 +27,11 @@ Turning = Callable[[Screen], TurnRecord]
 
 
 class Command(EndpointCommand):
-    """A new session with its first turn."""
-
     help = (
         "Start a session with one message and print the answer as it comes. Ctrl-C interrupts and keeps what was said."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The message and options."""
         parser.add_argument("message", nargs="*", help="what to say; '-', or none, stands for what is piped in")
         parser.add_argument("--model", default="")
         parser.add_argument("--title", default="")
@@ -43,7 +40,6 @@ class Command(EndpointCommand):
         self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Create, run, report."""
         user, message = find_user(options["user"]), read_message(options["message"])
         session = lifecycle.create_session(
             owner=user,
@@ -61,28 +57,26 @@ class Command(EndpointCommand):
         )
 
     def turn(self, owner_id: int, begin: Turning, *, as_json: bool) -> None:
-        """One turn at the terminal, with questions where a person must decide.
+        """Run one turn at the terminal, with questions where a person must decide.
 
         :raises CommandError: it did not come to a good end.
         """
         screen = Screen(text=(lambda text: None) if as_json else self.print_text, note=self.print_note)
         turn = begin(screen)
         while not as_json and sys.stdin.isatty() and (asked := approvals(turn)):
-            turn = self._decide(turn, asked, owner_id, screen)
+            try:
+                decisions = [self._ask(waiting) for waiting in asked]
+            except (KeyboardInterrupt, EOFError):
+                turn = lifecycle.interrupt(turn.session_id, owner_id=owner_id)
+            else:
+                turn = decide(turn.session_id, decisions, owner_id=owner_id, screen=screen)
         if as_json:
             self.print_json(AnswerOut.model_validate(turn).dict())
         else:
             self.stdout.write("")
         self.print_note(_line(turn))
         if turn.state != TurnState.COMPLETED:
-            raise failed(_end_of(turn))
-
-    def _decide(self, turn: TurnRecord, asked: list[Waiting], owner_id: int, screen: Screen) -> TurnRecord:
-        try:
-            decisions = [self._ask(waiting) for waiting in asked]
-        except (KeyboardInterrupt, EOFError):
-            return lifecycle.interrupt(turn.session_id, owner_id=owner_id)
-        return decide(turn.session_id, decisions, owner_id=owner_id, screen=screen)
+            raise failed(_error_of(turn))
 
     def _ask(self, waiting: Waiting) -> Decision:
         self.print_note(f"\n{waiting.tool_name} {waiting.input}")
@@ -94,23 +88,19 @@ class Command(EndpointCommand):
 
 
 def approvals(turn: TurnRecord) -> list[Waiting]:
-    """The tool calls that a person must decide on."""
     return [waiting for waiting in turn.waits_for if waiting.reason == WaitsFor.APPROVAL]
 
 
-def _end_of(turn: TurnRecord) -> MnesisError:
+def _error_of(turn: TurnRecord) -> MnesisError:
     if turn.state == TurnState.CANCELLED:
         return TurnCancelled(turn_id=turn.id)
-    if turn.state == TurnState.SUSPENDED:
-        return TurnSuspended(_what_to_do(turn), turn_id=turn.id)
-    return error_of(turn.error_code or "", turn.error_message or "")
-
-
-def _what_to_do(turn: TurnRecord) -> str:
+    if turn.state != TurnState.SUSPENDED:
+        return error_of(turn.error_code or "", turn.error_message or "")
     calls = ", ".join(f"{waiting.tool_name} ({waiting.part_id})" for waiting in turn.waits_for)
-    return (
-        f"The turn waits, and nobody is at this terminal to answer: {calls}. Approve or refuse with "
-        f"'manage.py sessions approve {turn.session_id} PART' or 'refuse', or in the browser."
+    return TurnSuspended(
+        f"The turn waits, and no one is at this terminal to answer: {calls}. Approve or refuse with "
+        f"'manage.py sessions approve {turn.session_id} PART' or 'refuse', or in the browser.",
+        turn_id=turn.id,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agents_app.endpoints.terminal import Decision, decide, find_user, read_message
@@ -21,26 +22,34 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.schemas import Out, SessionOut, TurnOut
 
-Verb = Callable[[str, int, dict[str, Any]], None]
-
+VERBS = (
+    "read",
+    "interrupt",
+    "archive",
+    "reopen",
+    "fork",
+    "compact",
+    "approve",
+    "refuse",
+    "host",
+    "send",
+    "inbox",
+    "delete",
+)
 _CHOICE = {"yes": True, "no": False, "all": None}
 
 
 class Command(RunCommand):
-    """Sessions at the terminal."""
-
     help = (
         "List, read, interrupt, archive, reopen, fork, compact or delete sessions; approve or refuse a tool call; have one "
         "stay alive for messages, send it one, or list its inbox. What is deleted is out of sight, and every row of it stays."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The verbs."""
         subs = parser.add_subparsers(dest="verb", required=True)
-        for verb in ("list", *self._verbs()):
+        for verb in VERBS:
             sub = subs.add_parser(verb)
-            if verb != "list":
-                sub.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
+            sub.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
             self.add_common(sub)
             if verb == "fork":
                 place = sub.add_mutually_exclusive_group(required=True)
@@ -53,53 +62,30 @@ class Command(RunCommand):
                 sub.add_argument("mode", choices=("on", "off"))
                 sub.add_argument("--name", help="by which peers address it (default: its agent)")
             if verb == "send":
-                self._add_message(sub)
-            if verb == "list":
-                self._add_filters(sub)
+                sub.add_argument("message", nargs="*", help="what to send; '-', or none, stands for what is piped in")
+                kinds = [kind.value for kind in MessageKind]
+                sub.add_argument("--kind", choices=kinds, default=MessageKind.MESSAGE.value)
+                sub.add_argument(
+                    "--in-reply-to", default="", metavar="MESSAGE", help="the inbox_ id that a response answers"
+                )
+        listing = subs.add_parser("list")
+        self.add_common(listing)
+        listing.add_argument("--q", default="", help="a word of the title")
+        listing.add_argument("--label", help="key=value")
+        listing.add_argument("--archived", choices=tuple(_CHOICE), default="all")
+        listing.add_argument("--parent", metavar="SESSION", help="only what was launched by or forked from this one")
+        listing.add_argument("--sub-agents", choices=tuple(_CHOICE), default="all", help="what turns have launched")
+        listing.add_argument("--limit", type=int, default=100)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """One verb."""
         owner_id = find_user(options["user"]).pk
         if options["verb"] == "list":
-            self._list(owner_id, options)
+            self.do_list(owner_id, options)
             return
         session_id = find_session(options["session"], owner_id=owner_id).id
-        self._verbs()[options["verb"]](session_id, owner_id, options)
+        getattr(self, f"do_{options['verb']}")(session_id, owner_id, options)
 
-    def _verbs(self) -> dict[str, Verb]:
-        return {
-            "read": self._read,
-            "interrupt": self._interrupt,
-            "archive": self._archive,
-            "reopen": self._reopen,
-            "fork": self._fork,
-            "compact": self._compact,
-            "approve": self._decide_on,
-            "refuse": self._decide_on,
-            "host": self._host,
-            "send": self._send,
-            "inbox": self._inbox,
-            "delete": self._delete,
-        }
-
-    def _add_message(self, parser: ArgumentParser) -> None:
-        parser.add_argument("message", nargs="*", help="what to send; '-', or none, stands for what is piped in")
-        parser.add_argument("--kind", choices=[kind.value for kind in MessageKind], default=MessageKind.MESSAGE.value)
-        parser.add_argument(
-            "--in-reply-to", default="", metavar="MESSAGE", help="the inbox_ id that a response answers"
-        )
-
-    def _add_filters(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--q", default="", help="a word of the title")
-        parser.add_argument("--label", help="key=value")
-        parser.add_argument("--archived", choices=("yes", "no", "all"), default="all")
-        parser.add_argument("--parent", metavar="SESSION", help="only what was launched by or forked from this one")
-        parser.add_argument(
-            "--sub-agents", choices=("yes", "no", "all"), default="all", help="what turns have launched"
-        )
-        parser.add_argument("--limit", type=int, default=100)
-
-    def _list(self, owner_id: int, options: dict[str, Any]) -> None:
+    def do_list(self, owner_id: int, options: dict[str, Any]) -> None:
         page = session_page(
             owner_id=owner_id,
             archived=_CHOICE[options["archived"]],
@@ -120,9 +106,10 @@ class Command(RunCommand):
         if not page["items"]:
             self.print_note("There is no session. Start one: manage.py run 'Hello'")
 
-    def _read(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_read(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         if options["as_json"]:
-            self._read_json(session_id, owner_id)
+            session = SessionRead.model_validate(load_session(session_id, owner_id=owner_id)).dict()
+            self.print_json(session | {"messages": _every(message_page, MessageList, session_id, owner_id)})
             return
         after = 0
         while messages := load_messages(session_id, after=after, limit=200):
@@ -131,36 +118,26 @@ class Command(RunCommand):
                 self.stdout.write(f"[{message.seq}] {message.role}: {text}\n")
             after = messages[-1].seq
 
-    def _read_json(self, session_id: str, owner_id: int) -> None:
-        session = SessionRead.model_validate(load_session(session_id, owner_id=owner_id)).dict()
-        messages: list[Any] = []
-        after: int | None = 0
-        while after is not None:
-            page = message_page(session_id, owner_id=owner_id, after=after, limit=500)
-            messages += MessageList.model_validate(page).model_dump()["items"]
-            after = page["next_cursor"]
-        self.print_json(session | {"messages": messages})
-
-    def _interrupt(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_interrupt(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         self._print(TurnOut, lifecycle.interrupt(session_id, owner_id=owner_id), options)
 
-    def _archive(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_archive(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         self._print(SessionOut, lifecycle.archive_session(session_id, owner_id=owner_id), options)
 
-    def _reopen(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_reopen(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         self._print(SessionOut, lifecycle.reopen_session(session_id, owner_id=owner_id), options)
 
-    def _fork(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_fork(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         owner = find_user(options["user"])
         fork = lifecycle.fork_session(
             session_id, owner=owner, at_message_id=options["at"], before_message_id=options["before"]
         )
         self._print(SessionOut, fork, options)
 
-    def _compact(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_compact(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         self._print(CompactionOut, compact_now(session_id), options)
 
-    def _decide_on(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_approve(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         said = Decision(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])
         self.turn(
             owner_id,
@@ -168,13 +145,15 @@ class Command(RunCommand):
             as_json=options["as_json"],
         )
 
-    def _host(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    do_refuse = do_approve
+
+    def do_host(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         session = lifecycle.update_session(
             session_id, owner_id=owner_id, host_mode=options["mode"] == "on", peer_name=options["name"]
         )
         self._print(SessionOut, session, options)
 
-    def _send(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_send(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         draft = Draft(
             text=read_message(options["message"]), kind=MessageKind(options["kind"]), in_reply_to=options["in_reply_to"]
         )
@@ -185,20 +164,15 @@ class Command(RunCommand):
         else:
             self.stdout.write(_line_of(sent))
 
-    def _inbox(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        messages: list[Any] = []
-        after: int | None = 0
-        while after is not None:
-            page = inbox_page(session_id, owner_id=owner_id, waiting=None, after=after, limit=500)
-            messages += InboxList.model_validate(page).model_dump()["items"]
-            after = page["next_cursor"]
+    def do_inbox(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        messages = _every(partial(inbox_page, waiting=None), InboxList, session_id, owner_id)
         if options["as_json"]:
             self.print_json(messages)
             return
         for message in messages:
             self.stdout.write(f"{_line_of(message)}  {excerpt(message['text'], 100)}")
 
-    def _delete(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+    def do_delete(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         lifecycle.delete_session(session_id, owner_id=owner_id)
         if options["as_json"]:
             self.print_json({"id": session_id, "state": "deleted"})
@@ -214,3 +188,14 @@ class Command(RunCommand):
 
 def _line_of(message: dict[str, Any]) -> str:
     return f"{message['id']}  {message['kind']:8}  {message['turn_id'] or 'waiting'}"
+
+
+def _every(page_of: Callable[..., Any], schema: type[Out], session_id: str, owner_id: int) -> list[dict[str, Any]]:
+    """Return the items of all pages, as JSON shows them."""
+    items: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        page = page_of(session_id, owner_id=owner_id, after=after, limit=500)
+        items += schema.model_validate(page).model_dump()["items"]
+        after = page["next_cursor"]
+    return items
