@@ -54,8 +54,7 @@ ITEMS_PER_PAGE = 200
 CHANGES_SHOWN = 50
 PREVIEW = 160
 CHOSEN_TEXT = 600
-BATCH = 1000
-"""SQLite allows 32,766 variables in one statement."""
+BATCH = 1000  # SQLite allows 32,766 variables in one statement
 SEES_CONTEXT = (
     "sessions_app.view_contextitem", "sessions_app.view_message", "sessions_app.view_messagepart",
     "compaction_app.view_summarynode",
@@ -76,10 +75,7 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         fixed_filter("level", "level", ("0", "1", "2", "3")),
     )
     session_ordering = ("pk",)
-    texts = (
-        TextColumn(name="error_message", label="Error"),
-        TextColumn(name="summary_ids", label="Summaries written"),
-    )
+    texts = (TextColumn(name="error_message", label="Error"), TextColumn(name="summary_ids", label="Summaries written"))
 
     def page(self, request: HttpRequest, row: CompactionRun) -> dict[str, Any]:
         links: list[Any] = [
@@ -301,8 +297,7 @@ def _session(request: HttpRequest, session_id: str) -> SessionHeading:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownItem:
     record: ContextItemRecord
-    kind: str
-    """Who spoke, or what kind of summary."""
+    kind: str  # who spoke, or what kind of summary
     span: str
     tokens: int
     text: str

@@ -160,8 +160,7 @@ class ExpandedOut(Out):
     next_cursor: str | None
 
 
-Run = Annotated[list[int], Field(min_length=2, max_length=2)]
-"""The first and the last message's place."""
+Run = Annotated[list[int], Field(min_length=2, max_length=2)]  # the first and the last message's place
 
 
 class CoverOut(Out):
@@ -293,8 +292,7 @@ class UndoIn(Schema):
     subtree: bool = False
 
 
-PLAIN_PREVIEW, PLAIN_UNDO = PreviewIn(), UndoIn()
-"""What an empty body asks for."""
+PLAIN_PREVIEW, PLAIN_UNDO = PreviewIn(), UndoIn()  # what an empty body asks for
 
 
 class PreviewedOut(Out):
@@ -466,8 +464,7 @@ class CompactIn(Schema):
     wait: bool = False
 
 
-LATER = CompactIn()
-"""What an empty body asks for."""
+LATER = CompactIn()  # what an empty body asks for
 
 
 class CompactionList(Out):

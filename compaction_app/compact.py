@@ -19,14 +19,7 @@ from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import ClaimedRun, claim, request_compaction, request_if_due, trigger_of
 from compaction_app.store import RunResult
 from compaction_app.summary_requests import RecordedAttempts, ask_for_summary, prepare_manifest, record_attempts
-from mnesis_core.compaction.selection import (
-    Condensation,
-    Situation,
-    Span,
-    must_go_on,
-    next_round,
-    outcome,
-)
+from mnesis_core.compaction.selection import Condensation, Situation, Span, must_go_on, next_round, outcome
 from mnesis_core.compaction.summarise import SummaryResult
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.fitting import Size, select_prunable
@@ -183,9 +176,7 @@ def _compact(attempt: ClaimedRun) -> None:
 def _situation(task: Work, state: ContextState) -> Situation:
     turn = open_turn(state.session.id)
     return state.situation(
-        used=size_of(state).tokens,
-        running_turn_id=turn and turn[0],
-        everything=task.trigger == "manual",
+        used=size_of(state).tokens, running_turn_id=turn and turn[0], everything=task.trigger == "manual"
     )
 
 

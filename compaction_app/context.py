@@ -32,8 +32,7 @@ from sessions_app.record import call_queries, context_queries, session_queries
 USUAL_TOKENS = 50
 FEWEST_READ = 200
 READ_MORE = 4
-MOST_CHANGES = 1_000
-"""Differences between two calls that are given one by one; all are counted."""
+MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +44,8 @@ class BuiltContext:
     digest: str
     budget: Budget
     pressure: Pressure
-    estimated_tokens: int
-    """The size of the payload, uncalibrated, to be compared with what the provider reports."""
-    whole_tokens: int
-    """The size of everything in the context, tools included, left out or not; uncalibrated."""
+    estimated_tokens: int  # the size of the payload, uncalibrated, to be compared with what the provider reports
+    whole_tokens: int  # the size of everything in the context, tools included, left out or not; uncalibrated
     calibration: Calibration
     context_seq: int
 
@@ -62,17 +59,12 @@ class Meter:
     soft_tokens: int
     hard_tokens: int
     window: int
-    window_source: str
-    """``configured``, ``litellm`` or ``default``, which is assumed."""
+    window_source: str  # configured, litellm or default, which is assumed
     breakdown: dict[str, int]
-    source: str
-    """What corrects the estimate: a value of ``calibration.CountSource``."""
-    ratio: float
-    """The estimate is our own count times this."""
-    samples: int
-    """How many reports of the provider the ratio comes from."""
-    error: float | None
-    """By how much the corrected estimates missed those reports, as a share; ``None`` without reports."""
+    source: str  # what corrects the estimate: a value of calibration.CountSource
+    ratio: float  # the estimate is our own count times this
+    samples: int  # how many reports of the provider the ratio comes from
+    error: float | None  # by how much the corrected estimates missed those reports, as a share; None without reports
 
     @property
     def pressure(self) -> Pressure:
@@ -88,8 +80,7 @@ class Frame:
     config: Config
     budget: Budget
     calibration: Calibration
-    tool_tokens: int
-    """The size of the tools in the newest call."""
+    tool_tokens: int  # the size of the tools in the newest call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +88,7 @@ class ContextState(Frame):
     """The rows behind a context, loaded once."""
 
     entries: list[ContextEntry]
-    context_seq: int
-    """The event as of which they were read."""
+    context_seq: int  # the event as of which they were read
     unread_tokens: int = 0
     """The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated."""
 
@@ -263,13 +253,10 @@ def meter_of(state: ContextState) -> Meter:
 class ComparedCalls:
     """The difference of two calls."""
 
-    earlier: CallRecord | None
-    """``None`` when the later one was the first."""
+    earlier: CallRecord | None  # None when the later one was the first
     later: CallRecord
-    changes: list[Difference]
-    """The first ``MOST_CHANGES`` of them."""
-    counts: dict[str, int]
-    """The number of all changes, by what happened."""
+    changes: list[Difference]  # the first MOST_CHANGES of them
+    counts: dict[str, int]  # the number of all changes, by what happened
 
     @property
     def total(self) -> int:

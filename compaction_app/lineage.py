@@ -20,25 +20,18 @@ from sessions_app.record.session_queries import load_session
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     summary: SummaryRecord
-    revisions: list[Node]
-    """Every revision of it, the oldest first, itself among them."""
-    above: list[Node]
-    """The summaries that stand for it, the nearest first."""
-    below: list[tuple[int, Node]]
-    """It and everything under it in order, with the number of steps down."""
-    in_context: str | None
-    """Its newest revision or the one above that stands in the context now."""
-    cost: Cost
-    """The cost of everything under it and of itself."""
+    revisions: list[Node]  # every revision of it, the oldest first, itself among them
+    above: list[Node]  # the summaries that stand for it, the nearest first
+    below: list[tuple[int, Node]]  # it and everything under it in order, with the number of steps down
+    in_context: str | None  # its newest revision or the one above that stands in the context now
+    cost: Cost  # the cost of everything under it and of itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLineage:
     seq: int
-    above: list[Node]
-    """The summaries that stand for it, the nearest first."""
-    in_context: str | None
-    """What of it and those above stands in the context now."""
+    above: list[Node]  # the summaries that stand for it, the nearest first
+    in_context: str | None  # what of it and those above stands in the context now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,7 @@ class RunState(models.TextChoices):
     """What it was about to summarise left the context meanwhile: it ended without harm, and without its last summary."""
 
 
-LIVE = (RunState.QUEUED, RunState.RUNNING)
-"""It has not ended."""
+LIVE = (RunState.QUEUED, RunState.RUNNING)  # it has not ended
 RUN_STEPS = (
     ("queued", "running"),
     ("queued", "completed"),
@@ -64,10 +63,8 @@ class CompactionRun(AppendOnlyModel):
     cost_micros = models.BigIntegerField(null=True)
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
-    end_seq = models.BigIntegerField(null=True)
-    """The event that ended it: where the transcript shows its divider."""
-    after_message_seq = models.BigIntegerField(null=True)
-    """The newest message when it ended."""
+    end_seq = models.BigIntegerField(null=True)  # the event that ended it: where the transcript shows its divider
+    after_message_seq = models.BigIntegerField(null=True)  # the newest message when it ended
 
     rules = Rules(
         once=(
@@ -118,27 +115,22 @@ class SummaryTry(AppendOnlyModel):
     """None where no model was asked: at level 3, and where a limit forbade it."""
     summary_id = models.CharField(max_length=ID_LENGTH)
     """The summary that it was to be, or to be a part of; there is none of that id if nothing came of it."""
-    number = models.IntegerField()
-    """Its place among the attempts at its summary, counted from 1."""
+    number = models.IntegerField()  # its place among the attempts at its summary, counted from 1
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
     level = models.IntegerField()
     piece = models.IntegerField()
     pieces = models.IntegerField()
-    target_tokens = models.BigIntegerField(null=True)
-    """What the model was asked to keep to."""
+    target_tokens = models.BigIntegerField(null=True)  # what the model was asked to keep to
     prompt_version = models.CharField(max_length=32, default="")
     accepted = models.BooleanField()
-    reason = models.CharField(max_length=64, default="")
-    """Why it was rejected."""
-    text = EncodedTextField(default="")
-    """The reply as it came, or the excerpt of level 3."""
+    reason = models.CharField(max_length=64, default="")  # why it was rejected
+    text = EncodedTextField(default="")  # the reply as it came, or the excerpt of level 3
     reasoning = EncodedTextField(default="")
     tool_calls = EncodedJSONField(default=list)
     tokens_input = models.BigIntegerField(default=0)
     tokens_output = models.BigIntegerField(default=0)
     usage_source = models.CharField(max_length=16)
-    cost_micros = models.BigIntegerField(null=True)
-    """None where the price of the model is not known."""
+    cost_micros = models.BigIntegerField(null=True)  # None where the price of the model is not known
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 
@@ -158,8 +150,7 @@ class Freshness(models.TextChoices):
     """Whether a summary was made from what stands under it now."""
 
     FRESH = "fresh"
-    STALE = "stale"
-    """Something under it was revised to another text since."""
+    STALE = "stale"  # something under it was revised to another text since
 
 
 class SummaryNode(AppendOnlyModel):
@@ -177,10 +168,8 @@ class SummaryNode(AppendOnlyModel):
     restores = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
     """The earlier revision whose text it has, after an undo."""
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
-    depth = models.IntegerField()
-    """0 for a leaf, one more than its deepest source otherwise."""
-    level = models.IntegerField()
-    """The escalation level that wrote it: 1, 2 or 3."""
+    depth = models.IntegerField()  # 0 for a leaf, one more than its deepest source otherwise
+    level = models.IntegerField()  # the escalation level that wrote it: 1, 2 or 3
     text = EncodedTextField()
     token_count = models.BigIntegerField()
     source_tokens = models.BigIntegerField()
@@ -195,8 +184,7 @@ class SummaryNode(AppendOnlyModel):
     duration_ms = models.BigIntegerField(default=0)
     attempt = models.IntegerField(default=1)
     created_at = models.DateTimeField()
-    superseded_seq = models.BigIntegerField(null=True)
-    """The event with which a revision took its place."""
+    superseded_seq = models.BigIntegerField(null=True)  # the event with which a revision took its place
     freshness = models.CharField(max_length=8, choices=Freshness.choices, default=Freshness.FRESH)
     """Kept up while nothing has taken its place."""
     salt = models.CharField(max_length=64, default=new_salt)
@@ -215,8 +203,7 @@ class SummaryNode(AppendOnlyModel):
 class SummaryPreview(AppendOnlyModel):
     """What a summary would say in a revision. It is in no context, and nothing in the DAG knows of it."""
 
-    id = IdField(primary_key=True, max_length=ID_LENGTH)
-    """The id of the revision, when it is applied."""
+    id = IdField(primary_key=True, max_length=ID_LENGTH)  # the id of the revision, when it is applied
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     summary = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="previews")
     """The summary whose place it would take."""
@@ -232,8 +219,7 @@ class SummaryPreview(AppendOnlyModel):
     tokens_output = models.BigIntegerField(default=0)
     cost_micros = models.BigIntegerField(default=0)
     duration_ms = models.BigIntegerField(default=0)
-    source_ids = models.JSONField()
-    """What was read for it, previews of the same batch among it, in order."""
+    source_ids = models.JSONField()  # what was read for it, previews of the same batch among it, in order
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 

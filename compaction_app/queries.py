@@ -360,8 +360,7 @@ def _summary(row: SummaryNode, sources: list[tuple[str, str]]) -> SummaryRecord:
 # Reads of compactions by their place in a session: the newest message when each ended, the event that it pruned with.
 
 MOST_RUNS = 500
-MOST_PLACES = 20_000
-"""SQLite allows 32,766 variables in one statement."""
+MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,8 +432,7 @@ class Written:
     """What a compaction has written so far."""
 
     summaries: int
-    saved: int
-    """Tokens."""
+    saved: int  # tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,22 +19,17 @@ from mnesis_core.providers.rendering import digest, render
 from mnesis_core.records import CallRecord
 from sessions_app.record import call_queries, file_port, message_queries, session_queries
 
-Payload = tuple[dict[str, Any], list[str]]
-"""A payload, and what of it was not kept, in words."""
+Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltPayload:
     """What a model was sent, as the record gives it today."""
 
-    payload: dict[str, Any] | None
-    """``None`` when the record does not give one."""
-    digest: str
-    """The digest of this payload; empty without one."""
-    stored_digest: str
-    """The digest of the payload that was sent."""
-    problems: tuple[str, ...]
-    """What is missing or differs, in words; empty when the two digests are the same."""
+    payload: dict[str, Any] | None  # None when the record does not give one
+    digest: str  # the digest of this payload; empty without one
+    stored_digest: str  # the digest of the payload that was sent
+    problems: tuple[str, ...]  # what is missing or differs, in words; empty when the two digests are the same
 
     @property
     def digest_matches(self) -> bool:
@@ -50,8 +45,7 @@ class PromptSources:
     entries: list[ContextEntry]
     system_prompt: str
     tools: Sequence[ToolSpec]
-    problems: list[str]
-    """What was not kept, in words."""
+    problems: list[str]  # what was not kept, in words
 
 
 def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -> RebuiltPayload:

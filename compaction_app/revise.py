@@ -41,8 +41,7 @@ class Comparison:
 
     preview: PreviewRecord
     before: SummaryRecord
-    lines: list[str]
-    """The difference of the texts, line by line."""
+    lines: list[str]  # the difference of the texts, line by line
     is_applied: bool
 
 
@@ -67,8 +66,7 @@ class _Task:
     model: Model
     prompts: Prompts
     batch_id: str
-    made: dict[str, SummaryEntry] = field(default_factory=dict)
-    """The previews made so far, by summary id."""
+    made: dict[str, SummaryEntry] = field(default_factory=dict)  # the previews made so far, by summary id
 
 
 def preview(

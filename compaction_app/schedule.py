@@ -27,8 +27,7 @@ from sessions_app.record.change import Change, change
 from sessions_app.record.lease import Lease, new_owner
 
 TASK = "compaction_app.tasks.compact"
-SLACK_SECONDS = 60
-"""A worker that passes the longest time of a compaction by this much hangs, and the cluster kills it."""
+SLACK_SECONDS = 60  # a worker that passes the longest time of a compaction by this much hangs, and the cluster kills it
 T = TypeVar("T")
 
 
@@ -83,11 +82,7 @@ def request_compaction(record: Change, *, trigger: str, size: Size) -> str | Non
     run_id = store.request_run(record, trigger=trigger)
     if run_id is not None:
         record.publish(
-            EventType.COMPACTION_TRIGGERED,
-            run_id=run_id,
-            trigger=trigger,
-            tokens=size.tokens,
-            source=size.source.value,
+            EventType.COMPACTION_TRIGGERED, run_id=run_id, trigger=trigger, tokens=size.tokens, source=size.source.value
         )
         _wake_worker(run_id)
     return run_id

@@ -138,8 +138,7 @@ def search_out(result: SearchResult) -> dict[str, Any]:
 
 # The page that searches everything that was ever said, in context or not.
 
-PAGE, FIRST = 20, 5
-"""Hits of a page, and of the few that stand below the list of sessions."""
+PAGE, FIRST = 20, 5  # hits of a page, and of the few that stand below the list of sessions
 KINDS: dict[Kind, str] = {
     "all": "Everything",
     "messages": "Messages",
@@ -157,8 +156,7 @@ class PageQuery:
     query: str
     mode: Mode
     kind: Kind
-    session: str
-    """An id; empty for all sessions."""
+    session: str  # an id; empty for all sessions
     cursor: str
 
     @property
@@ -174,17 +172,12 @@ class PageQuery:
 class HitView:
     hit: Hit
     title: str
-    what: str
-    """Who said it, or what it is."""
-    pieces: tuple[tuple[str, bool], ...]
-    """The snippet in order: a piece, and whether it matches."""
+    what: str  # who said it, or what it is
+    pieces: tuple[tuple[str, bool], ...]  # the snippet in order: a piece, and whether it matches
     said_at: datetime | None
-    left_turn: int | None
-    """The number of the turn since when a model no longer reads the text as it was said."""
-    is_pruned: bool
-    """Whether a tombstone stands in its place, and not a summary."""
-    covered_by: str | None
-    """The summary that stands for its message."""
+    left_turn: int | None  # the number of the turn since when a model no longer reads the text as it was said
+    is_pruned: bool  # whether a tombstone stands in its place, and not a summary
+    covered_by: str | None  # the summary that stands for its message
 
 
 @signed_in

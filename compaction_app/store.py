@@ -124,16 +124,14 @@ LOST_AFTER = timedelta(seconds=30)
 # A compaction is queued again after as long as it has waited already, within these: without a worker the queue must not
 # fill up.
 WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hours=1)
-LONGEST_ERROR = 1_000
-"""Characters of an error's message that are kept."""
+LONGEST_ERROR = 1_000  # characters of an error's message that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """How a compaction ended."""
 
-    outcome: str
-    """A value of ``mnesis_core.compaction.Outcome``."""
+    outcome: str  # a value of mnesis_core.compaction.Outcome
     tokens_after: int
 
 
@@ -163,10 +161,7 @@ def claim_run(
     free = Q(state=RunState.QUEUED) | Q(expired(record.now), state=RunState.RUNNING)
     lease = Lease(owner=lease_owner, seconds=lease_seconds)
     claimed = CompactionRun.objects.filter(free, id=run_id, session_id=record.session_id).update(
-        state=RunState.RUNNING,
-        attempts=F("attempts") + 1,
-        fence=F("fence") + 1,
-        **lease.columns(record.now),
+        state=RunState.RUNNING, attempts=F("attempts") + 1, fence=F("fence") + 1, **lease.columns(record.now)
     )
     if not claimed:
         return None
@@ -299,8 +294,7 @@ class Revision:
 
     id: str
     summary_id: str
-    source_ids: tuple[str, ...]
-    """What was read for it, in order; revisions of the same change among it."""
+    source_ids: tuple[str, ...]  # what was read for it, in order; revisions of the same change among it
     level: int
     text: str
     token_count: int
@@ -311,8 +305,7 @@ class Revision:
     tokens_output: int = 0
     cost_micros: int = 0
     duration_ms: int = 0
-    restores_id: str | None = None
-    """The earlier revision whose text this is."""
+    restores_id: str | None = None  # the earlier revision whose text this is
 
 
 def record_summary(
@@ -399,11 +392,7 @@ def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
     )
     record.insert(_PREVIEWS, row)
     record.publish(
-        EventType.SUMMARY_PREVIEWED,
-        preview_id=row.id,
-        summary_id=row.summary_id,
-        batch_id=batch_id,
-        level=row.level,
+        EventType.SUMMARY_PREVIEWED, preview_id=row.id, summary_id=row.summary_id, batch_id=batch_id, level=row.level
     )
 
 

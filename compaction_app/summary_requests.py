@@ -84,10 +84,8 @@ class Summariser:
     """A model that may be asked for a summary."""
 
     model: Model
-    spec: ModelSpec
-    """The model with the prices that count in this session."""
-    reads: int
-    """How many tokens one question to it may have."""
+    spec: ModelSpec  # the model with the prices that count in this session
+    reads: int  # how many tokens one question to it may have
 
 
 def summarisers_of(state: ContextState, model: Model) -> tuple[Summariser, ...]:
@@ -104,21 +102,16 @@ class RecordedAttempts:
     """The attempts at one summary: a ``mnesis_core.compaction.requests.Recorder``."""
 
     attempt: Work
-    began: float
-    """When this process began, by ``time.monotonic``."""
+    began: float  # when this process began, by time.monotonic
     owner_id: int
     summary_id: str
     kind: SummaryKind
-    summarisers: tuple[Summariser, ...]
-    """The first is asked until it gives nothing; without any, only level 3 is left."""
+    summarisers: tuple[Summariser, ...]  # the first is asked until it gives nothing; without any, only level 3 is left
     config: CompactionConfig
     patience: Patience
-    sources: Sequence[dict[str, Any]]
-    """Manifest rows of what the summary is to stand for."""
-    context_seq: int
-    """The event as of which they were read."""
-    cost_micros: int = 0
-    """The cost of all attempts so far."""
+    sources: Sequence[dict[str, Any]]  # manifest rows of what the summary is to stand for
+    context_seq: int  # the event as of which they were read
+    cost_micros: int = 0  # the cost of all attempts so far
 
     @property
     def alias(self) -> str:

@@ -137,23 +137,19 @@ class MeterView:
     segments: list[Segment]
     meter: Meter
     window_source: str
-    percent: int
-    """The share of the usable window."""
+    percent: int  # the share of the usable window
     soft_x: int
     hard_x: int
     used_width: int
-    counted: str
-    """How the tokens were counted, and how well."""
+    counted: str  # how the tokens were counted, and how well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a running compaction is."""
 
-    saved: int
-    """Tokens that have left the context so far."""
-    wanted: int | None
-    """Tokens that have to leave it; ``None`` where it goes on as long as there is something to summarise."""
+    saved: int  # tokens that have left the context so far
+    wanted: int | None  # tokens that have to leave it; None where it goes on as long as there is something to summarise
     words: str
 
 
@@ -163,8 +159,7 @@ class Divider:
 
     run: RunRecord
     summaries: Sequence[SummaryHead]
-    progress: Progress | None
-    """``None`` unless it runs."""
+    progress: Progress | None  # None unless it runs
 
 
 @signed_in

@@ -146,8 +146,7 @@ router = Router(tags=["files"])
 ERRORS = {401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 KEEPING = ERRORS | {400: ErrorOut, 409: ErrorOut, 413: ErrorOut}
 CHUNK_BYTES = 1_048_576
-MOST_BYTES = 8 * CHUNK_BYTES
-"""Of one range."""
+MOST_BYTES = 8 * CHUNK_BYTES  # of one range
 CONTENT = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 """What OpenAPI says of bytes."""
 

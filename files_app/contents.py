@@ -19,9 +19,7 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import FileSystemStorage, storages
 
 from mnesis_core.errors import FileContentNotFound, RequestTooLarge
-from mnesis_core.files.lines import (
-    Read,
-)
+from mnesis_core.files.lines import Read
 
 # Bytes requested at once from a remote storage.
 FIRST_AHEAD, MOST_AHEAD = 262_144, 8_388_608

@@ -27,12 +27,9 @@ from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
 
 PAGE = 50
-LINES = 200
-"""Of one stretch of a text."""
-READINGS = 4
-"""Of one stretch, at most."""
-LONGEST_QUERY = 200
-"""Characters."""
+LINES = 200  # of one stretch of a text
+READINGS = 4  # of one stretch, at most
+LONGEST_QUERY = 200  # characters
 REFERENCES = 20
 VERSIONS = 50
 LEXED = {
@@ -45,8 +42,7 @@ LEXED = {
     "notebook": "json",
 }
 """The kinds that have colours, and the lexer of each. A list, so that no name of a file picks any other."""
-LEADING = 100
-"""Lines before a stretch that are read along, so that a comment or text that began there has its colour."""
+LEADING = 100  # lines before a stretch that are read along, so that a comment or text that began there has its colour
 HEX_BYTES = 4_096
 HEX_ROW = 16
 

@@ -54,8 +54,7 @@ class OpenedCall:
 
     record: CallRecord
     rebuilt: RebuiltPayload
-    blocks: list[Block]
-    """In order; empty where the record does not give them."""
+    blocks: list[Block]  # in order; empty where the record does not give them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +62,8 @@ class ComparedBlock:
     """What one difference is about, as both prompts show it."""
 
     difference: Difference
-    block: Block | None
-    """The block of the later prompt, else of the earlier one; ``None`` where neither can be read."""
-    tokens: int | None
-    """By how much the prompt grew for it; ``None`` where that is not known."""
+    block: Block | None  # the block of the later prompt, else of the earlier one; None where neither can be read
+    tokens: int | None  # by how much the prompt grew for it; None where that is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +195,7 @@ PAGE = 50
 BLOCKS = 100
 CHANGES_SHOWN = 100
 COMPARABLE_CALLS = 25
-HEAD = 20_000
-"""Characters of a block's text or a payload that are shown at first."""
+HEAD = 20_000  # characters of a block's text or a payload that are shown at first
 PURPOSES = ("turn", "summary", "file", "map")
 STATES = ("running", "completed", "failed")
 SECTIONS = {"blocks": "Blocks", "payload": "Payload", "difference": "Difference"}
@@ -352,8 +348,7 @@ class Stretch:
     text: str
     next_url: str
     next_size: str
-    size: str
-    """The size of the whole text."""
+    size: str  # the size of the whole text
 
 
 def _stretch(text: str, here: str, *, offset: int) -> Stretch:

@@ -54,10 +54,8 @@ class TombstoneView:
     """One tombstone as the page shows it."""
 
     entry: Tombstone
-    run: RunRecord | None
-    """The compaction that pruned it, where the record says."""
-    summary_id: str
-    """The summary that stands for its message now, if the message has left the context."""
+    run: RunRecord | None  # the compaction that pruned it, where the record says
+    summary_id: str  # the summary that stands for its message now, if the message has left the context
 
 
 @signed_in
@@ -100,9 +98,7 @@ def _context(request: HttpRequest, session_id: str) -> dict[str, Any]:
         "part_id": part_id,
         "items": [
             TombstoneView(
-                entry=entry,
-                run=runs.get(entry.compacted_seq),
-                summary_id=summaries.get(entry.message_seq, ""),
+                entry=entry, run=runs.get(entry.compacted_seq), summary_id=summaries.get(entry.message_seq, "")
             )
             for entry in page
         ],
@@ -124,10 +120,8 @@ def _parse_place(text: str) -> Place | None:
     return seq, message_seq, min(index, 2**31 - 1)
 
 
-MOST = 20
-"""Summarising calls that are shown: the same may be summarised anew without end."""
-MOST_SPANS = 5
-"""Spans read in pieces that are searched for the piece with the message."""
+MOST = 20  # summarising calls that are shown: the same may be summarised anew without end
+MOST_SPANS = 5  # spans read in pieces that are searched for the piece with the message
 MOST_TOMBSTONES = 5
 Span = tuple[tuple[tuple[int, int], ...], int]
 """First and last of its messages, without its gaps, and the tokens of a piece that it was read in."""
@@ -138,10 +132,8 @@ class Reading:
     """A call that was asked for a summary of a span, and read the message."""
 
     call: CallHeading
-    number: int
-    """Its number among all calls of the session."""
-    attempt: AttemptRecord | None
-    """``None`` while the call runs, or where its end was never written."""
+    number: int  # its number among all calls of the session
+    attempt: AttemptRecord | None  # None while the call runs, or where its end was never written
     summary: SummaryHead | None
     """The summary that the call was for, whatever this attempt gave to it; ``None`` if it was never written."""
 
@@ -151,8 +143,7 @@ class Readings:
     """Such calls, the oldest first."""
 
     calls: list[Reading]
-    has_more: bool
-    """Whether there are, or may be, others than these."""
+    has_more: bool  # whether there are, or may be, others than these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +151,8 @@ class SeenBy:
     """A call of a turn that had the message in its context."""
 
     call: CallHeading
-    number: int
-    """Its number among all calls of the session."""
-    how: str
-    """A value of ``how_shown``."""
+    number: int  # its number among all calls of the session
+    how: str  # a value of how_shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +160,7 @@ class Sightings:
     """The calls of turns that had something in their context."""
 
     count: int
-    ends: list[SeenBy]
-    """The first and the last of them; one where there is only one."""
+    ends: list[SeenBy]  # the first and the last of them; one where there is only one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +170,7 @@ class MessageTombstone:
     seq: int
     turn_seq: int
     part_ids: list[str]
-    whole_in: Sightings
-    """The calls that had the outputs before that."""
+    whole_in: Sightings  # the calls that had the outputs before that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,15 +178,11 @@ class MessageStory:
     """One message through its session's life."""
 
     message: MessageView
-    written_by: CallHeading | None
-    """The call whose answer it is."""
-    added_seq: int | None
-    """The event that put it into the context; ``None`` if it never stood there."""
+    written_by: CallHeading | None  # the call whose answer it is
+    added_seq: int | None  # the event that put it into the context; None if it never stood there
     removed: EventHeading | None
-    removed_turn: int
-    """The turn that was the newest when it left."""
-    replaced_by: str
-    """The summary that took its place."""
+    removed_turn: int  # the turn that was the newest when it left
+    replaced_by: str  # the summary that took its place
     lineage: MessageLineage
     seen: Sightings
     summarised_by: Readings

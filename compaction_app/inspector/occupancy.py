@@ -17,12 +17,7 @@ from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import format_count, format_counted
-from sessions_app.record.call_queries import (
-    count_turn_calls_until,
-    list_turn_calls,
-    numbers_of_calls,
-    sizes_of_calls,
-)
+from sessions_app.record.call_queries import count_turn_calls_until, list_turn_calls, numbers_of_calls, sizes_of_calls
 from sessions_app.record.context_queries import summary_stays
 
 MOST_COLUMNS = 400
@@ -33,11 +28,9 @@ class Column:
     """One call, or the fullest of some that were made one after the other. Sizes are in tokens."""
 
     call_id: str
-    number: int
-    """Its number among all calls of the session."""
+    number: int  # its number among all calls of the session
     used: int
-    opening: int
-    """The system prompt and the tools."""
+    opening: int  # the system prompt and the tools
     summaries: int
 
 
@@ -45,15 +38,11 @@ class Column:
 class Mark:
     """Compactions that ended between two columns."""
 
-    before: int
-    """The column that comes after them; the number of columns where none does."""
+    before: int  # the column that comes after them; the number of columns where none does
     count: int
-    level: int
-    """The highest level that any of them needed."""
-    tokens_before: int | None
-    """The size of the context before the first of them."""
-    tokens_after: int | None
-    """The size of the context after the last of them."""
+    level: int  # the highest level that any of them needed
+    tokens_before: int | None  # the size of the context before the first of them
+    tokens_after: int | None  # the size of the context after the last of them
 
     @property
     def label(self) -> str:
@@ -64,11 +53,9 @@ class Mark:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
     columns: list[Column]
-    calls: int
-    """The number of calls of turns: all that the columns stand for."""
+    calls: int  # the number of calls of turns: all that the columns stand for
     marks: list[Mark]
-    budget: Budget
-    """The window as the session's model and configuration divide it now."""
+    budget: Budget  # the window as the session's model and configuration divide it now
 
 
 def load_occupancy(session_id: str) -> Occupancy | None:
@@ -146,8 +133,7 @@ class Standing:
 class EndedRun:
     """A compaction that changed the context."""
 
-    seq: int
-    """The event that added its first summary; without summaries, the event that ended it."""
+    seq: int  # the event that added its first summary; without summaries, the event that ended it
     level: int
     tokens_before: int | None
     tokens_after: int | None
@@ -188,34 +174,25 @@ def _ended_runs(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -
 
 
 WIDTH = 1_000
-HEIGHT = 100
-"""The height of the drawing in its own units: it is stretched over the place it has."""
-HEADROOM = 1.08
-"""Space above the largest number drawn, so that nothing touches the top."""
-WIDEST_GAP = 0.2
-"""The share of a column's place that stays empty, where columns are wide."""
-GAPS_UP_TO = 120
-"""More columns than this stand side by side without gaps."""
+HEIGHT = 100  # the height of the drawing in its own units: it is stretched over the place it has
+HEADROOM = 1.08  # space above the largest number drawn, so that nothing touches the top
+WIDEST_GAP = 0.2  # the share of a column's place that stays empty, where columns are wide
+GAPS_UP_TO = 120  # more columns than this stand side by side without gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubBar:
     """The drawing, ready for the page."""
 
-    layers: list[tuple[str, str, str]]
-    """(name, label, path) of each, the lowest first."""
-    lines: list[tuple[str, str, float]]
-    """(name, label, y) of each level that is drawn across."""
-    marks: list[tuple[int, str, float]]
-    """(level, label, x) of the compactions between two columns."""
-    place: int
-    """The column, counted from 1, that is shown now."""
+    layers: list[tuple[str, str, str]]  # (name, label, path) of each, the lowest first
+    lines: list[tuple[str, str, float]]  # (name, label, y) of each level that is drawn across
+    marks: list[tuple[int, str, float]]  # (level, label, x) of the compactions between two columns
+    place: int  # the column, counted from 1, that is shown now
     count: int
     place_label: str
     cursor_x: float
     cursor_width: float
-    places: list[list[int]]
-    """(number of the call, tokens, percent of usable) of each column, for the script."""
+    places: list[list[int]]  # (number of the call, tokens, percent of usable) of each column, for the script
     sentence: str
 
     @property

@@ -114,17 +114,13 @@ class Source:
     """What a summary was made of: a message or a summary."""
 
     id: str
-    type: str
-    """``message`` or ``summary``."""
+    type: str  # message or summary
     name: str
-    text: str
-    """Its beginning."""
+    text: str  # its beginning
     tokens: int
     seq: int | None = None
-    newest_id: str = ""
-    """The revision that has taken the place of a summary since."""
-    is_active: bool = False
-    """Whether it stands in the context itself."""
+    newest_id: str = ""  # the revision that has taken the place of a summary since
+    is_active: bool = False  # whether it stands in the context itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,17 +143,13 @@ class SummaryView:
 
     summary: SummaryRecord
     sources: Listing[Source]
-    revisions: list[Node]
-    """Every revision of it, itself among them, the oldest first."""
-    above: list[Node]
-    """The summaries that stand for it, the nearest first."""
-    in_context: str | None
-    """Its newest revision or the one above that stands in the context now."""
+    revisions: list[Node]  # every revision of it, itself among them, the oldest first
+    above: list[Node]  # the summaries that stand for it, the nearest first
+    in_context: str | None  # its newest revision or the one above that stands in the context now
     stay: ContextItemRecord | None
     run: RunRecord | None
     tries: list[AttemptRecord]
-    cost: Cost
-    """The cost of everything under it and of itself."""
+    cost: Cost  # the cost of everything under it and of itself
 
     @property
     def is_active(self) -> bool:

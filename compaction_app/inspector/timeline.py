@@ -18,13 +18,7 @@ from mnesis_core.errors import CompactionNotFoundError, InvalidRequest, TurnNotF
 from mnesis_core.records import RunRecord, TurnState, UsageRecord, total_usage
 from mnesis_core.text import excerpt, printable
 from sessions_app.pages.lookup import LARGEST, LAUNCHING_TOOLS, Relative, list_launched
-from sessions_app.pages.markdown import (
-    format_counted,
-    format_duration,
-    format_money,
-    format_number,
-    show_invisible,
-)
+from sessions_app.pages.markdown import format_counted, format_duration, format_money, format_number, show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import first_words
 from sessions_app.pages.views import number_in, signed_in
@@ -54,8 +48,7 @@ class Wanted:
     compactions: bool = False
     tool: str = ""
     q: str = ""
-    turn: int | None = None
-    """The newest turn that is shown."""
+    turn: int | None = None  # the newest turn that is shown
 
     @property
     def query(self) -> str:
@@ -66,20 +59,16 @@ class Wanted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:
     line: TurnLine
-    seconds: float
-    """How long it took; until now for a running one."""
-    errors: int
-    """Its own, and those of its calls and tools."""
+    seconds: float  # how long it took; until now for a running one
+    errors: int  # its own, and those of its calls and tools
     compactions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     turns: list[TurnView]
-    before: int | None
-    """Where the next page begins, if there is one."""
-    newest: int
-    """The newest turn when this was read."""
+    before: int | None  # where the next page begins, if there is one
+    newest: int  # the newest turn when this was read
 
 
 def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None = None, start: int | None = None) -> Timeline:
@@ -156,13 +145,10 @@ def view_turn(line: TurnLine, runs: Sequence[RunRecord], now: datetime) -> TurnV
     )
 
 
-MESSAGES = 100
-"""Messages of a turn that are shown at once."""
+MESSAGES = 100  # messages of a turn that are shown at once
 TEXT = 140
-AXIS = 1_000
-"""Length of the time axis, in its own units."""
-NARROWEST = 4
-"""The shortest bar that can still be seen, on the axis."""
+AXIS = 1_000  # length of the time axis, in its own units
+NARROWEST = 4  # the shortest bar that can still be seen, on the axis
 MAP_TOOLS = {"llm_map", "agentic_map"}
 SHOWN_SUMMARIES = 10
 DAY_SECONDS = 86_400
@@ -212,14 +198,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:
-    kind: str
-    """``message``, ``answer`` (written by no call of ours), ``call``, ``tool`` or ``compaction``."""
+    kind: str  # message, answer (written by no call of ours), call, tool or compaction
     id: str
     message_seq: int
     title: str
     text: str
-    state: str
-    """What is worth a word: ``running``, ``failed``, …; empty where all is well."""
+    state: str  # what is worth a word: running, failed, …; empty where all is well
     error: str
     offset: str
     began: datetime | None = None
@@ -227,22 +211,17 @@ class StepView:
     bar: Bar | None
     usage: UsageRecord | None = None
     output_tokens: int | None = None
-    is_pruned: bool = False
-    """Whether the model sees a mark in place of a tool's output."""
-    has_runs: bool = False
-    """Whether a tool may have begun runs of operators."""
-    launched: tuple[Relative, ...] = ()
-    """Sub-agents of a tool call."""
-    summary_ids: tuple[str, ...] = ()
-    """The first summaries that a compaction wrote."""
+    is_pruned: bool = False  # whether the model sees a mark in place of a tool's output
+    has_runs: bool = False  # whether a tool may have begun runs of operators
+    launched: tuple[Relative, ...] = ()  # sub-agents of a tool call
+    summary_ids: tuple[str, ...] = ()  # the first summaries that a compaction wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSteps:
     turn: TurnView
     steps: list[StepView]
-    more_after: int | None
-    """The message after which there are more."""
+    more_after: int | None  # the message after which there are more
 
 
 def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> TurnSteps:
@@ -284,10 +263,7 @@ def find_compaction(about: Inspected, run_id: str) -> tuple[str, int]:
 
 
 def _steps(
-    messages: Sequence[MessageStep],
-    runs: Sequence[RunRecord],
-    launched: Mapping[str, tuple[Relative, ...]],
-    axis: Axis,
+    messages: Sequence[MessageStep], runs: Sequence[RunRecord], launched: Mapping[str, tuple[Relative, ...]], axis: Axis
 ) -> Iterator[StepView]:
     """Yield what was done for each message, and after it the compactions that ended then; the live ones are the last."""
     for message in messages:
