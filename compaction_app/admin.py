@@ -17,12 +17,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.views.decorators.gzip import gzip_page
 
-from compaction_app.context import load_frame
+from compaction_app.context import load_frame, rebuild_payload
 from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sources
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import SummaryHead, load_graph, load_heads, load_summary
-from compaction_app.rebuild import rebuild_payload
 from compaction_app.templatetags.compaction import span_name, summary_name
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome

@@ -13,8 +13,7 @@ from pydantic import Field as PydanticField
 
 from compaction_app import lineage, queries, revise
 from compaction_app.compact import compact_now, request_manual
-from compaction_app.context import compare_calls
-from compaction_app.rebuild import rebuild_payload
+from compaction_app.context import compare_calls, rebuild_payload
 from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt

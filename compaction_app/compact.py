@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from compaction_app import store
 from compaction_app.context import ContextState, load_state, meter_of, size_of
@@ -23,7 +25,7 @@ from mnesis_core.compaction.selection import Condensation, Situation, Span, must
 from mnesis_core.compaction.summarise import SummaryResult
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.fitting import Size, select_prunable
-from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
+from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, SessionNotFoundError, TakenOver
 from mnesis_core.llm.interface import Model
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.records import NewSummary, RunRecord
@@ -237,3 +239,10 @@ async def _ask(
         return await task.attempt.asking(question)
     finally:
         await close_connections()
+
+
+def compact(*, run_id: str, **_later: Any) -> None:
+    """Do the work of one compaction, unless another process has done it or is doing it."""
+    # The session may be deleted meanwhile.
+    with suppress(SessionNotFoundError):
+        compact_session(load_run(run_id).session_id, run_id=run_id)

@@ -26,7 +26,7 @@ from sessions_app.database.threads import AWAY, db
 from sessions_app.record.change import Change, change
 from sessions_app.record.lease import Lease, new_owner
 
-TASK = "compaction_app.tasks.compact"
+TASK = "compaction_app.compact.compact"
 SLACK_SECONDS = 60  # a worker that passes the longest time of a compaction by this much hangs, and the cluster kills it
 T = TypeVar("T")
 

@@ -1,4 +1,6 @@
-"""Exploration of files: a worker finds out what a file holds, once for all files of the same content.
+"""Files taken in for a session, and explored: a worker finds out what one holds, once for all files of the same content.
+
+A file arrives in pieces, or is one of this machine, under one of the site's roots.
 
 If the session names a model for it, that model describes prose, in front of what was counted. A model call is written
 before it is made, and no lock is held meanwhile. A process that dies leaves a running call, which the next process that
@@ -14,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from time import sleep
 from typing import IO, Any, ParamSpec, TypeVar
 
 from django.conf import settings
@@ -42,6 +45,7 @@ from mnesis_core.errors import (
     FileQuotaExceeded,
     ModelCallAbandoned,
     ModelNotFoundError,
+    NotFound,
     RequestTooLarge,
     SessionArchived,
 )
@@ -68,10 +72,16 @@ from sessions_app.usage.limits import SpendingLimit, load_limits
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# The limit of one call, and of all calls about one file together.
-CALL_SECONDS = 60.0
-# A call that has run longer has lost its process.
-LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)
+TASK = "files_app.exploring.explore"
+LOOK_SECONDS = 1.0
+CALL_SECONDS = 60.0  # of one call, and of all calls about one file together
+LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)  # a call that has run longer has lost its process
+CHUNK_BYTES = 1_048_576
+# A little more than a model reads, to find where the last character ends.
+_READ = READ_BYTES + LONGEST_CHARACTER
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opening a pipe must not wait for its writer; a pipe is refused below.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class AlreadyAsked(Exception):
@@ -105,9 +115,171 @@ class Ending:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     summary: str
-    # The model, the call and the problem; None when the text was not worth asking about.
-    note: dict[str, Any] | None
+    note: dict[str, Any] | None  # the model, the call and the problem; None when the text was not worth asking about
     ending: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    alias: str
+    question: FileQuestion
+    reply: Reply
+    problem: str
+    ending: Ending
+
+
+def keep_file(session_id: str | None, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> FileReference:
+    """Keep a file that arrives in pieces, for a session, or for a new session named after the file.
+
+    The same content at the same path is the existing file; another content is its next version.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to another account.
+    :raises SessionArchived: it takes nothing new.
+    :raises ModelNotFoundError: the account may not use a new session's model.
+    :raises RequestTooLarge: the file is larger than files may be.
+    :raises FileQuotaExceeded: the account's files would take more than they may.
+    """
+    if session_id:
+        check_room(session_id, owner_id=owner_id, size=0)
+    content_id, size = put_stream(chunks, largest=_room(owner_id))
+    if not session_id:
+        alias = default_model()
+        get_spec(alias, user_id=owner_id)
+        owner = get_user_model().objects.get(pk=owner_id)
+        session_id = session_store.create_session(owner=owner, model=alias, title=path.rpartition("/")[2])
+    return refer(session_id, owner_id=owner_id, path=path, content_id=content_id, size=size)
+
+
+def keep_path(session_id: str | None, *, owner_id: int, path: str) -> FileReference:
+    """Keep a file of this machine, under one of the site's roots, as it is now.
+
+    :raises FileNotAllowed: it may not be taken in.
+    :raises MnesisError: see ``keep_file``
+    """
+    with open_allowed(path) as file:
+        return keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks_of(file, CHUNK_BYTES))
+
+
+def check_room(session_id: str, *, owner_id: int, size: int) -> None:
+    """Check that a session may get a file of ``size`` bytes; raises like ``keep_file``."""
+    if load_session(session_id, owner_id=owner_id).archived_at is not None:
+        raise SessionArchived(session_id=session_id)
+    largest = site_config().files.largest_bytes
+    if size > largest:
+        raise RequestTooLarge(f"The file is larger than the {largest:,} bytes that are allowed.", field="size")
+    if size > _room(owner_id):
+        raise FileQuotaExceeded()
+
+
+def _room(owner_id: int) -> int:
+    """Return the bytes that an account's files may still take, capped by the largest size of a file."""
+    config = site_config().files
+    if not config.quota_bytes:
+        return config.largest_bytes
+    return min(max(0, config.quota_bytes - bytes_of_person(owner_id)), config.largest_bytes)
+
+
+def open_allowed(path: str) -> IO[bytes]:
+    """Open an ordinary file under one of the site's roots.
+
+    :raises FileNotAllowed: it is under no root, is reached by a link, is not an ordinary file, or does not exist.
+    """
+    wanted = PurePosixPath(path)
+    if "\0" in path or ".." in wanted.parts:
+        raise FileNotAllowed(path=path)
+    roots = settings.MNESIS["FILE_ROOTS"]
+    root = next((root for root in roots if wanted.is_relative_to(root) and wanted != PurePosixPath(root)), None)
+    if root is None:
+        raise FileNotAllowed(path=path)
+
+    steps = wanted.relative_to(root).parts
+    try:
+        with ExitStack() as opened:
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, folder)
+            for step in steps[:-1]:
+                folder = os.open(step, _FOLDER, dir_fd=folder)
+                opened.callback(os.close, folder)
+            handle = os.open(steps[-1], _FILE, dir_fd=folder)
+    except (OSError, ValueError):
+        raise FileNotAllowed(path=path) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotAllowed(path=path)
+    return os.fdopen(handle, "rb")
+
+
+def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
+    while data := file.read(size):
+        yield data
+
+
+def refer(session_id: str, *, owner_id: int, path: str, content_id: str, size: int) -> FileReference:
+    with on_disk(content_id) as place:
+        kind = detect(Source(path=place, name=path, size=size))
+        sample = read_content(content_id, 0, SAMPLE_BYTES)
+    tokens = estimate_tokens(text_of_bytes(sample), sampled=len(sample), size=size)
+    with change(session_id) as record:
+        if record.archived:
+            raise SessionArchived(session_id=session_id)
+        file_id = add_file(record, content_id=content_id, path=path, file_type=kind.name, token_count=tokens, size=size)
+        return load_file_reference(file_id, owner_id=owner_id)
+
+
+def add_file(record: Change, *, content_id: str, path: str, file_type: str, token_count: int, size: int) -> str:
+    """Write a reference to a kept content, and queue its exploration in the same transaction."""
+    file_id = store_file_reference(
+        record,
+        content_id=content_id,
+        path=path,
+        file_type=file_type,
+        token_count=token_count,
+        exploration_summary=None,
+        size=size,
+    )
+    if is_waiting(file_id):
+        async_task(TASK, file_id, owner_id=record.owner_id)
+    return file_id
+
+
+def explore(file_id: str, *, owner_id: int, **_later: Any) -> None:
+    """Explore a file: the worker's task. It may run twice or late, since an exploration is written once."""
+    with suppress(NotFound):  # its session was deleted meanwhile
+        while not explore_file(file_id, owner_id=owner_id).is_explored:
+            # A turn's process asks a model about it; this worker takes over if that process dies.
+            sleep(LOOK_SECONDS)
+
+
+def explore_file(file_id: str, *, owner_id: int) -> FileReference:
+    """Explore a file that is not explored, and write what was found; there is always a result.
+
+    The file is returned unexplored while another process asks a model about it.
+
+    :raises FileReferenceNotFoundError: there is no such file.
+    """
+    file = load_file_reference(file_id, owner_id=owner_id)
+    if file.is_explored or is_being_asked(file):
+        return file
+    describer = describer_of(file)
+    with suppress(AlreadyAsked):
+        if describer is not None and (same := _known_exploration(file, describer)):
+            summary, exploration = same
+            described = Description(summary=summary, note=None)
+            # The call belongs to another file, perhaps of another account.
+            exploration = exploration | {"prose": exploration["prose"] | {"call_id": None}}
+        else:
+            summary, exploration = _known_exploration(file) or _run_explorer(file)
+            described = Description(summary=summary, note=None)
+            if describer is not None and not exploration.get("problem"):
+                described = describe(file, summary, describer)
+            if described.note is not None:
+                exploration = exploration | {"prose": described.note}
+
+        with change(file.session_id) as record:
+            if described.ending is not None:
+                described.ending.write(record)
+            finish_exploration(record, file.id, summary=described.summary, exploration=exploration)
+    return load_file_reference(file_id, owner_id=owner_id)
 
 
 def describer_of(file: FileReference) -> Describer | None:
@@ -116,23 +288,51 @@ def describer_of(file: FileReference) -> Describer | None:
         return None
     session = load_session(file.session_id)
     config = session_config(session.config)
-    if not config.files.model:
+    if not (alias := config.files.model):
         return None
-    version = site_prompts().prose.version
-    return Describer(alias=config.files.model, prompt_version=version, session=session, config=config)
+    return Describer(alias=alias, prompt_version=site_prompts().prose.version, session=session, config=config)
 
 
 def is_being_asked(file: FileReference) -> bool:
     """Return whether a call about a file may still come to an end, and close those that cannot."""
     running = running_file_calls(file.session_id, file.id)
-    if not running:
-        return False
     lost = [call_id for call_id, began in running.items() if began < timezone.now() - LOST_AFTER]
     if lost:
         with change(file.session_id) as record:
             for call_id in lost:
                 Ending(call_id=call_id, end=_abandoned(), attempts=1).write(record)
     return len(lost) < len(running)
+
+
+def _known_exploration(file: FileReference, describer: Describer | None = None) -> tuple[str, dict[str, Any]] | None:
+    kind = BY_NAME.get(file.file_type)
+    if kind is None:
+        return None
+    model, prompt = ("", "") if describer is None else (describer.alias, describer.prompt_version)
+    same = find_exploration(
+        file.content_id, file_type=kind.name, explorer=kind.explorer, model=model, prompt_version=prompt
+    )
+    return None if same is None or same.exploration is None else (same.exploration_summary, same.exploration)
+
+
+def _run_explorer(file: FileReference) -> tuple[str, dict[str, Any]]:
+    try:
+        with on_disk(file.content_id) as place:
+            config = site_config().files
+            limits = ExplorationLimits(seconds=config.exploration_seconds, memory_bytes=config.exploration_memory_bytes)
+            explored = explore_alone(place, file.path, limits=limits)
+    except FileContentNotFound as error:
+        nothing = {"explorer": "none-1", "covered": "nothing", "seconds": 0.0, "peak_bytes": 0}
+        return "", nothing | {"problem": error.message}
+    found = explored.exploration
+    return found.summary, {
+        "explorer": found.explorer,
+        "kind": found.kind,
+        "covered": found.covered,
+        "problem": found.problem,
+        "seconds": round(explored.seconds, 3),
+        "peak_bytes": explored.peak_bytes,
+    }
 
 
 def describe(file: FileReference, ordinary: str, describer: Describer) -> Description:
@@ -162,19 +362,6 @@ def describe(file: FileReference, ordinary: str, describer: Describer) -> Descri
     size = max(length, file.size or 0)
     summary = with_description(ordinary, asked.reply, alias=asked.alias, length=length, size=size)
     return Description(summary=summary, note=note, ending=asked.ending)
-
-
-# A little more than a model reads, to find where the last character ends.
-_READ = READ_BYTES + LONGEST_CHARACTER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    alias: str
-    question: FileQuestion
-    reply: Reply
-    problem: str
-    ending: Ending
 
 
 class FileCalls(ModelCaller[Asked]):
@@ -288,191 +475,3 @@ class FileCalls(ModelCaller[Asked]):
 def _abandoned() -> MessageEnd:
     reason = ModelCallAbandoned()
     return MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
-
-
-TASK = "files_app.tasks.explore"
-
-
-def explore_file(file_id: str, *, owner_id: int) -> FileReference:
-    """Explore a file that is not explored, and write what was found; there is always a result.
-
-    The file is returned unexplored while another process asks a model about it.
-
-    :raises FileReferenceNotFoundError: there is no such file.
-    """
-    file = load_file_reference(file_id, owner_id=owner_id)
-    if file.is_explored or is_being_asked(file):
-        return file
-    with suppress(AlreadyAsked):
-        described, exploration = _explore(file, describer_of(file))
-        with change(file.session_id) as record:
-            if described.ending is not None:
-                described.ending.write(record)
-            finish_exploration(record, file.id, summary=described.summary, exploration=exploration)
-    return load_file_reference(file_id, owner_id=owner_id)
-
-
-def _explore(file: FileReference, describer: Describer | None) -> tuple[Description, dict[str, Any]]:
-    if describer is not None and (same := _known_exploration(file, describer)):
-        summary, exploration = same
-        # The call belongs to another file, perhaps of another account.
-        prose = exploration["prose"] | {"call_id": None}
-        return Description(summary=summary, note=None), exploration | {"prose": prose}
-    summary, exploration = _known_exploration(file) or _run_explorer(file)
-    described = Description(summary=summary, note=None)
-    if describer is not None and not exploration.get("problem"):
-        described = describe(file, summary, describer)
-    return described, exploration | ({} if described.note is None else {"prose": described.note})
-
-
-def _known_exploration(file: FileReference, describer: Describer | None = None) -> tuple[str, dict[str, Any]] | None:
-    kind = BY_NAME.get(file.file_type)
-    if kind is None:
-        return None
-    model, prompt = ("", "") if describer is None else (describer.alias, describer.prompt_version)
-    same = find_exploration(
-        file.content_id, file_type=kind.name, explorer=kind.explorer, model=model, prompt_version=prompt
-    )
-    return None if same is None or same.exploration is None else (same.exploration_summary, same.exploration)
-
-
-def _run_explorer(file: FileReference) -> tuple[str, dict[str, Any]]:
-    try:
-        with on_disk(file.content_id) as place:
-            config = site_config().files
-            limits = ExplorationLimits(seconds=config.exploration_seconds, memory_bytes=config.exploration_memory_bytes)
-            explored = explore_alone(place, file.path, limits=limits)
-    except FileContentNotFound as error:
-        nothing = {"explorer": "none-1", "covered": "nothing", "seconds": 0.0, "peak_bytes": 0}
-        return "", nothing | {"problem": error.message}
-    found = explored.exploration
-    return found.summary, {
-        "explorer": found.explorer,
-        "kind": found.kind,
-        "covered": found.covered,
-        "problem": found.problem,
-        "seconds": round(explored.seconds, 3),
-        "peak_bytes": explored.peak_bytes,
-    }
-
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opening a pipe must not wait for its writer; a pipe is refused below.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-
-
-def open_allowed(path: str) -> IO[bytes]:
-    """Open an ordinary file under one of the roots.
-
-    :raises FileNotAllowed: it is under no root, is reached by a link, is not an ordinary file, or does not exist.
-    """
-    wanted = PurePosixPath(path)
-    if "\0" not in path and ".." not in wanted.parts:
-        for root in settings.MNESIS["FILE_ROOTS"]:
-            if wanted.is_relative_to(root) and wanted != PurePosixPath(root):
-                return _open_below(root, wanted.relative_to(root).parts, path)
-    raise FileNotAllowed(path=path)
-
-
-def _open_below(root: Path, steps: tuple[str, ...], path: str) -> IO[bytes]:
-    try:
-        with ExitStack() as opened:
-            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            opened.callback(os.close, folder)
-            for step in steps[:-1]:
-                folder = os.open(step, _FOLDER, dir_fd=folder)
-                opened.callback(os.close, folder)
-            handle = os.open(steps[-1], _FILE, dir_fd=folder)
-    except (OSError, ValueError):
-        raise FileNotAllowed(path=path) from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise FileNotAllowed(path=path)
-    return os.fdopen(handle, "rb")
-
-
-CHUNK_BYTES = 1_048_576
-
-
-def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
-    while data := file.read(size):
-        yield data
-
-
-def keep_file(session_id: str | None, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> FileReference:
-    """Keep a file that arrives in pieces, for a session, or for a new session named after the file.
-
-    The same content at the same path is the existing file; another content is its next version.
-
-    :raises SessionNotFoundError: there is no such session, or it belongs to another account.
-    :raises SessionArchived: it takes nothing new.
-    :raises ModelNotFoundError: the account may not use a new session's model.
-    :raises RequestTooLarge: the file is larger than files may be.
-    :raises FileQuotaExceeded: the account's files would take more than they may.
-    """
-    if session_id:
-        check_room(session_id, owner_id=owner_id, size=0)
-    content_id, size = put_stream(chunks, largest=_room(owner_id))
-    if not session_id:
-        alias = default_model()
-        get_spec(alias, user_id=owner_id)
-        owner = get_user_model().objects.get(pk=owner_id)
-        session_id = session_store.create_session(owner=owner, model=alias, title=path.rpartition("/")[2])
-    return refer(session_id, owner_id=owner_id, path=path, content_id=content_id, size=size)
-
-
-def _room(owner_id: int) -> int:
-    """Return the bytes that an account's files may still take, capped by the largest size of a file."""
-    config = site_config().files
-    left = max(0, config.quota_bytes - bytes_of_person(owner_id)) if config.quota_bytes else config.largest_bytes
-    return min(left, config.largest_bytes)
-
-
-def keep_path(session_id: str | None, *, owner_id: int, path: str) -> FileReference:
-    """Keep a file of this machine, under one of the site's roots, as it is now.
-
-    :raises FileNotAllowed: it may not be taken in.
-    :raises MnesisError: see ``keep_file``
-    """
-    with open_allowed(path) as file:
-        return keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks_of(file, CHUNK_BYTES))
-
-
-def check_room(session_id: str, *, owner_id: int, size: int) -> None:
-    """Check that a session may get a file of ``size`` bytes; raises like ``keep_file``."""
-    if load_session(session_id, owner_id=owner_id).archived_at is not None:
-        raise SessionArchived(session_id=session_id)
-    if size > site_config().files.largest_bytes:
-        raise RequestTooLarge(
-            f"The file is larger than the {site_config().files.largest_bytes:,} bytes that are allowed.", field="size"
-        )
-    if size > _room(owner_id):
-        raise FileQuotaExceeded()
-
-
-def refer(session_id: str, *, owner_id: int, path: str, content_id: str, size: int) -> FileReference:
-    with on_disk(content_id) as place:
-        kind = detect(Source(path=place, name=path, size=size))
-        sample = read_content(content_id, 0, SAMPLE_BYTES)
-    tokens = estimate_tokens(text_of_bytes(sample), sampled=len(sample), size=size)
-    with change(session_id) as record:
-        if record.archived:
-            raise SessionArchived(session_id=session_id)
-        file_id = add_file(record, content_id=content_id, path=path, file_type=kind.name, token_count=tokens, size=size)
-        return load_file_reference(file_id, owner_id=owner_id)
-
-
-def add_file(record: Change, *, content_id: str, path: str, file_type: str, token_count: int, size: int) -> str:
-    """Write a reference to a kept content, and queue its exploration in the same transaction."""
-    file_id = store_file_reference(
-        record,
-        content_id=content_id,
-        path=path,
-        file_type=file_type,
-        token_count=token_count,
-        exploration_summary=None,
-        size=size,
-    )
-    if is_waiting(file_id):
-        async_task(TASK, file_id, owner_id=record.owner_id)
-    return file_id

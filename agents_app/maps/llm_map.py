@@ -249,7 +249,7 @@ def settle_failure(run: RunRecord, item: ItemRecord, failure: Failure, attempt: 
 def rebuild_map_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
     """Return the payload of a question about an item, made again from the run, the item and the earlier attempts.
 
-    ``compaction_app.rebuild`` says what is returned.
+    ``compaction_app.context`` says what is returned.
 
     :raises ValueError: the manifest names no item, or an unknown version of the prompt.
     :raises NotFound: it names something that is not there, or the input's content is gone.

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agents_app import queries
 from agents_app.templatetags.agents import HEAD, head_of, lay_out
-from compaction_app.rebuild import rebuild_payload
+from compaction_app.context import rebuild_payload
 from files_app.contents import read_content, reading
 from files_app.queries import load_file_references
 from mnesis_core.errors import FileContentNotFound, InvalidRequest

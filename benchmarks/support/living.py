@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from agents_app.turns.transactions import TurnEnd, finish_turn
-from compaction_app.compact import compact_before_call
+from compaction_app.compact import compact, compact_before_call
 from compaction_app.context import load_state, size_of
 from compaction_app.queries import live_run
-from compaction_app.tasks import compact
 from files_app.store import store_file_reference
 from mnesis_core.context.fitting import Pressure
 from mnesis_core.messages import FileRefPart, Message, Part, ToolPart

@@ -10,9 +10,15 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 
-from compaction_app.context import ComparedCalls, compare_calls
+from compaction_app.context import (
+    ComparedCalls,
+    PromptSources,
+    RebuiltPayload,
+    compare_calls,
+    load_sources,
+    rebuild_payload,
+)
 from compaction_app.inspector.occupancy import ScrubBar, call_at, draw, load_occupancy, place_of, size_of_call
-from compaction_app.rebuild import PromptSources, RebuiltPayload, load_sources, rebuild_payload
 from compaction_app.templatetags.compaction import KINDS
 from mnesis_core.context.prompt_diff import Difference
 from mnesis_core.context.replay import Block, BlockKind, blocks_of

@@ -13,10 +13,10 @@ from django.db.models import Model
 from django.test import Client
 
 from agents_app.turns import lifecycle
+from compaction_app.compact import compact
 from compaction_app.context import build_context, load_meter
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryTry
 from compaction_app.queries import list_runs
-from compaction_app.tasks import compact
 from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.records import SessionRecord, TurnRecord

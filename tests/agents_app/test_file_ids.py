@@ -13,9 +13,8 @@ from agents_app.tools import ToolContext, find_tool
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now
-from compaction_app.context import build_context, load_state
+from compaction_app.context import build_context, load_state, rebuild_payload
 from compaction_app.queries import list_summaries
-from compaction_app.rebuild import rebuild_payload
 from compaction_app.revise import apply, preview
 from files_app.contents import put_content
 from files_app.queries import load_file_reference, read_range

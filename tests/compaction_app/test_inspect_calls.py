@@ -14,11 +14,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.compact import compact_now
+from compaction_app.context import rebuild_payload
 from compaction_app.inspector.calls import BLOCKS, open_call
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
 from compaction_app.queries import list_summaries
-from compaction_app.rebuild import rebuild_payload
 from compaction_app.templatetags.compaction import CHANGES, REASONS
 from mnesis_core.context.prompt_diff import Change, Reason
 from mnesis_core.context.replay import BlockKind

@@ -17,10 +17,9 @@ from django.test import Client
 from django.utils import timezone
 
 from compaction_app import lineage, revise
-from compaction_app.context import build_context
+from compaction_app.context import build_context, rebuild_payload
 from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_summary
-from compaction_app.rebuild import rebuild_payload
 from mnesis_core.errors import Conflict, ModelUnreachable, SessionArchived, SummaryRevised
 from mnesis_core.llm.interface import Request
 from sessions_app.models import ContextItem, LanguageModel

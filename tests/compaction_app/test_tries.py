@@ -17,9 +17,9 @@ from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from compaction_app import store
 from compaction_app.compact import compact_now, compact_session, request_manual
+from compaction_app.context import rebuild_payload
 from compaction_app.models import CompactionRun, SummaryTry
 from compaction_app.queries import list_runs, list_summaries, usage_of_compaction
-from compaction_app.rebuild import rebuild_payload
 from mnesis_core.compaction.requests import SHIPPED, parse_prompt
 from mnesis_core.errors import ModelUnavailable
 from mnesis_core.llm.interface import ModelSpec, Prices, Request, Source, ToolCall, Usage

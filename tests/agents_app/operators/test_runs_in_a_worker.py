@@ -25,7 +25,7 @@ from agents_app.queries import attempts_of_item, list_items, load_run
 from agents_app.store import Demand
 from agents_app.turns.lifecycle import create_session
 from audit_app.proof.verify import verify_session
-from compaction_app.rebuild import rebuild_payload
+from compaction_app.context import rebuild_payload
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config, override
 from mnesis_core.errors import ModelAuthenticationFailed, ModelRateLimited, ModelUnavailable

@@ -84,7 +84,7 @@ def test_one_worker_is_left_for_what_people_wait_for(
     assert schedule.most_workers() == runs
     schedule.wake_workers()
     assert not schedule.must_make_room()
-    async_task("compaction_app.tasks.compact", run_id="none")
+    async_task("compaction_app.compact.compact", run_id="none")
     assert schedule.must_make_room() is makes_room
 
 
