@@ -1,4 +1,4 @@
-"""Schemas of files and of their lines, the same at every endpoint."""
+"""Files at the REST endpoint: what is known of one, its bytes, its lines and a search in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ninja import Router, Schema, Status
 from pydantic import BeforeValidator, Field, ValidationError
 
 from files_app.contents import content_size, find_size, read_content
-from files_app.exploring import keep_file, keep_path
+from files_app.intake import keep_file, keep_path
 from files_app.lines import MOST_HITS, MOST_LINES, read_lines, search_file
 from files_app.queries import list_files, load_file_reference, read_range
 from mnesis_core.errors import InvalidRequest
@@ -27,6 +27,25 @@ from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text, page_of
+
+
+def _given_as(name: str, value: dict[str, str]) -> dict[str, Any]:
+    """Return the JSON schema of a request that gives a file as ``name``, for a session if it names one."""
+    return {"schema": {"type": "object", "required": [name], "properties": {"session_id": _TEXT, name: value}}}
+
+
+router = Router(tags=["files"])
+
+ERRORS = {401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+KEEPING = ERRORS | {400: ErrorOut, 409: ErrorOut, 413: ErrorOut}
+READING = ERRORS | {409: ErrorOut}
+CHUNK_BYTES = 1_048_576
+MOST_BYTES = 8 * CHUNK_BYTES  # of one range
+# What OpenAPI says of bytes, and of the two ways to give a file.
+_TEXT, _BINARY = {"type": "string"}, {"type": "string", "format": "binary"}
+CONTENT = {"content": {"application/octet-stream": {"schema": _BINARY}}}
+_WAYS = {"multipart/form-data": _given_as("file", _BINARY), "application/json": _given_as("path", _TEXT)}
+UPLOAD = {"requestBody": {"required": True, "content": _WAYS}}
 
 
 class ProseOut(Out):
@@ -128,53 +147,6 @@ class FileSearchOut(Out):
     next_cursor: str | None
 
 
-def file_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
-    """A person's files, or those of one of their sessions, newest first.
-
-    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
-    """
-    if session_id is not None:
-        load_session(session_id, owner_id=owner_id)
-    files = list_files(owner_id=owner_id, session_id=session_id, before=cursor, limit=limit + 1)
-    return page_of(files, limit, attrgetter("id"))
-
-
-# Files at the REST endpoint: what is known of one, and its bytes.
-
-router = Router(tags=["files"])
-
-ERRORS = {401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
-KEEPING = ERRORS | {400: ErrorOut, 409: ErrorOut, 413: ErrorOut}
-CHUNK_BYTES = 1_048_576
-MOST_BYTES = 8 * CHUNK_BYTES  # of one range
-CONTENT = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-"""What OpenAPI says of bytes."""
-
-
-UPLOAD = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {"session_id": {"type": "string"}, "file": {"type": "string", "format": "binary"}},
-                }
-            },
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["path"],
-                    "properties": {"session_id": {"type": "string"}, "path": {"type": "string"}},
-                }
-            },
-        },
-    }
-}
-"""What OpenAPI says of the two ways to give a file."""
-
-
 class PathIn(Schema):
     """A file of the server's machine, under one of the folders that ``MNESIS_FILE_ROOTS`` names."""
 
@@ -194,6 +166,17 @@ def get_files(
     return file_page(owner_id=owner_id(request), session_id=session_id, limit=limit, cursor=cursor)
 
 
+def file_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
+    """Return a page of a person's files, or of those of one of their sessions, newest first.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to another person.
+    """
+    if session_id is not None:
+        load_session(session_id, owner_id=owner_id)
+    files = list_files(owner_id=owner_id, session_id=session_id, before=cursor, limit=limit + 1)
+    return page_of(files, limit, attrgetter("id"))
+
+
 @router.post("/files", response={201: FileOut, **KEEPING}, summary="Upload a file", openapi_extra=UPLOAD)
 def upload_file(request: HttpRequest) -> Any:
     """Keep a file: multipart with ``file``, or JSON with ``path``, and the ``session_id`` that it is for.
@@ -204,21 +187,17 @@ def upload_file(request: HttpRequest) -> Any:
     """
     owner = owner_id(request)
     if request.content_type != "multipart/form-data":
-        asked = _path_in(request)
+        body = read_json(request.body)
+        try:
+            asked = PathIn.model_validate(body)
+        except ValidationError:
+            raise InvalidRequest("send multipart with file, or JSON with path") from None
         return Status(201, keep_path(asked.session_id, owner_id=owner, path=asked.path))
     file = request.FILES.get("file")
     if file is None:
         raise InvalidRequest("send file, and session_id if it is for a session that is there", field="file")
     name, session_id = name_of_upload(file.name or ""), request.POST.get("session_id")
     return Status(201, keep_file(session_id, owner_id=owner, path=name, chunks=file.chunks()))
-
-
-def _path_in(request: HttpRequest) -> PathIn:
-    body = read_json(request.body)
-    try:
-        return PathIn.model_validate(body)
-    except ValidationError:
-        raise InvalidRequest("send multipart with file, or JSON with path") from None
 
 
 @by_name("files/read")
@@ -250,22 +229,17 @@ def read_file_content(
     """
     if limit is None:
         file = load_file_reference(file_id, owner_id=owner_id(request))
-        size = content_size(file.content_id)
-        wanted = _wanted_range(request, file, size) if offset == 0 else None
+        size, wanted = content_size(file.content_id), None
+        if offset == 0 and request.headers.get("If-Range", _etag(file)) == _etag(file):
+            wanted = parse_range(request.headers.get("Range", ""), size=size)
         return _download(file, wanted or Span(first=offset, end=size), size=size, is_range=wanted is not None)
+
     found = read_range(file_id, offset=offset, limit=limit, owner_id=owner_id(request))
     # HTTP has no word for a range of nothing.
     last = found.offset + len(found.data) - 1
     place = f"bytes {found.offset}-{last}/{found.size}" if found.data else f"bytes */{found.size}"
     headers = _headers(found.file) | {"Content-Range": place}
     return HttpResponse(found.data, status=206, content_type="application/octet-stream", headers=headers)
-
-
-def _wanted_range(request: HttpRequest, file: FileReference, size: int) -> Span | None:
-    condition = request.headers.get("If-Range")
-    if condition is not None and condition != _etag(file):
-        return None
-    return parse_range(request.headers.get("Range", ""), size=size)
 
 
 def _download(file: FileReference, span: Span, *, size: int, is_range: bool) -> StreamingHttpResponse:
@@ -278,7 +252,7 @@ def _download(file: FileReference, span: Span, *, size: int, is_range: bool) -> 
 
 
 def _headers(file: FileReference) -> dict[str, str]:
-    # Never shown in our pages' place: the content is other people's.
+    # Never shown in place of our pages: the content is other people's.
     name = printable(file.path).rpartition("/")[2] or file.id
     return {
         "Content-Disposition": content_disposition_header(as_attachment=True, filename=name) or "attachment",
@@ -297,13 +271,8 @@ async def _chunks(content_id: str, first: int, end: int) -> AsyncIterator[bytes]
         yield await asyncio.to_thread(read_content, content_id, begin, min(CHUNK_BYTES, end - begin))
 
 
-# Lines of a file and a search in it, at the REST endpoint.
-
-READING_ERRORS = {401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 422: ErrorOut, 429: ErrorOut}
-
-
 @by_name("files/lines")
-@router.get("/files/{file_id}/lines", response={200: LinesOut, **READING_ERRORS}, summary="Read lines of a file")
+@router.get("/files/{file_id}/lines", response={200: LinesOut, **READING}, summary="Read lines of a file")
 def read_file_lines(
     request: Asker,
     file_id: str,
@@ -315,7 +284,7 @@ def read_file_lines(
 
 
 @by_name("files/search")
-@router.get("/files/{file_id}/search", response={200: FileSearchOut, **READING_ERRORS}, summary="Search in a file")
+@router.get("/files/{file_id}/search", response={200: FileSearchOut, **READING}, summary="Search in a file")
 def search_in_file(
     request: Asker,
     file_id: str,

@@ -118,6 +118,7 @@ def content_size(content_id: str) -> int:
 
 
 def find_size(content_id: str) -> int | None:
+    """Return the size in bytes, or ``None`` if the content is not kept here."""
     try:
         return content_size(content_id)
     except FileContentNotFound:
@@ -148,8 +149,18 @@ def reading(content_id: str) -> Iterator[Read]:
     :raises FileContentNotFound: it is not kept here.
     """
     storage, name = storages["files"], _name(content_id)
+    begin, data, ahead = 0, b"", FIRST_AHEAD
+
+    def read_ahead(offset: int, limit: int) -> bytes:
+        # Each piece is twice as long as the one before, so reading in sequence takes few requests.
+        nonlocal begin, data, ahead
+        if not begin <= offset <= offset + limit <= begin + len(data):
+            begin, data = offset, read_content(content_id, offset, max(limit, ahead))
+            ahead = min(2 * ahead, MOST_AHEAD)
+        return data[offset - begin : offset - begin + limit]
+
     if hasattr(storage, "read_piece"):
-        yield _read_ahead(lambda offset, limit: read_content(content_id, offset, limit))
+        yield read_ahead
         return
     try:
         file = storage.open(name, "rb")
@@ -162,20 +173,6 @@ def reading(content_id: str) -> Iterator[Read]:
 
     with file:
         yield read
-
-
-def _read_ahead(fetch: Read) -> Read:
-    # Each piece is twice as long as the one before, so reading in sequence takes few requests.
-    begin, data, ahead = 0, b"", FIRST_AHEAD
-
-    def read(offset: int, limit: int) -> bytes:
-        nonlocal begin, data, ahead
-        if not begin <= offset <= offset + limit <= begin + len(data):
-            begin, data = offset, fetch(offset, max(limit, ahead))
-            ahead = min(2 * ahead, MOST_AHEAD)
-        return data[offset - begin : offset - begin + limit]
-
-    return read
 
 
 def is_whole(content_id: str) -> bool:

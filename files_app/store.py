@@ -31,8 +31,8 @@ def store_file_reference(
 ) -> str:
     """Write what is known of a file; return the reference's id.
 
-    An equal reference is reused, unless a ``file_id`` made before is given. Another summary of the same content makes another
-    reference: nothing is replaced (the seed's store replaces).
+    An equal reference is reused, unless a ``file_id`` made before is given. Another summary of the same content makes
+    another reference: nothing is replaced (the seed's store replaces).
 
     :param exploration_summary: ``None`` until ``finish_exploration``
     :param size: bytes
@@ -53,8 +53,14 @@ def store_file_reference(
         "exploration_summary": exploration_summary,
         "size": size,
     }
-    if file_id is None and (there := _equal_reference(record, known)):
-        return there
+    if file_id is None:
+        newest = FileReference.objects.filter(session_id=record.session_id, content_id=content_id, path=path)
+        there = newest.order_by("-added_seq").first()
+        # A file that is still to be explored equals an explored one of the same content.
+        compared = known.keys() - ({"exploration_summary"} if exploration_summary is None else set())
+        if there is not None and all(getattr(there, name) == known[name] for name in compared):
+            return str(there.id)
+
     row = _FILES.row(
         id=file_id or new_id("file"),
         session_id=record.session_id,
@@ -68,17 +74,6 @@ def store_file_reference(
     index.add_row(record, "files", row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)
     return str(row.id)
-
-
-def _equal_reference(record: Change, known: dict[str, Any]) -> str | None:
-    at_path = {name: known[name] for name in ("content_id", "path")}
-    newest = FileReference.objects.filter(session_id=record.session_id, **at_path).order_by("-added_seq").first()
-    if newest is None:
-        return None
-    # A file that is still to be explored equals an explored one of the same content.
-    awaits = {"exploration_summary": newest.exploration_summary} if known["exploration_summary"] is None else {}
-    is_equal = all(getattr(newest, name) == value for name, value in (known | awaits).items())
-    return str(newest.id) if is_equal else None
 
 
 def finish_exploration(record: Change, file_id: str, *, summary: str, exploration: dict[str, Any]) -> bool:

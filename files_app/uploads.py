@@ -22,7 +22,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from files_app.exploring import check_room, chunks_of, keep_file
+from files_app.intake import check_room, chunks_of, keep_file
 from mnesis_core.errors import Conflict, InvalidRequest, RequestTooLarge, UploadNotFound
 from mnesis_core.files.footers import name_of_upload
 from mnesis_core.records import FileReference
@@ -52,7 +52,7 @@ class Upload:
 def begin_upload(session_id: str, *, owner_id: int, name: str, size: int) -> Upload:
     """Begin an upload of ``size`` bytes for a session.
 
-    :raises MnesisError: see ``ingest.check_room``
+    :raises MnesisError: see ``intake.check_room``
     """
     check_room(session_id, owner_id=owner_id, size=size)
     oldest = time.time() - KEPT_SECONDS

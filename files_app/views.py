@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -32,16 +31,11 @@ READINGS = 4  # of one stretch, at most
 LONGEST_QUERY = 200  # characters
 REFERENCES = 20
 VERSIONS = 50
-LEXED = {
-    **{
-        kind: kind for kind in ("python", "javascript", "typescript", "tsx", "rust", "go", "java", "c", "cpp", "csharp")
-    },
-    **{kind: kind for kind in ("ruby", "php", "json", "yaml", "toml", "xml", "html", "sql", "markdown")},
-    "shell": "bash",
-    "jsonl": "json",
-    "notebook": "json",
-}
-"""The kinds that have colours, and the lexer of each. A list, so that no name of a file picks any other."""
+# The kinds that have colours, and the lexer of each. A list, so that no name of a file picks any other.
+_SAME_NAME = """
+    c cpp csharp go html java javascript json markdown php python ruby rust sql toml tsx typescript xml yaml
+"""
+LEXED = {kind: kind for kind in _SAME_NAME.split()} | {"shell": "bash", "jsonl": "json", "notebook": "json"}
 LEADING = 100  # lines before a stretch that are read along, so that a comment or text that began there has its colour
 HEX_BYTES = 4_096
 HEX_ROW = 16
@@ -58,14 +52,13 @@ class ColouredLine:
 
 @signed_in
 def file_list(request: HttpRequest) -> HttpResponse:
-    """The reader's files, or those of one session, the newest first."""
-    return render(request, "files_app/files.html", _found(request))
+    return render(request, "files_app/files.html", _list_context(request))
 
 
 @signed_in
 def file_rows(request: HttpRequest) -> HttpResponse:
-    """The rows of the list alone: another search, or the next page of one."""
-    found = _found(request)
+    """Render the rows of the list alone: another search, or the next page of one."""
+    found = _list_context(request)
     response = render(request, "files_app/_file_rows.html", found)
     if found["is_first_page"]:
         search = urlencode({name: found[name] for name in ("q", "session") if found[name]})
@@ -75,16 +68,19 @@ def file_rows(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def file_page(request: HttpRequest, file_id: str) -> HttpResponse:
-    """One file: what is known of it, and its content from line ``first`` on."""
+    """Render what is known of a file, and its content from line ``first`` on."""
     file = load_file_reference(file_id, owner_id=reader_of(request))
     versions = versions_of(file)
     number = next(index for index, version in enumerate(versions, 1) if version.id == file.id)
     titles = titles_of([file.session_id], owner_id=reader_of(request))
+    shown = list(enumerate(versions, 1))[-VERSIONS:]
     context = {
         "file": file,
+        "name": file_name(file),
+        "size": file_size(file),
         "title": titles.get(file.session_id, ""),
         "version": number,
-        "versions": list(enumerate(versions, 1))[-VERSIONS:],
+        "versions": [(place, version, file_size(version)) for place, version in shown],
         "version_count": len(versions),
     }
     return render(request, "files_app/file.html", context | _content(request, file))
@@ -92,18 +88,28 @@ def file_page(request: HttpRequest, file_id: str) -> HttpResponse:
 
 @signed_in
 def file_lines(request: HttpRequest, file_id: str) -> HttpResponse:
-    """A stretch of a text: lines from ``first`` on."""
     file = load_file_reference(file_id, owner_id=reader_of(request))
     return render(request, "files_app/_lines.html", {"lines": _lines(file, _first(request))})
 
 
 @signed_in
 def file_references(request: HttpRequest, file_id: str) -> HttpResponse:
-    """The messages of the session that name a file."""
     file = load_file_reference(file_id, owner_id=reader_of(request))
     found = messages_naming(file.id, session_id=file.session_id, limit=REFERENCES + 1)
     context = {"file": file, "references": found[:REFERENCES], "has_more": len(found) > REFERENCES}
     return render(request, "files_app/_references.html", context)
+
+
+def file_name(file: FileReference) -> str:
+    """Return the last part of a file's path, or its id where there is none."""
+    path = show_invisible(file.path)
+    return path.rstrip("/").rpartition("/")[2] or path or file.id
+
+
+def file_size(file: FileReference) -> str:
+    """Return how large a file is, in words; nothing where its content is not kept here."""
+    octets = find_size(file.content_id) if file.size is None else file.size
+    return "" if octets is None else format_size(octets)
 
 
 def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
@@ -115,7 +121,14 @@ def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
         if file.file_type not in BY_NAME or is_text(file.file_type):
             return _text(file, _first(request))
     rest = format_size(HEX_BYTES) if size > HEX_BYTES else ""
-    return {"content": "bytes", "bytes": _hex_rows(read_content(file.content_id, 0, HEX_BYTES)), "only": rest}
+    data = read_content(file.content_id, 0, HEX_BYTES)
+    rows = []
+    for offset in range(0, len(data), HEX_ROW):
+        row = data[offset : offset + HEX_ROW]
+        left, right = (row[begin : begin + 8].hex(" ").ljust(23) for begin in (0, 8))
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
+        rows.append(f"{offset:08x}  {left}  {right}  {letters}")
+    return {"content": "bytes", "bytes": "\n".join(rows), "only": rest}
 
 
 def _text(file: FileReference, first: int) -> dict[str, Any]:
@@ -142,7 +155,11 @@ def _lines(file: FileReference, first: int) -> list[ColouredLine]:
         found = read_lines(file.id, first_line=wanted, lines=LINES + leading - len(lines), session_id=file.session_id)
         lines += found.lines
         wanted = found.next_line
-    colours = _coloured(lines, file.file_type) or [escape(show_invisible(line.text)) for line in lines]
+    texts = [show_invisible(line.text) for line in lines]
+    colours = [escape(text) for text in texts]
+    if file.file_type in LEXED and all(len(line.text) <= LONGEST_LINE for line in lines):
+        html = highlight_lines("\n".join(texts), LEXED[file.file_type])
+        colours = [mark_safe(line) for line in html] if len(html) == len(lines) else colours  # noqa: S308 - escaped
     coloured = [
         ColouredLine(number=line.number, html=html, is_cut=line.is_cut)
         for line, html in zip(lines, colours, strict=True)
@@ -150,29 +167,11 @@ def _lines(file: FileReference, first: int) -> list[ColouredLine]:
     return coloured[leading:]
 
 
-def _coloured(lines: Sequence[FileLine], file_type: str) -> list[SafeString] | None:
-    if file_type not in LEXED or any(len(line.text) > LONGEST_LINE for line in lines):
-        return None
-    html = highlight_lines("\n".join(show_invisible(line.text) for line in lines), LEXED[file_type])
-    return [mark_safe(line) for line in html] if len(html) == len(lines) else None  # noqa: S308 - escaped
-
-
-def _hex_rows(data: bytes) -> str:
-    """Return bytes as offsets, hexadecimal digits and ASCII characters."""
-    return "\n".join(_hex_row(offset, data[offset : offset + HEX_ROW]) for offset in range(0, len(data), HEX_ROW))
-
-
-def _hex_row(offset: int, row: bytes) -> str:
-    left, right = (row[begin : begin + 8].hex(" ").ljust(23) for begin in (0, 8))
-    letters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
-    return f"{offset:08x}  {left}  {right}  {letters}"
-
-
 def _first(request: HttpRequest) -> int:
     return max(1, number_in(request, "first") or 1)
 
 
-def _found(request: HttpRequest) -> dict[str, Any]:
+def _list_context(request: HttpRequest) -> dict[str, Any]:
     owner, query = reader_of(request), request.GET.get("q", "").strip()[:LONGEST_QUERY]
     session_id, cursor = request.GET.get("session", ""), request.GET.get("cursor", "")
     session = load_session(session_id, owner_id=owner) if session_id else None
@@ -182,7 +181,7 @@ def _found(request: HttpRequest) -> dict[str, Any]:
     page = files[:PAGE]
     titles = titles_of({file.session_id for file in page}, owner_id=owner) if page else {}
     return {
-        "files": [(file, titles.get(file.session_id, "")) for file in page],
+        "files": [(file, file_name(file), file_size(file), titles.get(file.session_id, "")) for file in page],
         "next_cursor": page[-1].id if len(files) > PAGE else "",
         "is_first_page": not cursor,
         "q": printable(query),

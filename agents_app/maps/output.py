@@ -15,7 +15,7 @@ from agents_app import store
 from agents_app.maps.executor import lines_of_items
 from agents_app.queries import accepted_outputs, is_output_due, load_results, load_run, seq_before
 from files_app.contents import content_size, on_disk, put_stream, read_content
-from files_app.exploring import add_file
+from files_app.intake import add_file
 from files_app.queries import load_file_reference
 from mnesis_core.errors import OperatorRunNotInState
 from mnesis_core.events import EventType

@@ -21,7 +21,7 @@ from agents_app.turns.claim import check_length, stored_key
 from agents_app.turns.lifecycle import LOOK_AGAIN_SECONDS, create_session
 from agents_app.turns.runner import runner
 from files_app.contents import content_size, reading
-from files_app.exploring import keep_file, refer
+from files_app.intake import keep_file, refer
 from files_app.queries import load_file_reference
 from mnesis_core.config import OperatorConfig
 from mnesis_core.errors import (

@@ -14,7 +14,7 @@ from django.utils import timezone
 from agents_app.turns.transactions import close_open_rows, load_progress
 from compaction_app.schedule import find_trigger, request_if_due
 from files_app.contents import content_size, read_content
-from files_app.exploring import explore_file
+from files_app.intake import explore_file
 from files_app.queries import load_file_reference, versions_of
 from mnesis_core.config import Config
 from mnesis_core.errors import (

@@ -13,7 +13,7 @@ from typing import Any
 from compaction_app.context import Frame
 from compaction_app.schedule import request_if_due, trigger_after
 from files_app.contents import put_content
-from files_app.exploring import add_file
+from files_app.intake import add_file
 from mnesis_core.config import StreamConfig
 from mnesis_core.context.fitting import OUTPUTS, Size, cap_output, shorten_output
 from mnesis_core.errors import (

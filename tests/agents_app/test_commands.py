@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command, load_command_clas
 from agents_app.endpoints.terminal import Screen, read_message, watch
 from agents_app.tools import ToolContext, tool
 from agents_app.turns import lifecycle
-from files_app.exploring import explore_file
+from files_app.intake import explore_file
 from mnesis_core.errors import InvalidRequest, ModelUnreachable
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step

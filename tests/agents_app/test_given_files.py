@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents_app.turns import claim, lifecycle
-from files_app.exploring import keep_file
+from files_app.intake import keep_file
 from mnesis_core.errors import FileReferenceNotFoundError
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.database.threads import db

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from agents_app.endpoints import jsonrpc
 from agents_app.turns.runner import runner
-from files_app.exploring import keep_file
+from files_app.intake import keep_file
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from agents_app.endpoints.mcp_server import always, make_server
 from compaction_app.queries import list_summaries
-from files_app.exploring import explore_file, keep_file
+from files_app.intake import explore_file, keep_file
 from files_app.queries import find_file_by_path
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord

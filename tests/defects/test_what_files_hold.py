@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from files_app.exploring import explore_file, keep_file
+from files_app.intake import explore_file, keep_file
 
 SAID = {
     "tide.rs": (

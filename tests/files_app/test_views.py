@@ -11,7 +11,7 @@ from django.utils.html import strip_tags
 
 from files_app import lines
 from files_app.contents import put_content
-from files_app.exploring import explore_file
+from files_app.intake import explore_file
 from files_app.queries import load_file_reference
 from files_app.store import store_file_reference
 from files_app.views import LINES, PAGE

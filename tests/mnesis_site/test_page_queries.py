@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from agents_app.store import put_listing, put_server
-from files_app.exploring import keep_file
+from files_app.intake import keep_file
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from sessions_app.catalogue.model_store import Audience, enter_model

@@ -10,7 +10,7 @@ import json
 from django.contrib.auth.models import Group, User
 
 from agents_app.store import put_listing, put_server
-from files_app.exploring import keep_file
+from files_app.intake import keep_file
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing

@@ -10,7 +10,7 @@ from agents_app import store
 from agents_app.maps.worker import work_for_a_slice
 from agents_app.queries import load_run
 from files_app.contents import read_content
-from files_app.exploring import keep_file
+from files_app.intake import keep_file
 from files_app.queries import load_file_reference
 from mnesis_core.maps.values import OperatorKind, OperatorSpec, RunRecord
 from mnesis_core.records import SessionRecord

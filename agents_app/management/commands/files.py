@@ -7,7 +7,7 @@ from typing import Any
 
 from agents_app.endpoints.terminal import EndpointCommand, find_user, opened
 from files_app.api import FileList, FileOut, file_page
-from files_app.exploring import CHUNK_BYTES, chunks_of, keep_file
+from files_app.intake import CHUNK_BYTES, chunks_of, keep_file
 from files_app.queries import load_file_reference
 from sessions_app.record.session_queries import find_session
 

@@ -16,7 +16,7 @@ from agents_app.maps.api import MapRunList, MapRunRead, run_page
 from agents_app.maps.output import output_lines, readable_run, table_rows
 from agents_app.queries import load_run
 from agents_app.tools.memory.reading import describe_operator_run
-from files_app.exploring import CHUNK_BYTES, chunks_of, keep_file
+from files_app.intake import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, InvalidSchema
 from mnesis_core.maps.throughput import Throughput, progress_line
 from mnesis_core.maps.values import OperatorKind, RunRecord, RunState

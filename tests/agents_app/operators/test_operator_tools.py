@@ -14,7 +14,7 @@ from agents_app.maps.worker import work_for_a_slice
 from agents_app.queries import list_runs
 from agents_app.tools import ToolContext, call_tool, find_tool
 from agents_app.turns import lifecycle
-from files_app.exploring import keep_file
+from files_app.intake import keep_file
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm.interface import Request
 from mnesis_core.maps.values import OperatorKind, RunState

@@ -16,7 +16,7 @@ from django.test import Client
 from agents_app.maps.output import results_as_they_end
 from agents_app.maps.worker import work_for_a_slice
 from agents_app.queries import load_run
-from files_app.exploring import keep_file
+from files_app.intake import keep_file
 from mnesis_core.config import override
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.llm.interface import Request

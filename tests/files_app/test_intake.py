@@ -10,7 +10,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from files_app.exploring import explore_file, keep_file
+from files_app.intake import explore_file, keep_file
 from files_app.queries import bytes_of_person, load_file_reference, versions_of
 from mnesis_core.config import Config, override
 from sessions_app.record.session_queries import load_session
@@ -50,14 +50,14 @@ def test_the_same_file_again_is_the_one_that_is_there_and_a_changed_one_is_its_n
 def test_what_is_known_of_a_content_is_not_found_out_twice(alice: Any, session_id: str, monkeypatch: Any):
     first = keep_file(session_id, owner_id=alice.pk, path="a.txt", chunks=[b"one"])
     explored = explore_file(first.id, owner_id=alice.pk)
-    monkeypatch.setattr("files_app.exploring.explore_alone", None)
+    monkeypatch.setattr("files_app.intake.explore_alone", None)
     again = keep_file(new_session(alice), owner_id=alice.pk, path="elsewhere/b.txt", chunks=[b"one"])
     assert explore_file(again.id, owner_id=alice.pk).exploration_summary == explored.exploration_summary
 
 
 def test_a_file_over_the_quota_is_refused_and_nothing_is_kept(program: Client, session_id: str, monkeypatch: Any):
     config = override(Config(), {"files": {"quota_bytes": 10}})
-    monkeypatch.setattr("files_app.exploring.site_config", lambda: config)
+    monkeypatch.setattr("files_app.intake.site_config", lambda: config)
     assert upload(program, session_id, "a.txt", b"12345678").status_code == 201
     refused = upload(program, session_id, "b.txt", b"abcdefgh")
     assert refused.status_code == 413
@@ -110,6 +110,6 @@ def test_a_file_without_a_session_gets_one_that_is_named_after_it(program: Clien
 
 def test_a_file_that_is_refused_leaves_no_session(program: Client, alice: Any, monkeypatch: Any):
     config = override(Config(), {"files": {"quota_bytes": 3}})
-    monkeypatch.setattr("files_app.exploring.site_config", lambda: config)
+    monkeypatch.setattr("files_app.intake.site_config", lambda: config)
     assert program.post("/api/files", {"file": SimpleUploadedFile("a.txt", b"four")}).status_code == 413
     assert program.get("/api/sessions").json()["items"] == []

@@ -72,7 +72,7 @@ from sessions_app.usage.limits import SpendingLimit, load_limits
 
 P = ParamSpec("P")
 R = TypeVar("R")
-TASK = "files_app.exploring.explore"
+TASK = "files_app.intake.explore"
 LOOK_SECONDS = 1.0
 CALL_SECONDS = 60.0  # of one call, and of all calls about one file together
 LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)  # a call that has run longer has lost its process
