@@ -1,4 +1,7 @@
-"""Reads of compactions with their attempts, of summaries and of previews."""
+"""Reads of compactions with their attempts, of summaries and of previews.
+
+What is compared with a session's replayed ledger is ``load_projection``.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,43 @@ from sessions_app.record import context_queries
 from sessions_app.record.context_queries import load_events_at, newest_summary
 from sessions_app.record.lease import expired
 
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+MOST_RUNS = 500
+MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
+HEAD_CHARACTERS = 400
 _RUN_COLUMNS = [field.name for field in fields(RunRecord) if field.name not in ("tries", "summary_ids")]
 _TRY_COLUMNS = [field.name for field in fields(AttemptRecord)]
+_ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
+_SUMMARY_COLUMNS = [
+    field.name for field in fields(SummaryRecord) if field.name not in ("text", "revises", "restores", "source_ids")
+]
+_PREVIEW_COLUMNS = [field.name for field in fields(PreviewRecord) if field.name not in ("depth", "text", "source_ids")]
+_NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
+_HEAD = ("id", "kind", "first_seq", "last_seq", "token_count", "level", "model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryHead:
+    """A summary with the beginning of its text."""
+
+    id: str
+    kind: str
+    first_seq: int
+    last_seq: int
+    token_count: int
+    level: int
+    model: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryCount:
+    kind: str
+    level: int
+    freshness: str
+    is_superseded: bool
+    number: int
 
 
 def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
@@ -38,8 +76,18 @@ def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
 def run_records(rows: Iterable[CompactionRun]) -> list[RunRecord]:
     """Return compactions with their attempts; two queries."""
     found = list(rows)
-    tries = _tries([row.id for row in found])
-    return [_run(row, tries[row.id]) for row in found]
+    tries: dict[str, list[AttemptRecord]] = defaultdict(list)
+    attempts = SummaryTry.objects.filter(run_id__in=[row.id for row in found]).order_by("created_at", "id")
+    for values in attempts.values(*_TRY_COLUMNS):
+        tries[values["run_id"]].append(AttemptRecord(**values))
+    return [
+        RunRecord(
+            **{name: getattr(row, name) for name in _RUN_COLUMNS},
+            tries=tuple(tries[row.id]),
+            summary_ids=row.summary_ids or [],
+        )
+        for row in found
+    ]
 
 
 def list_runs_between(session_id: str, *, first: int, last: int | None, limit: int = 200) -> list[RunRecord]:
@@ -56,13 +104,10 @@ def list_runs_between(session_id: str, *, first: int, last: int | None, limit: i
 
 def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
     """:raises CompactionNotFoundError: there is no such compaction there."""
-    rows = CompactionRun.objects.filter(id=run_id)
-    if session_id is not None:
-        rows = rows.filter(session_id=session_id)
-    row = rows.first()
+    row = CompactionRun.objects.filter(_scope(session_id), id=run_id).first()
     if row is None:
         raise CompactionNotFoundError(run_id=run_id)
-    return _run(row, _tries([row.id])[row.id])
+    return run_records([row])[0]
 
 
 def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, str]]:
@@ -74,14 +119,9 @@ def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, s
 
 def usage_of_compaction(*session_ids: str) -> UsageRecord:
     """Return what the summaries of these sessions have used together, rejected attempts included; one query."""
-    sums = SummaryTry.objects.filter(session_id__in=session_ids).aggregate(
-        tokens_input=Sum("tokens_input"), tokens_output=Sum("tokens_output"), cost_micros=Sum("cost_micros")
-    )
-    return UsageRecord(
-        tokens_input=sums["tokens_input"] or 0,
-        tokens_output=sums["tokens_output"] or 0,
-        cost_micros=sums["cost_micros"] or 0,
-    )
+    names = ("tokens_input", "tokens_output", "cost_micros")
+    rows = SummaryTry.objects.filter(session_id__in=session_ids)
+    return UsageRecord(**rows.aggregate(**{name: Sum(name, default=0) for name in names}))
 
 
 def compaction_micros(session_id: str) -> int:
@@ -89,19 +129,17 @@ def compaction_micros(session_id: str) -> int:
 
 
 def compaction_micros_of_owner(owner_id: int, *, since: datetime) -> int:
-    """Return what the summaries of one person's sessions have cost since a moment."""
     rows = SummaryTry.objects.filter(session__owner_id=owner_id, created_at__gte=since)
-    return rows.aggregate(total=Sum("cost_micros"))["total"] or 0
+    total: int = rows.aggregate(total=Sum("cost_micros", default=0))["total"]
+    return total
 
 
 def live_run(session_id: str) -> str | None:
-    """Return the id of the compaction that is queued or running."""
     rows = CompactionRun.objects.filter(session_id=session_id, state__in=LIVE)
     return rows.values_list("id", flat=True).first()
 
 
 def is_free_to_claim(run_id: str, now: datetime, *, session_id: str) -> bool:
-    """Return whether a compaction waits for a worker, or has lost the one it had."""
     return _free(now).filter(id=run_id, session_id=session_id).exists()
 
 
@@ -122,15 +160,13 @@ def has_changed(run_id: str) -> bool:
 
 
 def last_run(session_id: str) -> LastRun | None:
-    """Return the newest compaction that has ended in any state."""
     rows = CompactionRun.objects.filter(session_id=session_id, ended_at__isnull=False).order_by("-created_at")
     row = rows.values_list("state", "tokens_after", "tokens_before").first()
     if row is None:
         return None
     state, after, before = row
-    return LastRun(
-        tokens=next((tokens for tokens in (after, before) if tokens is not None), 0), failed=state == "failed"
-    )
+    tokens = before if after is None else after
+    return LastRun(tokens=tokens or 0, failed=state == "failed")
 
 
 def stale_runs(now: datetime) -> list[tuple[str, str]]:
@@ -139,37 +175,9 @@ def stale_runs(now: datetime) -> list[tuple[str, str]]:
     return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
 
 
-def _tries(run_ids: Sequence[str]) -> dict[str, list[AttemptRecord]]:
-    tries: dict[str, list[AttemptRecord]] = defaultdict(list)
-    for values in SummaryTry.objects.filter(run_id__in=run_ids).order_by("created_at", "id").values(*_TRY_COLUMNS):
-        tries[values["run_id"]].append(AttemptRecord(**values))
-    return tries
-
-
-def _run(row: CompactionRun, tries: Sequence[AttemptRecord]) -> RunRecord:
-    values = {name: getattr(row, name) for name in _RUN_COLUMNS}
-    return RunRecord(**values, tries=tuple(tries), summary_ids=row.summary_ids or [])
-
-
-# Reads of summaries, and of previews of them.
-
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
-_ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
-_SUMMARY_COLUMNS = [
-    field.name for field in fields(SummaryRecord) if field.name not in ("text", "revises", "restores", "source_ids")
-]
-_PREVIEW_COLUMNS = [field.name for field in fields(PreviewRecord) if field.name not in ("depth", "text", "source_ids")]
-_NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
-
-
 def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> SummaryRecord:
     """:raises SummaryNotFoundError: there is no such summary there."""
-    rows = SummaryNode.objects.filter(id=summary_id)
-    if session_id is not None:
-        rows = rows.filter(session_id=session_id)
-    if owner_id is not None:
-        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
-    row = rows.first()
+    row = SummaryNode.objects.filter(_scope(session_id, owner_id), id=summary_id).first()
     if row is None:
         raise SummaryNotFoundError(summary_id=summary_id)
     return _summary(row, _sources(node_id=row.id)[row.id])
@@ -195,11 +203,7 @@ def load_previews(
 
     :raises PreviewNotFoundError: there is no such preview there, or it is a part of another one.
     """
-    rows = SummaryPreview.objects.filter(batch_id=preview_id).select_related("summary")
-    if session_id is not None:
-        rows = rows.filter(session_id=session_id)
-    if owner_id is not None:
-        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    rows = SummaryPreview.objects.filter(_scope(session_id, owner_id), batch_id=preview_id).select_related("summary")
     found = [
         PreviewRecord(
             **{name: getattr(row, name) for name in _PREVIEW_COLUMNS},
@@ -273,7 +277,6 @@ def messages_of_leaves(session_id: str) -> dict[str, list[str]]:
 
 
 def last_summary(session_id: str) -> SummaryRecord | None:
-    """Return the newest summary of a session, by the ledger; ``None`` when nothing was summarised yet."""
     summary_id = newest_summary(session_id)
     return None if summary_id is None else load_summary(summary_id, session_id=session_id)
 
@@ -343,6 +346,12 @@ def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
     return SummaryEntry(position=position, text=text, file_ids=find_file_ids(text), **values)
 
 
+def _scope(session_id: str | None, owner_id: int | None = None) -> Q:
+    """Return what limits rows to a session and to one owner's sessions that are not deleted, where these are given."""
+    scope = Q() if session_id is None else Q(session_id=session_id)
+    return scope if owner_id is None else scope & Q(session__owner_id=owner_id, session__deleted_at__isnull=True)
+
+
 def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
     """Return what each of these summaries stands for, in order, as (type, id)."""
     edges = SummaryEdge.objects.filter(**where).order_by("node_id", "position")
@@ -357,27 +366,13 @@ def _summary(row: SummaryNode, sources: list[tuple[str, str]]) -> SummaryRecord:
     return SummaryRecord(**values, text=row.text, revises=row.revises_id, restores=row.restores_id, source_ids=sources)
 
 
-# Reads of compactions by their place in a session: the newest message when each ended, the event that it pruned with.
-
-MOST_RUNS = 500
-MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTally:
-    total: int
-    failed: int
-    live: int
-
-
-def tally_runs(session_id: str) -> RunTally:
-    """Return how many compactions a session had; one query."""
-    counts = CompactionRun.objects.filter(session_id=session_id).aggregate(
+def tally_runs(session_id: str) -> dict[str, int]:
+    """Return how many compactions a session had: ``total``, ``failed`` and ``live``; one query."""
+    return CompactionRun.objects.filter(session_id=session_id).aggregate(
         total=Count("id"),
         failed=Count("id", filter=Q(state=RunState.FAILED)),
         live=Count("id", filter=Q(state__in=LIVE)),
     )
-    return RunTally(**counts)
 
 
 def compacted_after(session_id: str, *, newest: int) -> list[int]:
@@ -409,50 +404,6 @@ def runs_that_pruned(session_id: str, seqs: Collection[int]) -> dict[int, RunRec
     return {seq: runs[id] for seq, id in named.items() if id in runs}
 
 
-# Reads of summaries for the inspector: a page at a time, texts as beginnings or one by one.
-
-HEAD_CHARACTERS = 400
-_HEAD = ("id", "kind", "first_seq", "last_seq", "token_count", "level", "model")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryHead:
-    id: str
-    kind: str
-    first_seq: int
-    last_seq: int
-    token_count: int
-    level: int
-    model: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What a compaction has written so far."""
-
-    summaries: int
-    saved: int  # tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryCount:
-    kind: str
-    level: int
-    freshness: str
-    is_superseded: bool
-    number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What a summarising model answered, word for word."""
-
-    text: str
-    reasoning: str
-    tool_calls: list[Any]
-
-
 def count_summaries(session_id: str) -> list[SummaryCount]:
     """Return how many summaries of a session there are of each sort; one query."""
     superseded = Case(When(superseded_seq__isnull=False, then=Value(True)), default=Value(False))
@@ -462,7 +413,6 @@ def count_summaries(session_id: str) -> list[SummaryCount]:
 
 
 def load_sources(summary_id: str, *, offset: int, limit: int) -> list[str]:
-    """Return the ids of some of what a summary was made of, in order."""
     edges = SummaryEdge.objects.filter(node_id=summary_id).order_by("position")
     return list(edges.values_list("source_id", flat=True)[offset : offset + limit])
 
@@ -473,17 +423,16 @@ def models_of_summaries(ids: Sequence[str]) -> dict[str, str]:
 
 
 def load_heads(ids: Sequence[str], *, session_id: str) -> dict[str, SummaryHead]:
-    """Return summaries of a session by id, with the beginnings of their texts."""
     rows = SummaryNode.objects.filter(session_id=session_id, id__in=ids).annotate(start=Head("text", HEAD_CHARACTERS))
     found = rows.values(*_HEAD, "start")
     return {row["id"]: SummaryHead(text=row.pop("start"), **row) for row in found}
 
 
-def written_by(run_id: str) -> Written:
+def written_by(run_id: str) -> tuple[int, int]:
     """Return how many summaries a compaction has written, and how many tokens they save."""
     rows = SummaryNode.objects.filter(run_id=run_id)
     sums = rows.aggregate(summaries=Count("id"), saved=Sum(F("source_tokens") - F("token_count"), default=0))
-    return Written(**sums)
+    return sums["summaries"], sums["saved"]
 
 
 def later_revisions(ids: Sequence[str]) -> dict[str, str]:
@@ -492,7 +441,6 @@ def later_revisions(ids: Sequence[str]) -> dict[str, str]:
 
 
 def load_attempts(summary_id: str, *, session_id: str, limit: int) -> list[AttemptRecord]:
-    """Return the attempts at one summary in order, rejected ones included."""
     rows = SummaryTry.objects.filter(session_id=session_id, summary_id=summary_id).order_by("number")
     return [AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)[:limit]]
 
@@ -503,20 +451,20 @@ def attempts_of_calls(call_ids: Sequence[str], *, session_id: str) -> dict[str, 
     return {values["call_id"]: AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)}
 
 
-def load_reply(try_id: str, *, session_id: str) -> Reply:
-    """:raises SummaryNotFoundError: the session has no such attempt."""
+def load_reply(try_id: str, *, session_id: str) -> dict[str, Any]:
+    """Return what a summarising model answered, word for word: ``text``, ``reasoning`` and ``tool_calls``.
+
+    :raises SummaryNotFoundError: the session has no such attempt.
+    """
     rows = SummaryTry.objects.filter(session_id=session_id, id=try_id)
-    row = rows.values_list("text", "reasoning", "tool_calls").first()
+    row: dict[str, Any] | None = rows.values("text", "reasoning", "tool_calls").first()
     if row is None:
         raise SummaryNotFoundError(summary_id=try_id)
-    text, reasoning, tool_calls = row
-    return Reply(text=text, reasoning=reasoning, tool_calls=tool_calls)
-
-
-# What the rows say of a session's compactions and summaries, to be compared with its replayed ledger.
+    return row
 
 
 def load_projection(session_id: str, *, using: str = "default") -> Projection:
+    """Return what the rows say of a session's compactions and summaries, to be compared with its replayed ledger."""
     runs = CompactionRun.objects.using(using).filter(session_id=session_id)
     sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
     edges = SummaryEdge.objects.using(using).filter(node__session_id=session_id).order_by("node_id", "position")

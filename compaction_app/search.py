@@ -1,4 +1,4 @@
-"""Search at the REST endpoint: here and not with the record, since a hit names the summary that stands for it."""
+"""Search at the REST endpoint and on its page; not with the record, since a hit names the summary that stands for it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult, sea
 router = Router(tags=["search"])
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+PAGE, FIRST = 20, 5  # hits of a page, and of the few that stand below the list of sessions
+KINDS: dict[Kind, str] = {
+    "all": "Everything",
+    "messages": "Messages",
+    "tools": "Tool calls",
+    "summaries": "Summaries",
+    "files": "Files",
+}
+# Columns of a tool call that are searched, in words.
+FIELDS = {"tool_input": "input", "output": "output", "error_message": "error"}
+SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
 Asked = Annotated[str, Query(min_length=1, max_length=1_000)]
 Limit = Annotated[int, Query(ge=1, le=100)]
 
@@ -136,21 +147,6 @@ def search_out(result: SearchResult) -> dict[str, Any]:
     return asdict(result) | {"items": items, "more": result.more}
 
 
-# The page that searches everything that was ever said, in context or not.
-
-PAGE, FIRST = 20, 5  # hits of a page, and of the few that stand below the list of sessions
-KINDS: dict[Kind, str] = {
-    "all": "Everything",
-    "messages": "Messages",
-    "tools": "Tool calls",
-    "summaries": "Summaries",
-    "files": "Files",
-}
-FIELDS = {"tool_input": "input", "output": "output", "error_message": "error"}
-"""Columns of a tool call that are searched, in words."""
-SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
     query: str
@@ -161,11 +157,10 @@ class PageQuery:
 
     @property
     def address(self) -> str:
-        """The address of the first page of this search."""
+        """Return the address of the first page of this search."""
         wanted = {"q": self.query, "mode": self.mode, "kind": self.kind, "session": self.session}
         usual = {"mode": "text", "kind": "all"}
-        said = {name: value for name, value in wanted.items() if value and value != usual.get(name)}
-        return f"{reverse('search')}?{urlencode(said)}" if said else reverse("search")
+        return reverse("search", query={k: value for k, value in wanted.items() if value and value != usual.get(k)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +187,9 @@ def search_page(request: HttpRequest) -> HttpResponse:
         cursor=request.GET.get("cursor", ""),
     )
     if request.GET.get("brief") == "1":
-        found = _search(as_typed(asked), reader_of(request), limit=FIRST)
+        # The last word may not be complete yet.
+        typed = f"{asked.query}*" if asked.query[-1:].isalnum() else asked.query
+        found = _search(replace(asked, query=typed), reader_of(request), limit=FIRST)
         return render(request, "compaction_app/_first_hits.html", found)
     found = _search(asked, reader_of(request), limit=PAGE)
     if "HX-Request" not in request.headers:
@@ -201,11 +198,6 @@ def search_page(request: HttpRequest) -> HttpResponse:
     if not asked.cursor:
         response.headers["HX-Replace-Url"] = asked.address
     return response
-
-
-def as_typed(asked: PageQuery) -> PageQuery:
-    """Return the same query where the last word may not be complete yet."""
-    return replace(asked, query=f"{asked.query}*") if asked.query[-1:].isalnum() else asked
 
 
 def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
@@ -224,50 +216,42 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
         result = search(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
     except InvalidRequest as error:
         return context | {"problem": show_invisible(error.message)}
+    places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
+    covering = leaves_of_messages({hit.message_id for hit in result.hits if hit.message_id})
     searched = f"Searched {result.messages_searched:,} of {result.messages_total:,} messages."
     return context | {
         "result": result,
-        "hits": view_hits(result),
+        "hits": [_view(hit, places.get(hit.source_id), covering.get(hit.message_id or "")) for hit in result.hits],
         "searched": f"{searched} That took long, so it stopped here." if result.cut_off else searched,
         # The address always has a query: without words nothing is searched.
         "next_address": f"{asked.address}&{urlencode({'cursor': result.next_cursor})}" if result.next_cursor else "",
     }
 
 
-def view_hits(result: SearchResult) -> list[HitView]:
-    """Return the hits with since when they are out of the context, and what stands for them; two queries."""
-    places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
-    covering = leaves_of_messages({hit.message_id for hit in result.hits if hit.message_id})
-    return [_view(hit, places.get(hit.source_id), covering.get(hit.message_id or "")) for hit in result.hits]
-
-
 def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> HitView:
     left = place.left_turn if place else None
     pruned = place.pruned_turn if place and hit.field in ("output", "error_message") else None
     is_pruned = pruned is not None and (left is None or pruned <= left)
+    speaker = SPEAKERS.get(hit.role, hit.role)
+    if hit.kind == "summaries":
+        what = f"Summary of messages {hit.message_seq:,} to {hit.last_seq:,}"
+    elif hit.kind == "files":
+        what = "What a file holds"
+    elif hit.part_type == "tool":
+        name = show_invisible(place.tool_name) if place and place.tool_name else "a tool"
+        what = f"{name}, {FIELDS.get(hit.field, 'call')}"
+    else:
+        names = {"reasoning": "Reasoning", "patch": "Change to files", "file_ref": f"{speaker}, a file"}
+        what = names.get(hit.part_type, speaker)
     return HitView(
         hit=hit,
         title=shown_title(hit.session_title),
-        what=_what(hit, place),
+        what=what,
         pieces=tuple((show_invisible(text), matches) for text, matches in _pieces(hit)),
         said_at=place.said_at if place else None,
         left_turn=pruned if is_pruned else left,
         is_pruned=is_pruned,
         covered_by=covered_by if left is not None else None,
-    )
-
-
-def _what(hit: Hit, place: PartPlace | None) -> str:
-    if hit.kind == "summaries":
-        return f"Summary of messages {hit.message_seq:,} to {hit.last_seq:,}"
-    if hit.kind == "files":
-        return "What a file holds"
-    if hit.part_type == "tool":
-        name = show_invisible(place.tool_name) if place and place.tool_name else "a tool"
-        return f"{name}, {FIELDS.get(hit.field, 'call')}"
-    speaker = SPEAKERS.get(hit.role, hit.role)
-    return {"reasoning": "Reasoning", "patch": "Change to files", "file_ref": f"{speaker}, a file"}.get(
-        hit.part_type, speaker
     )
 
 

@@ -237,12 +237,12 @@ def _load_dividers(session_id: str, *, first: int, last: int | None) -> list[Div
 
 
 def _progress(run: RunRecord) -> Progress:
-    written = written_by(run.id)
-    saved = written.saved + (run.pruned_tokens or 0)
+    count, saved = written_by(run.id)
+    saved += run.pruned_tokens or 0
     # A manual compaction does not stop at the low mark.
     target = load_frame(run.session_id).budget.target if run.trigger != "manual" else None
     wanted = None if target is None or run.tokens_before is None else max(1, run.tokens_before - target)
-    summaries = f"{written.summaries} summar{'y' if written.summaries == 1 else 'ies'} so far"
+    summaries = f"{count} summar{'y' if count == 1 else 'ies'} so far"
     tokens = f"{format_count(saved)}{f' of {format_count(wanted)}' if wanted else ''} tokens saved"
     rejected = sum(not attempt.accepted for attempt in run.tries)
     return Progress(

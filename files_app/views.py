@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -61,8 +60,8 @@ def file_rows(request: HttpRequest) -> HttpResponse:
     found = _list_context(request)
     response = render(request, "files_app/_file_rows.html", found)
     if found["is_first_page"]:
-        search = urlencode({name: found[name] for name in ("q", "session") if found[name]})
-        response.headers["HX-Replace-Url"] = f"{reverse('files')}?{search}" if search else reverse("files")
+        search = {name: found[name] for name in ("q", "session") if found[name]}
+        response.headers["HX-Replace-Url"] = reverse("files", query=search)
     return response
 
 

@@ -45,11 +45,19 @@ SEES_PAYLOADS = (
     "sessions_app.view_modelcall", "sessions_app.view_message", "sessions_app.view_messagepart",
     "sessions_app.view_prompttext", "compaction_app.view_summarynode",
 )  # fmt: skip
+# Permissions for what else a payload holds, by the purpose of its call.
 _ALSO = {
     "file": ["files_app.view_filereference"],
     "map": ["files_app.view_filereference", "agents_app.view_operatorrun", "agents_app.view_operatortry"],
 }
-"""Permissions for what else a payload holds, by the purpose of its call."""
+PAGE = 50
+BLOCKS = 100
+CHANGES_SHOWN = 100
+COMPARABLE_CALLS = 25
+HEAD = 20_000  # characters of a block's text or a payload that are shown at first
+PURPOSES = ("turn", "summary", "file", "map")
+STATES = ("running", "completed", "failed")
+SECTIONS = {"blocks": "Blocks", "payload": "Payload", "difference": "Difference"}
 
 Key = tuple[str, str]
 
@@ -91,17 +99,15 @@ def open_call(call: CallRecord) -> OpenedCall:
         return OpenedCall(record=call, rebuilt=rebuilt, blocks=_blocks(sources))
     # The prompt of any other purpose has no manifest of the context: its messages are its blocks.
     messages = rebuilt.payload.get("messages") if rebuilt.payload else None
-    given = messages if isinstance(messages, list) else []
-    return OpenedCall(
-        record=call, rebuilt=rebuilt, blocks=[_message_block(one) for one in given if isinstance(one, dict)]
-    )
-
-
-def _message_block(message: Mapping[str, Any]) -> Block:
-    role, content = str(message.get("role", "")), message.get("content")
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    kind = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE
-    return Block(kind=kind, role=role, texts=(("text", text),), tokens=MESSAGE_FRAMING + estimate_text(text))
+    blocks = []
+    for message in messages if isinstance(messages, list) else []:
+        if isinstance(message, dict):
+            role, content = str(message.get("role", "")), message.get("content")
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            kind = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE
+            tokens = MESSAGE_FRAMING + estimate_text(text)
+            blocks.append(Block(kind=kind, role=role, texts=(("text", text),), tokens=tokens))
+    return OpenedCall(record=call, rebuilt=rebuilt, blocks=blocks)
 
 
 def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tuple[ComparedCalls, list[ComparedBlock]]:
@@ -197,26 +203,14 @@ def _by_key(blocks: Iterable[Block]) -> dict[Key, list[Block]]:
     return found
 
 
-PAGE = 50
-BLOCKS = 100
-CHANGES_SHOWN = 100
-COMPARABLE_CALLS = 25
-HEAD = 20_000  # characters of a block's text or a payload that are shown at first
-PURPOSES = ("turn", "summary", "file", "map")
-STATES = ("running", "completed", "failed")
-SECTIONS = {"blocks": "Blocks", "payload": "Payload", "difference": "Difference"}
-
-
 @signed_in
 def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
-    """The model calls of a session, newest first."""
     about = inspected(request, session_id)
-    chosen = CallFilter(**{name: request.GET.get(name, "") for name in ("purpose", "state", "model")})
-    kept = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
+    kept = {name: request.GET.get(name, "") for name in ("purpose", "state", "model")}
+    chosen = CallFilter(**kept)
     before = request.GET.get("before", "")
     found = list_headings(about.id, chosen=chosen, before=before, limit=PAGE + 1)
     page = found[:PAGE]
-    has_more = len(found) > PAGE
     context = {
         "about": about,
         "tab": "inspect-calls",
@@ -228,7 +222,7 @@ def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
         "is_filtered": chosen != CallFilter(),
         "is_newest": not before,
         "newest_url": address_of("inspect-calls", about.id, **kept),
-        "older_url": address_of("inspect-calls", about.id, before=page[-1].id, **kept) if has_more else "",
+        "older_url": address_of("inspect-calls", about.id, before=page[-1].id, **kept) if len(found) > PAGE else "",
     }
     if request.headers.get("HX-Target") == "calls":
         return render(request, "compaction_app/_inspect_calls.html", context)
@@ -246,13 +240,11 @@ def call_at_place(request: HttpRequest, session_id: str) -> HttpResponse:
     if call_id is None:
         raise Http404("no model was asked")
     section = request.GET.get("section", "")
-    known = section if section in SECTIONS else ""
-    return redirect(address_of("inspect-call", about.id, call_id, section=known))
+    return redirect(address_of("inspect-call", about.id, call_id, section=section if section in SECTIONS else ""))
 
 
 @signed_in
 def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpResponse:
-    """One call: its facts, and the chosen section."""
     about, opened = _open(request, session_id, call_id)
     call = opened.record
     section = request.GET.get("section", "")
@@ -262,6 +254,12 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
     if heading is None:
         raise CallNotFoundError(call_id=call.id)
     before, after = calls_beside(call)
+    if section == "blocks":
+        body = _blocks_body(request, about, opened)
+    elif section == "payload":
+        body = {"payload": _payload(about, opened, offset=0)}
+    else:
+        body = _difference_body(request, about, opened)
     sections = [
         (address_of("inspect-call", about.id, call.id, section=name), label, name == section)
         for name, label in SECTIONS.items()
@@ -278,7 +276,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
         "after": after,
         "section": section,
         "sections": sections,
-        **_BODIES[section](request, about, opened),
+        **body,
     }
     if request.headers.get("HX-Target") == "call":
         return render(request, "compaction_app/_inspect_call_swap.html", context)
@@ -287,7 +285,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
 
 @signed_in
 def call_block(request: HttpRequest, session_id: str, call_id: str, number: int) -> HttpResponse:
-    """The text of one block as the model read it; a page of its own, or the part of one that htmx asks for.
+    """Render the text of one block as the model read it: a page of its own, or the part of one that htmx asks for.
 
     :raises Http404: the call has no such block.
     """
@@ -316,7 +314,7 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
 
 @signed_in
 def call_payload(request: HttpRequest, session_id: str, call_id: str) -> HttpResponse:
-    """The next stretch of a payload.
+    """Render the next stretch of a payload.
 
     :raises Http404: it cannot be rebuilt.
     """
@@ -329,10 +327,6 @@ def call_payload(request: HttpRequest, session_id: str, call_id: str) -> HttpRes
 
 @signed_in
 def call_payload_file(request: HttpRequest, session_id: str, call_id: str) -> HttpResponse:
-    """The whole payload as a file of JSON.
-
-    :raises Http404: it cannot be rebuilt.
-    """
     _, opened = _open(request, session_id, call_id)
     return payload_file(opened.record, opened.rebuilt)
 
@@ -404,10 +398,6 @@ def _blocks_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> 
     }
 
 
-def _payload_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> dict[str, Any]:
-    return {"payload": _payload(about, opened, offset=0)}
-
-
 def _payload(about: Inspected, opened: OpenedCall, *, offset: int) -> Stretch | None:
     if opened.rebuilt.payload is None:
         return None
@@ -444,6 +434,3 @@ def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall)
         "later_url": here(change=kind, **{"from": end}) if end < len(chosen) else "",
         "growth": call.estimated_tokens - (earlier.estimated_tokens if earlier else 0),
     }
-
-
-_BODIES = {"blocks": _blocks_body, "payload": _payload_body, "difference": _difference_body}

@@ -1,4 +1,4 @@
-"""The page of the tool outputs that a session's context has lost, each with why, and whether the model can still reach it."""
+"""Messages through a session's life: where one stands and which calls saw it, and the tool outputs that were pruned."""
 
 from __future__ import annotations
 
@@ -47,12 +47,15 @@ from sessions_app.record.timeline_queries import EventHeading, load_event_headin
 from sessions_app.record.turn_queries import turn_seq_at
 
 PAGE = 50
+MOST = 20  # summarising calls that are shown: the same may be summarised anew without end
+MOST_SPANS = 5  # spans read in pieces that are searched for the piece with the message
+MOST_TOMBSTONES = 5
+# First and last of its messages, without its gaps, and the tokens of a piece that it was read in.
+Span = tuple[tuple[tuple[int, int], ...], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TombstoneView:
-    """One tombstone as the page shows it."""
-
     entry: Tombstone
     run: RunRecord | None  # the compaction that pruned it, where the record says
     summary_id: str  # the summary that stands for its message now, if the message has left the context
@@ -60,30 +63,36 @@ class TombstoneView:
 
 @signed_in
 def tombstones(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Every tool output that was taken out of the context, the newest first."""
-    return render(request, "compaction_app/inspect_tombstones.html", _context(request, session_id))
+    """Render a page of the tool outputs that were taken out of the context, the newest first."""
+    return render(request, "compaction_app/inspect_tombstones.html", _tombstones_context(request, session_id))
 
 
 @signed_in
 def tombstone_rows(request: HttpRequest, session_id: str) -> HttpResponse:
-    """The next page of them."""
-    return render(request, "compaction_app/_inspect_tombstone_rows.html", _context(request, session_id))
+    return render(request, "compaction_app/_inspect_tombstone_rows.html", _tombstones_context(request, session_id))
 
 
 @signed_in
 def original(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
-    """The whole output of a tool, as it was received."""
+    """Return the whole output of a tool, as it was received."""
     about = inspected(request, session_id)
     text = load_whole_text(about.id, part_id, field="output")
     # "nosniff" (settings) keeps browsers from reading markup into it.
     return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")
 
 
-def _context(request: HttpRequest, session_id: str) -> dict[str, Any]:
+def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]:
     """Read a page of tombstones; seven queries at the most."""
     about = inspected(request, session_id)
     tool, part_id = printable(request.GET.get("tool", "").strip()), request.GET.get("part", "")
-    before = _parse_place(request.GET.get("before", ""))
+    before: Place | None = None
+    if cursor := request.GET.get("before", ""):
+        numbers = cursor.split("-")
+        if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
+            raise InvalidRequest("this cursor is not one of ours", field="before")
+        seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
+        before = (seq, message_seq, min(index, 2**31 - 1))
+
     found = list_tombstones(about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1)
     page = found[:PAGE]
     runs = runs_that_pruned(about.id, {entry.compacted_seq for entry in page}) if page else {}
@@ -110,23 +119,6 @@ def _context(request: HttpRequest, session_id: str) -> dict[str, Any]:
     }
 
 
-def _parse_place(text: str) -> Place | None:
-    if not text:
-        return None
-    numbers = text.split("-")
-    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
-        raise InvalidRequest("this cursor is not one of ours", field="before")
-    seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
-    return seq, message_seq, min(index, 2**31 - 1)
-
-
-MOST = 20  # summarising calls that are shown: the same may be summarised anew without end
-MOST_SPANS = 5  # spans read in pieces that are searched for the piece with the message
-MOST_TOMBSTONES = 5
-Span = tuple[tuple[tuple[int, int], ...], int]
-"""First and last of its messages, without its gaps, and the tokens of a piece that it was read in."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """A call that was asked for a summary of a span, and read the message."""
@@ -140,9 +132,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """Such calls, the oldest first."""
-
-    calls: list[Reading]
+    calls: list[Reading]  # the oldest first
     has_more: bool  # whether there are, or may be, others than these
 
 
@@ -192,7 +182,6 @@ class MessageStory:
 
 @signed_in
 def message_page(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
-    """A message, the summaries that stand for it, and the calls that saw it."""
     about = inspected(request, session_id)
     story = trace(about.id, message_id)
     context = {
@@ -284,17 +273,25 @@ def list_readings(session_id: str, seq: int) -> Readings:
 
     Five queries, and one more for each stretch of a span that was read in pieces.
     """
-    questions = [
-        (call_id, span, piece)
-        for call_id, manifest in calls_over_span(session_id, seq)
-        for span, piece in _pieces_sent(manifest, seq)
-    ]
-    spans = list(dict.fromkeys(span for _, span, piece in questions if piece is not None))
+    # (call, span that it was sent, number of the piece of it; None for all of it) where the message is in the span
+    questions: list[tuple[str, Span, int | None]] = []
+    for call_id, manifest in calls_over_span(session_id, seq):
+        try:
+            rows = {row["kind"]: row for row in read_manifest(manifest)}
+        except ValueError:
+            continue
+        if {"piece", "messages"} <= rows.keys():
+            piece, ranges = rows["piece"], tuple((first, last) for first, last in rows["messages"]["ranges"])
+            if any(first <= seq <= last for first, last in ranges):
+                number = None if piece.get("count") == 1 else piece["number"]
+                questions.append((call_id, (ranges, piece["limit"]), number))
+
+    spans = list(dict.fromkeys(span for _, span, number in questions if number is not None))
     pieces = {
         (ranges, limit): pieces_of_message(load_ranges(session_id, ranges), seq, limit)
         for ranges, limit in spans[:MOST_SPANS]
     }
-    found = [call_id for call_id, span, piece in questions if piece is None or piece in pieces.get(span, ())]
+    found = [call_id for call_id, span, number in questions if number is None or number in pieces.get(span, ())]
     ids = found[:MOST]
     numbers, attempts = numbers_of_calls(session_id, ids), attempts_of_calls(ids, session_id=session_id)
     heads = load_heads([attempt.summary_id for attempt in attempts.values()], session_id=session_id)
@@ -304,17 +301,3 @@ def list_readings(session_id: str, seq: int) -> Readings:
         summary = heads.get(attempt.summary_id) if attempt else None
         calls.append(Reading(call=call, number=numbers[call.id], attempt=attempt, summary=summary))
     return Readings(calls=calls, has_more=len(found) > MOST or len(spans) > MOST_SPANS)
-
-
-def _pieces_sent(manifest: Any, seq: int) -> list[tuple[Span, int | None]]:
-    """Return the span that a call was sent and the number of the piece, ``None`` for all of it, if ``seq`` is in it."""
-    try:
-        rows = {row["kind"]: row for row in read_manifest(manifest)}
-    except ValueError:
-        return []
-    if not {"piece", "messages"} <= rows.keys():
-        return []
-    piece, ranges = rows["piece"], tuple((first, last) for first, last in rows["messages"]["ranges"])
-    if not any(first <= seq <= last for first, last in ranges):
-        return []
-    return [((ranges, piece["limit"]), None if piece.get("count") == 1 else piece["number"])]

@@ -21,13 +21,17 @@ from sessions_app.record.call_queries import count_turn_calls_until, list_turn_c
 from sessions_app.record.context_queries import summary_stays
 
 MOST_COLUMNS = 400
+WIDTH = 1_000
+HEIGHT = 100  # the height of the drawing in its own units: it is stretched over the place it has
+HEADROOM = 1.08  # space above the largest number drawn, so that nothing touches the top
+WIDEST_GAP = 0.2  # the share of a column's place that stays empty, where columns are wide
+GAPS_UP_TO = 120  # more columns than this stand side by side without gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One call, or the fullest of some that were made one after the other. Sizes are in tokens."""
 
-    call_id: str
     number: int  # its number among all calls of the session
     used: int
     opening: int  # the system prompt and the tools
@@ -77,8 +81,7 @@ def load_occupancy(session_id: str) -> Occupancy | None:
     for size in sizes:
         opening = min(size.used, size.tools + int(system * size.ratio))
         summaries = min(size.used - opening, int(standing.at(size.context_seq) * size.ratio))
-        column = Column(call_id=size.id, number=numbers[size.id], used=size.used, opening=opening, summaries=summaries)
-        columns.append(column)
+        columns.append(Column(number=numbers[size.id], used=size.used, opening=opening, summaries=summaries))
     return Occupancy(
         columns=columns,
         calls=len(calls),
@@ -116,7 +119,7 @@ def fullest_of(calls: Sequence[tuple[str, int]], most: int = MOST_COLUMNS) -> li
 
 
 class Standing:
-    """How many tokens of summaries stood in the context as of any event, from (added, removed, tokens) of each."""
+    """The tokens of summaries in the context as of any event, from (added, removed, tokens) of each summary."""
 
     def __init__(self, stays: Sequence[tuple[int, int | None, int]]) -> None:
         steps = [(added, tokens) for added, _, tokens in stays]
@@ -171,13 +174,6 @@ def _ended_runs(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -
         for end_seq, level, before, after, summaries, pruned in rows.values_list(*columns)
         if summaries or pruned
     ]
-
-
-WIDTH = 1_000
-HEIGHT = 100  # the height of the drawing in its own units: it is stretched over the place it has
-HEADROOM = 1.08  # space above the largest number drawn, so that nothing touches the top
-WIDEST_GAP = 0.2  # the share of a column's place that stays empty, where columns are wide
-GAPS_UP_TO = 120  # more columns than this stand side by side without gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -15,7 +15,6 @@ from django.utils.cache import get_conditional_response
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app import lineage, queries
-from compaction_app.lineage import trace_message
 from compaction_app.queries import (
     count_summaries,
     load_graph,
@@ -52,6 +51,9 @@ PAGE = 100
 SOURCES = 50
 TRIES = 100
 PREVIEW = 160
+TAB = "inspect-summaries"
+VIEWS = ("drawing", "table")
+DEEPEST = 10_000
 T = TypeVar("T")
 
 
@@ -68,6 +70,20 @@ def load_drawing(session_id: str, *, at: int, last_seq: int) -> dict[str, Any]:
     nodes = sorted(graph.nodes.values(), key=lambda node: (node.depth, node.first_seq, node.id))
     places = {node.id: place for place, node in enumerate(nodes)}
     replaced = [node for node in nodes if node.superseded_seq is not None]
+    marks, edges = [], []
+    for node in nodes:
+        is_superseded = node.superseded_seq is not None
+        marks.append(
+            ACTIVE * (node.id in active)
+            + STALE * (node.freshness == "stale" and not is_superseded)
+            + SUPERSEDED * is_superseded
+            + CONDENSED * (node.kind == "condensed")
+        )
+        # Only the newest revisions: what was replaced stood for the same, and drawn twice it would hide the rest.
+        if node.sources and not is_superseded:
+            # A graph that was tampered with is drawn as far as it goes.
+            sources = [places[graph.newest(id).id] for id in node.sources if id in places]
+            edges += [places[node.id], len(sources), *sources]
     return {
         "messages": last_seq,
         "verbatim": list(load_context_spans(session_id, at=at)),
@@ -79,34 +95,14 @@ def load_drawing(session_id: str, *, at: int, last_seq: int) -> dict[str, Any]:
         "level": [node.level for node in nodes],
         "tokens": [node.token_count for node in nodes],
         "source": [node.source_tokens for node in nodes],
-        "marks": [_marks(node, active) for node in nodes],
-        "edges": list(_edges(graph, nodes, places)),
+        "marks": marks,
+        "edges": edges,
         "newest": [place for node in replaced for place in (places[node.id], places[graph.newest(node.id).id])],
     }
 
 
 def _differences(values: Sequence[int]) -> list[int]:
     return [later - earlier for earlier, later in pairwise([0, *values])]
-
-
-def _marks(node: Node, active: Collection[str]) -> int:
-    is_superseded = node.superseded_seq is not None
-    return (
-        ACTIVE * (node.id in active)
-        + STALE * (node.freshness == "stale" and not is_superseded)
-        + SUPERSEDED * is_superseded
-        + CONDENSED * (node.kind == "condensed")
-    )
-
-
-def _edges(graph: Graph, nodes: Sequence[Node], places: dict[str, int]) -> Iterator[int]:
-    for node in nodes:
-        # Only the newest revisions: what was replaced stood for the same, and drawn twice it would hide the rest.
-        if node.superseded_seq is not None or not node.sources:
-            continue
-        # A graph that was tampered with is drawn as far as it goes.
-        sources = [places[graph.newest(id).id] for id in node.sources if id in places]
-        yield from (places[node.id], len(sources), *sources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +179,7 @@ def load_view(summary: SummaryRecord) -> SummaryView:
 
 
 def open_sources(summary: SummaryRecord, *, offset: int) -> Listing[Source]:
-    """Return some of what a summary was made of."""
+    """Return a page of what a summary was made of, from the ``offset``-th on."""
     session_id, total = summary.session_id, len(summary.source_ids)
     ids = [id for _, id in summary.source_ids[offset : offset + SOURCES]]
     active = standing_items(session_id, ids)
@@ -275,14 +271,9 @@ def _summary_rows(about: Inspected, graph: Graph, items: Sequence[Node | Span], 
     return Listing(items=rows, offset=offset, total=len(items))
 
 
-TAB = "inspect-summaries"
-VIEWS = ("drawing", "table")
-DEEPEST = 10_000
-
-
 @signed_in
 def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Every summary of a session, as a drawing or as a table (``view``), with one chosen (``id``, or ``seq`` of a message)."""
+    """Render every summary, as a drawing or as a table (``view``), with one chosen (``id``, or ``seq`` of a message)."""
     about = inspected(request, session_id)
     view = request.GET.get("view", "")
     kept = {name: printable(request.GET[name]) for name in ("id", "seq") if request.GET.get(name)}
@@ -316,7 +307,7 @@ def drawing(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def rows(request: HttpRequest, session_id: str) -> HttpResponse:
-    """More rows of the table: what stands under a summary (``under``), or the rest of a level (``offset``)."""
+    """Render more rows of the table: those under a summary (``under``), or the rest of a level (``offset``)."""
     about = inspected(request, session_id)
     under, offset = request.GET.get("under", ""), number_in(request, "offset") or 0
     found = load_under(about, under, offset=offset) if under else load_roots(about, offset=offset)
@@ -335,8 +326,7 @@ def summary(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
 def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
     about = inspected(request, session_id)
     node = load_summary(summary_id, session_id=about.id)
-    found = open_sources(node, offset=number_in(request, "offset") or 0)
-    context = {"about": about, "summary": node, "sources": found}
+    context = {"about": about, "summary": node, "sources": open_sources(node, offset=number_in(request, "offset") or 0)}
     return render(request, "compaction_app/_summary_sources.html", context)
 
 
@@ -359,20 +349,18 @@ def source(request: HttpRequest, session_id: str, summary_id: str, source_id: st
 def reply(request: HttpRequest, session_id: str, try_id: str) -> HttpResponse:
     about = inspected(request, session_id)
     found = load_reply(try_id, session_id=about.id)
-    calls = json.dumps(found.tool_calls, indent=2, ensure_ascii=False) if found.tool_calls else ""
-    texts = {"text": found.text, "reasoning": found.reasoning, "tool_calls": calls}
-    context = {name: show_invisible(text) for name, text in texts.items()}
+    calls = json.dumps(found["tool_calls"], indent=2, ensure_ascii=False) if found["tool_calls"] else ""
+    context = {name: show_invisible(text) for name, text in (found | {"tool_calls": calls}).items()}
     return render(request, "compaction_app/_summary_reply.html", context)
 
 
 @signed_in
 def message(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
-    """List beside the drawing the summaries that stand for a message."""
     about = inspected(request, session_id)
     message_id = id_of_message(about.id, seq) if seq <= about.message_seq else None
     if message_id is None:
         raise MessageNotFoundError(message_id=str(seq))
-    traced = trace_message(message_id, session_id=about.id)
+    traced = lineage.trace_message(message_id, session_id=about.id)
     context = {
         "about": about,
         "preview": preview_messages([message_id], at=NOW)[message_id],
@@ -386,7 +374,7 @@ def message(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
 
 @signed_in
 def anywhere(request: HttpRequest, summary_id: str) -> HttpResponse:
-    """A summary by its id alone: its page in the inspector of its session."""
+    """Redirect a summary's id alone to its page in the inspector of its session."""
     node = load_summary(summary_id)
     try:
         about = inspected(request, node.session_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -37,6 +37,13 @@ from sessions_app.record.turn_queries import CallStep, MessageStep, ToolStep, lo
 
 PAGE = 50
 STATES = [state.value for state in TurnState]
+MESSAGES = 100  # messages of a turn that are shown at once
+TEXT = 140
+AXIS = 1_000  # length of the time axis, in its own units
+NARROWEST = 4  # the shortest bar that can still be seen, on the axis
+MAP_TOOLS = {"llm_map", "agentic_map"}
+SHOWN_SUMMARIES = 10
+DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +59,6 @@ class Wanted:
 
     @property
     def query(self) -> str:
-        """The filter as the query of an address."""
         return urlencode({name: "1" if value is True else value for name, value in asdict(self).items() if value})
 
 
@@ -72,7 +78,7 @@ class Timeline:
 
 
 def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None = None, start: int | None = None) -> Timeline:
-    """Return a page of a session's turns, the newest first."""
+    """Return a page of a session's turns, the newest first: those before one, or with ``start`` those from one on."""
     if before is None and wanted.turn is not None:
         before = wanted.turn + 1
     chosen = TurnFilter(
@@ -108,11 +114,11 @@ def load_totals(about: Inspected) -> list[tuple[str, str, str]]:
         "turn": tally.failed_turns,
         "call": tally.failed_calls,
         "tool": tally.failed_tools,
-        "compaction": runs.failed,
+        "compaction": runs["failed"],
     }
     cached = f"{tally.usage.tokens_cache_read:,} from a cache" if tally.usage.tokens_cache_read else ""
     spent = f"{format_money(compaction.cost_micros)} for summaries" if compaction.cost_micros else ""
-    live = f"{runs.live} not yet over" if runs.live else ""
+    live = f"{runs['live']} not yet over" if runs["live"] else ""
     others = f"{tally.other_calls:,} more beside turns" if tally.other_calls else ""
     pruned = f"{tally.pruned_tools:,} pruned" if tally.pruned_tools else ""
     where = ", ".join(format_counted(count, name) for name, count in failed.items() if count)
@@ -123,7 +129,7 @@ def load_totals(about: Inspected) -> list[tuple[str, str, str]]:
         ("Tokens in", format_number(usage.tokens_input), cached),
         ("Tokens out", format_number(usage.tokens_output), ""),
         ("Cost", format_money(usage.cost_micros), spent),
-        ("Compactions", f"{runs.total:,}", live),
+        ("Compactions", f"{runs['total']:,}", live),
         ("Errors", f"{sum(failed.values()):,}", where),
     ]
 
@@ -143,15 +149,6 @@ def view_turn(line: TurnLine, runs: Sequence[RunRecord], now: datetime) -> TurnV
         errors=max(bool(line.error_code), line.failed_calls) + line.failed_tools,
         compactions=len(runs),
     )
-
-
-MESSAGES = 100  # messages of a turn that are shown at once
-TEXT = 140
-AXIS = 1_000  # length of the time axis, in its own units
-NARROWEST = 4  # the shortest bar that can still be seen, on the axis
-MAP_TOOLS = {"llm_map", "agentic_map"}
-SHOWN_SUMMARIES = 10
-DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,11 +236,21 @@ def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> TurnSt
     runs = [run for run in all_runs if is_in_turn(run, line, about)]
     tools = [tool for message in messages for tool in message.tools]
     launching = [tool.id for tool in tools if tool.name.lower() in LAUNCHING_TOOLS]
+    launched = list_launched(about.id, launching) if launching else {}
     now = timezone.now()
     axis = Axis(began=line.created_at, ended=line.ended_at or now)
+    # What was done for each message, and after it the compactions that ended then; the live ones are the last.
+    steps: list[StepView] = []
+    for message in messages:
+        if message.role != "assistant" or not message.calls:
+            steps.append(_message(message, axis))
+        steps += [_call(call, message, axis) for call in message.calls]
+        steps += [_tool(tool, message.seq, launched.get(tool.id, ()), axis) for tool in message.tools]
+        steps += [_compaction(run, axis) for run in runs if run.after_message_seq == message.seq]
+    steps += [_compaction(run, axis) for run in runs if run.after_message_seq is None]
     return TurnSteps(
         turn=view_turn(line, runs, now),
-        steps=list(_steps(messages, runs, list_launched(about.id, launching) if launching else {}, axis)),
+        steps=steps,
         more_after=messages[-1].seq if has_more else None,
     )
 
@@ -255,24 +262,10 @@ def find_compaction(about: Inspected, run_id: str) -> tuple[str, int]:
     """
     run = load_run(run_id, session_id=about.id)
     seq = about.message_seq if run.after_message_seq is None else run.after_message_seq
-    found = place_of_message(about.id, seq)
-    if found is None:
+    if (found := place_of_message(about.id, seq)) is None:
         raise CompactionNotFoundError(run_id=run_id)
     turn_id, place = found
     return turn_id, seq - 1 if place > MESSAGES else 0
-
-
-def _steps(
-    messages: Sequence[MessageStep], runs: Sequence[RunRecord], launched: Mapping[str, tuple[Relative, ...]], axis: Axis
-) -> Iterator[StepView]:
-    """Yield what was done for each message, and after it the compactions that ended then; the live ones are the last."""
-    for message in messages:
-        if message.role != "assistant" or not message.calls:
-            yield _message(message, axis)
-        yield from (_call(call, message, axis) for call in message.calls)
-        yield from (_tool(tool, message.seq, launched.get(tool.id, ()), axis) for tool in message.tools)
-        yield from (_compaction(run, axis) for run in runs if run.after_message_seq == message.seq)
-    yield from (_compaction(run, axis) for run in runs if run.after_message_seq is None)
 
 
 def _message(message: MessageStep, axis: Axis) -> StepView:
@@ -360,7 +353,6 @@ def _compaction(run: RunRecord, axis: Axis) -> StepView:
 
 @signed_in
 def timeline(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Every turn of a session, the newest first."""
     about = inspected(request, session_id)
     context = _turns_context(request, about) | {
         "tab": "inspect",
@@ -373,7 +365,7 @@ def timeline(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def turn_rows(request: HttpRequest, session_id: str) -> HttpResponse:
-    """The turns alone: with another filter, the next page of them, or with ``from`` those that are new."""
+    """Render the turns alone: with another filter, the next page of them, or with ``from`` those that are new."""
     context = _turns_context(request, inspected(request, session_id))
     is_list = context["before"] is None and context["start"] is None
     name = "_inspect_turns.html" if is_list else "_inspect_turn_rows.html"

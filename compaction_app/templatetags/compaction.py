@@ -1,10 +1,11 @@
-"""Filters that put turns, model calls, the blocks of prompts and the differences between two calls on a page."""
+"""Filters that put turns, model calls, prompts and their differences, compactions and summaries on a page."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from django import template
 from django.utils.safestring import SafeString
@@ -16,9 +17,9 @@ from mnesis_core.compaction.selection import Outcome
 from mnesis_core.context.replay import Block, BlockKind
 from mnesis_core.records import CallRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import excerpt
-from sessions_app.pages import transcript
 from sessions_app.pages.markdown import MARKDOWN_LIMIT, format_number, render_markdown, show_invisible
 from sessions_app.pages.permissions import address_of
+from sessions_app.pages.transcript import first_words
 from sessions_app.record.timeline_queries import TurnLine
 
 BEGUN_BY = {
@@ -90,13 +91,44 @@ HOW_SHOWN = {
     "left_out": "not in its prompt: there was no room, or nothing of it is sent to models",
     "unknown": "its manifest cannot be read",
 }
+ENDINGS: dict[str, str] = {
+    Outcome.TARGET_MET: "It ended because the context had become small enough.",
+    Outcome.FITS: "It ended because nothing more may be summarised; the context fits.",
+    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
+    Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
+    "the longest texts of it are shown to the model shortened.",
+    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
+}
+MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "asked for"}
+CAUSES = {
+    "soft": "after a turn, because the context had passed its soft threshold",
+    "hard": "before a call, because the context had passed its hard mark",
+    "manual": "because somebody asked for it",
+}
+PRUNE_CAUSES = {
+    "soft": "the context was above its soft threshold",
+    "hard": "the context did not fit any more",
+    "manual": "somebody asked for a compaction",
+}
 
 register = template.Library()
+register.filter(first_words)
 
 
-class HasKind(Protocol):
-    @property
-    def kind(self) -> BlockKind: ...
+def _name_in(names: Mapping[str, str], otherwise: str, key: str | None) -> str:
+    return names.get(key or "", otherwise)
+
+
+for _filter, _names, _otherwise in (
+    ("cause", CAUSES, ""),
+    ("change_reason", REASONS, ""),
+    ("change_tone", TONES, ""),
+    ("colour", COLOURS, "other"),
+    ("counted_by", SOURCES, ""),
+    ("kind", KINDS, ""),
+    ("prune_cause", PRUNE_CAUSES, ""),
+):
+    register.filter(_filter, partial(_name_in, _names, _otherwise))
 
 
 @register.filter
@@ -120,11 +152,6 @@ def tokens_used(usage: UsageRecord | None) -> str:
 
 
 @register.filter
-def counted_by(usage: UsageRecord) -> str:
-    return SOURCES.get(usage.usage_source or "", "")
-
-
-@register.filter
 def call_facts(call: CallRecord) -> list[tuple[str, str]]:
     """Return (name, value) of what a call has besides its numbers, the parameters sent to the provider among it."""
     given: Any = call.parameters
@@ -145,16 +172,6 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
     if isinstance(ratio, int | float):
         facts.append(("Estimate corrected by", f"× {ratio:g}"))
     return [(name, show_invisible(value)) for name, value in facts if value]
-
-
-@register.filter
-def kind(block: HasKind) -> str:
-    return KINDS[block.kind]
-
-
-@register.filter
-def colour(block: HasKind) -> str:
-    return COLOURS.get(block.kind, "other")
 
 
 @register.filter
@@ -205,16 +222,6 @@ def change_name(change: str) -> str:
 
 
 @register.filter
-def change_tone(change: str) -> str:
-    return TONES.get(change, "")
-
-
-@register.filter
-def change_reason(reason: str) -> str:
-    return REASONS.get(reason, "")
-
-
-@register.filter
 def signed(tokens: int | None) -> str:
     """Return ``+1,203`` or ``±0``; empty where the number is not known."""
     if tokens is None:
@@ -228,27 +235,6 @@ def how_shown(how: str) -> str:
     return HOW_SHOWN[how]
 
 
-ENDINGS: dict[str, str] = {
-    Outcome.TARGET_MET: "It ended because the context had become small enough.",
-    Outcome.FITS: "It ended because nothing more may be summarised; the context fits.",
-    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
-    Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
-    "the longest texts of it are shown to the model shortened.",
-    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
-}
-MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "asked for"}
-CAUSES = {
-    "soft": "after a turn, because the context had passed its soft threshold",
-    "hard": "before a call, because the context had passed its hard mark",
-    "manual": "because somebody asked for it",
-}
-PRUNE_CAUSES = {
-    "soft": "the context was above its soft threshold",
-    "hard": "the context did not fit any more",
-    "manual": "somebody asked for a compaction",
-}
-
-
 @register.filter
 def is_live(run: RunRecord | None) -> bool:
     return run is not None and run.state in LIVE
@@ -256,18 +242,12 @@ def is_live(run: RunRecord | None) -> bool:
 
 @register.filter
 def has_changed(run: RunRecord) -> bool:
-    """Return whether the compaction changed the context."""
     return bool(run.summary_ids) or bool(run.pruned_parts)
 
 
 @register.filter
 def moment_of(run: RunRecord) -> str:
     return MOMENTS.get(run.trigger, run.trigger)
-
-
-@register.filter
-def cause(run: RunRecord) -> str:
-    return CAUSES.get(run.trigger, "")
 
 
 @register.filter
@@ -322,14 +302,3 @@ def count_words(sorts: Sequence[SummaryCount]) -> list[str]:
         (sum(sort.number for sort in sorts if sort.is_superseded), "superseded"),
     )
     return [f"{number:,} {words}" for number, words in counted if number]
-
-
-@register.filter
-def prune_cause(run: RunRecord) -> str:
-    return PRUNE_CAUSES.get(run.trigger, "")
-
-
-@register.filter
-def first_words(text: str) -> str:
-    """Return the first words of what a tool was asked."""
-    return transcript.first_words(text)
