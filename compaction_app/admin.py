@@ -8,7 +8,6 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Page
 from django.db.models import Exists, OuterRef, QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -134,8 +133,6 @@ class SummaryPreviewAdmin(ReadOnlyAdmin):
 
 @admin.register(SummaryNode)
 class SummaryNodeAdmin(ReadOnlyAdmin):
-    """Summaries, each with its sources in order."""
-
     list_display = (
         "shown_id", "in_session", "kind", "depth", "level", "messages", "token_count", "source_tokens", "superseded_seq",
         "freshness", "created",
@@ -153,7 +150,6 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         return [*super().facts(row), *context_facts(row.session_id, row.id)]
 
     def page(self, request: HttpRequest, row: SummaryNode) -> dict[str, Any]:
-        """Return its revisions, the summaries that stand for it, and its sources a page at a time."""
         graph, summary = load_graph(row.session_id), load_summary(row.id)
         page = page_of(request, summary.source_ids, SOURCES)
         sources = open_sources(summary, offset=page.start_index() - 1).items if page.object_list else []
@@ -179,7 +175,6 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         }
 
     def get_urls(self) -> list[URLPattern]:
-        """Return the admin's own, the pages about a session, and what a call was sent."""
         wrap = self.admin_site.admin_view
         return [
             path("inspect/<path:call_id>/payload/", wrap(payload_view), name="inspect_payload"),
@@ -193,20 +188,11 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         ]
 
     def context_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
-        """Return the active context, now or as of the event ``?at=``.
-
-        :raises PermissionDenied: something was sent, or this person may not see contexts.
-        :raises Http404: there is no such session.
-        """
+        """Render the active context, now or as of the event ``?at=``."""
         about = _session(request, session_id)
         return self._page(request, "context", about, "Context", _context(request, about))
 
     def drawing_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
-        """Return the summary DAG, drawn as in the session's inspector.
-
-        :raises PermissionDenied: something was sent, or this person may not see summaries.
-        :raises Http404: there is no such session.
-        """
         about = _session(request, session_id)
         total = SummaryNode.objects.filter(session_id=about.id).count()
         context = {"total": total, "list_url": list_url(SummaryNode, session=about.id)}
@@ -221,14 +207,12 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
 
 @gzip_page
 def drawing_values_view(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Return what the drawing draws, as JSON."""
     about = _session(request, session_id)
     values = load_drawing(about.id, at=about.event_seq, last_seq=about.message_seq)
     return JsonResponse(values, json_dumps_params={"separators": (",", ":")})
 
 
 def summary_view(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
-    """Return where the record of a summary is that was chosen in the drawing."""
     about = _session(request, session_id)
     row = get_object_or_404(SummaryNode.objects.filter(session_id=about.id), pk=summary_id)
     name = f"{row.kind.capitalize()} summary of {_span(row)}"
@@ -236,7 +220,6 @@ def summary_view(request: HttpRequest, session_id: str, summary_id: str) -> Http
 
 
 def message_view(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
-    """Return where the record of a message is that was chosen in the drawing."""
     about = _session(request, session_id)
     message_id = timeline_queries.id_of_message(about.id, seq) if seq <= about.message_seq else None
     if message_id is None:
@@ -251,11 +234,7 @@ def _chosen(name: str, url: str, text: str) -> HttpResponse:
 
 
 def payload_view(request: HttpRequest, call_id: str) -> HttpResponse:
-    """Lead to the payload in the session's inspector, or to its file where this person cannot open that.
-
-    :raises PermissionDenied: something was sent, or this person may not see all that a payload holds.
-    :raises Http404: there is no such call.
-    """
+    """Lead to the payload in the session's inspector, or to its file where this person cannot open that."""
     call = _call(request, call_id)
     try:
         url = address_of("inspect-call", inspected(request, call.session_id).id, call.id, section="payload")
@@ -265,11 +244,6 @@ def payload_view(request: HttpRequest, call_id: str) -> HttpResponse:
 
 
 def payload_file_view(request: HttpRequest, call_id: str) -> HttpResponse:
-    """Return the whole payload as a file of JSON.
-
-    :raises PermissionDenied: something was sent, or this person may not see all that a payload holds.
-    :raises Http404: there is no such call, or its payload cannot be rebuilt.
-    """
     call = _call(request, call_id)
     return payload_file(call, rebuild_payload(call))
 
@@ -312,7 +286,14 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     wanted = parse_seq(at)
     seq = about.event_seq if wanted is None else min(wanted, about.event_seq)
     event = timeline_queries.load_event_heading(about.id, seq)
-    page = _page_of_items(request, about, seq)
+    page = page_of(request, range(timeline_queries.count_context(about.id, at=seq)), ITEMS_PER_PAGE)
+    first = max(page.start_index() - 1, 0)
+    records = timeline_queries.load_context_page(about.id, at=seq, offset=first, limit=ITEMS_PER_PAGE)
+    page.object_list = _items(about.id, records, at=seq)
+    ids = timeline_queries.load_context_summaries(about.id, at=seq)
+    batches = [SummaryNode.objects.filter(id__in=ids[i : i + BATCH]) for i in range(0, len(ids), BATCH)]
+    tokens = timeline_queries.sum_message_tokens(about.id, at=seq)
+    tokens += sum(batch.aggregate(total=Sum("token_count", default=0))["total"] for batch in batches)
     before, after = timeline_queries.context_changes_beside(about.id, at=seq)
     changes = [
         (verb, total, _items(about.id, records, at=seq))
@@ -340,7 +321,7 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
         "event_url": reverse("admin:sessions_app_event_change", args=[event.id]) if event else "",
         "page": page,
         "keep": f"at={seq}&",
-        "tokens": timeline_queries.sum_message_tokens(about.id, at=seq) + _summary_tokens(about.id, at=seq),
+        "tokens": tokens,
         "measured": measured,
         "tables": [*changes, ("", page.paginator.count, page.object_list)],
         "steps": [
@@ -350,23 +331,6 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
             ("Next change", after),
         ],
     }
-
-
-def _page_of_items(request: HttpRequest, about: SessionHeading, seq: int) -> Page[Any]:
-    total = timeline_queries.count_context(about.id, at=seq)
-    page = page_of(request, range(total), ITEMS_PER_PAGE)
-    first = max(page.start_index() - 1, 0)
-    records = timeline_queries.load_context_page(about.id, at=seq, offset=first, limit=ITEMS_PER_PAGE)
-    page.object_list = _items(about.id, records, at=seq)
-    return page
-
-
-def _summary_tokens(session_id: str, *, at: int) -> int:
-    ids = timeline_queries.load_context_summaries(session_id, at=at)
-    batches = (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
-    return sum(
-        SummaryNode.objects.filter(id__in=batch).aggregate(total=Sum("token_count"))["total"] or 0 for batch in batches
-    )
 
 
 def _items(session_id: str, records: list[ContextItemRecord], *, at: int) -> list[ShownItem]:

@@ -1,4 +1,4 @@
-"""Summaries at the REST endpoint: described, expanded, their lineage, and whether a context stands for everything."""
+"""Contexts, compactions, summaries with their lineage and revisions, and past model calls at the REST endpoint."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import CallOut, ErrorOut, IsSet, MessageOut, Out, Text, message_out
 
 router = Router(tags=["context"])
+router.add_router("", search_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+WRITE_ERRORS = {**ERRORS, 403: ErrorOut, 409: ErrorOut}
 Limit = Annotated[int, Query(ge=1, le=500)]
-
-
 Superseded = Annotated[bool, Field(validation_alias="superseded_seq"), IsSet]
 
 
@@ -253,7 +253,6 @@ def expand_summary(
 
 
 def summary_out(summary: SummaryRecord, *, superseded_by: str | None = None) -> dict[str, Any]:
-    """Return what ``SummaryOut`` reads; ``superseded_by`` is the revision that took its place."""
     return asdict(summary) | {"superseded_by": superseded_by}
 
 
@@ -263,11 +262,6 @@ def parse_offset(cursor: str | None) -> int:
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 16):
         raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
     return int(cursor)
-
-
-# Summaries said again at the REST endpoint: preview, compare, apply, undo.
-
-WRITE_ERRORS = {**ERRORS, 403: ErrorOut, 409: ErrorOut}
 
 
 class PreviewIn(Schema):
@@ -384,36 +378,24 @@ def _prompt(text: str) -> SummaryPrompt:
 def _preview_out(preview_id: str, caller: int) -> dict[str, Any]:
     found = revise.compare(preview_id, owner_id=caller)
     top = found[-1].preview
+    compared = ("level", "token_count", "model", "prompt_version", "cost_micros")
     return {
         "id": top.id,
         "summary_id": top.summary_id,
         "session_id": top.session_id,
         "applied": found[-1].is_applied,
-        "items": [_previewed_out(comparison) for comparison in found],
-    }
-
-
-def _previewed_out(comparison: revise.Comparison) -> dict[str, Any]:
-    before = comparison.before
-    return asdict(comparison.preview) | {
-        "difference": comparison.lines,
-        "applied": comparison.is_applied,
-        "level_before": before.level,
-        "token_count_before": before.token_count,
-        "model_before": before.model,
-        "prompt_version_before": before.prompt_version,
-        "cost_micros_before": before.cost_micros,
+        "items": [
+            asdict(comparison.preview)
+            | {"difference": comparison.lines, "applied": comparison.is_applied}
+            | {f"{name}_before": getattr(comparison.before, name) for name in compared}
+            for comparison in found
+        ],
     }
 
 
 def _revisions_out(ids: list[str], caller: int) -> dict[str, Any]:
     session_id = queries.load_summary(ids[-1], owner_id=caller).session_id
     return {"items": [summary_out(summary) for summary in queries.load_summaries(ids, session_id=session_id)]}
-
-
-# Context and compactions at the REST endpoint.
-
-router.add_router("", search_router)
 
 
 class CallRead(CallOut, Schema):

@@ -1,6 +1,7 @@
-"""The active context of a session, now or as of any event, as a payload and as numbers; and two calls compared.
+"""The active context of a session, now or as of any event, as a payload and as numbers; and what past calls were sent.
 
-Two reads whatever the history: the context items with their messages and parts, and the summaries among them.
+A context is two reads whatever the history: its items with their messages and parts, and the summaries among them. The
+payload of a past call is made again from the record and compared with its digest (decision 5), or with another call.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from mnesis_core.context.entries import (
     ContextRows,
     MessageEntry,
     Row,
-    SummaryEntry,
     in_order,
     read_manifest,
 )
@@ -46,6 +46,7 @@ USUAL_TOKENS = 50
 FEWEST_READ = 200
 READ_MORE = 4
 MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
+Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +99,6 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextState(Frame):
-    """The rows behind a context, loaded once."""
-
     entries: list[ContextEntry]
     context_seq: int  # the event as of which they were read
     unread_tokens: int = 0
@@ -130,7 +129,6 @@ class ContextState(Frame):
         )
 
     def summariser(self) -> ModelSpec:
-        """Return the model that summarises."""
         alias = self.config.compaction.model
         return get_spec_to_read(alias) if alias and alias != self.session.model else self.spec
 
@@ -179,10 +177,7 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
 
 
 def load_state(session_id: str, *, at: int | None = None) -> ContextState:
-    """Read what is in a session's context now, or was as of event ``at``.
-
-    :raises SessionNotFoundError: there is no such session.
-    """
+    """:raises SessionNotFoundError: there is no such session."""
     return read_state(load_frame(session_id), at=at)
 
 
@@ -198,18 +193,14 @@ def read_newest_state(frame: Frame) -> ContextState:
     """
     items = max(FEWEST_READ, frame.budget.usable // USUAL_TOKENS)
     state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
-    while state.unread_tokens and not _is_prompt_full(state):
+    while state.unread_tokens:
+        messages = [entry for entry in state.entries if isinstance(entry, MessageEntry)]
+        tokens = sum(whole(entry).tokens for entry in messages) * state.calibration.ratio
+        if tokens > state.budget.usable and any(entry.message.role == "user" for entry in messages):
+            break  # nothing older than these can come into the prompt, but for summaries
         items *= READ_MORE
         state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
     return state
-
-
-def _is_prompt_full(state: ContextState) -> bool:
-    """Return whether nothing older than these entries can come into the prompt, but for summaries."""
-    messages = [entry for entry in state.entries if isinstance(entry, MessageEntry)]
-    tokens = sum(whole(entry).tokens for entry in messages)
-    holds_question = any(entry.message.role == "user" for entry in messages)
-    return holds_question and tokens * state.calibration.ratio > state.budget.usable
 
 
 def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> ContextState:
@@ -229,10 +220,7 @@ def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> Cont
 
 
 def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | None = None) -> BuiltContext:
-    """Return the active context of a session as the payload of its next call.
-
-    :raises SessionNotFoundError: there is no such session.
-    """
+    """:raises SessionNotFoundError: there is no such session."""
     return load_state(session_id, at=at).build(tools)
 
 
@@ -264,8 +252,6 @@ def meter_of(state: ContextState) -> Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCalls:
-    """The difference of two calls."""
-
     earlier: CallRecord | None  # None when the later one was the first
     later: CallRecord
     changes: list[Difference]  # the first MOST_CHANGES of them
@@ -286,14 +272,8 @@ def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None)
     earlier = _earlier(later, owner_id, earlier_id)
     before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
     gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
-    changes = list(
-        difference(
-            before,
-            after,
-            is_first=earlier is None,
-            replaced=context_queries.replaced_items(later.session_id, sorted(gone)),
-        )
-    )
+    replaced = context_queries.replaced_items(later.session_id, sorted(gone))
+    changes = list(difference(before, after, is_first=earlier is None, replaced=replaced))
     return ComparedCalls(
         earlier=earlier,
         later=later,
@@ -322,9 +302,6 @@ def _manifest_to_compare(call: CallRecord) -> list[Row]:
         raise InvalidRequest(f"call {call.id}: {error}", field="call_id") from error
 
 
-Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltPayload:
     """What a model was sent, as the record gives it today."""
@@ -336,7 +313,6 @@ class RebuiltPayload:
 
     @property
     def digest_matches(self) -> bool:
-        """Return whether this is byte for byte what was sent."""
         return self.digest == self.stored_digest
 
 
@@ -378,9 +354,7 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
 
 
 def load_sources(call: CallRecord) -> PromptSources:
-    """Return what the prompt of a turn's call was made of.
-
-    :raises ValueError: the manifest is none.
+    """:raises ValueError: the manifest is none.
     :raises NotFound: it names something that is not there.
     """
     manifest = read_manifest(call.manifest)
@@ -394,12 +368,11 @@ def load_sources(call: CallRecord) -> PromptSources:
     named = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     if missing := named - {tool.name for tool in tools}:
         problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
+    system = texts["system"] if "system" in texts else session_queries.load_session(call.session_id).system_prompt
     return PromptSources(
         manifest=manifest,
         entries=_load_entries(call.session_id, manifest),
-        system_prompt=texts["system"]
-        if "system" in texts
-        else session_queries.load_session(call.session_id).system_prompt,
+        system_prompt=system,
         tools=tools,
         problems=problems,
     )
@@ -409,15 +382,20 @@ def _summary_payload(call: CallRecord) -> Payload:
     """:raises ValueError: the manifest is none, or the prompt of then was not kept.
     :raises NotFound: it names something that is not there.
     """
-    manifest = read_manifest(call.manifest)
+    manifest, session_id = read_manifest(call.manifest), call.session_id
     prompt = _prompt(call, manifest)
-    messages, summaries = _sources_of_summary(call.session_id, manifest)
-    drafts = load_drafts([row["id"] for row in manifest if row["kind"] == "try"], session_id=call.session_id)
+    positions = {row["id"]: place for place, row in enumerate(manifest) if row["kind"] == "summary"}
+    # A preview that was applied since is the summary of the same id, with the same text.
+    summaries = load_preview_entries(positions, session_id=session_id) if positions else []
+    stored = {id: positions[id] for id in positions.keys() - {entry.id for entry in summaries}}
+    summaries += load_summary_entries(stored, session_id=session_id)
+    ranges = [span for row in manifest if row["kind"] == "messages" for span in row["ranges"]]
+    drafts = load_drafts([row["id"] for row in manifest if row["kind"] == "try"], session_id=session_id)
     payload = rebuild_question(
         manifest,
         prompt,
-        messages=messages,
-        summaries=summaries,
+        messages=load_ranges(session_id, ranges),
+        summaries=sorted(summaries, key=lambda entry: entry.position),
         drafts=[text if level == 3 else draft_text(text) for level, text in drafts],
     )
     return payload, []
@@ -425,10 +403,8 @@ def _summary_payload(call: CallRecord) -> Payload:
 
 def _file_payload(call: CallRecord) -> Payload:
     manifest = read_manifest(call.manifest)
-    payload = rebuild_file_question(
-        manifest, _prompt(call, manifest), read=partial(file_port.read_content, call.session_id)
-    )
-    return payload, []
+    read = partial(file_port.read_content, call.session_id)
+    return rebuild_file_question(manifest, _prompt(call, manifest), read=read), []
 
 
 def _prompt(call: CallRecord, manifest: Sequence[Row]) -> SummaryPrompt:
@@ -446,16 +422,6 @@ _PAYLOADS: dict[str, Callable[[CallRecord], Payload]] = {"summary": _summary_pay
 def register_payload(purpose: str, rebuild: Callable[[CallRecord], Payload]) -> None:
     """Let an app above this one rebuild the calls for a purpose; it registers when Django is ready."""
     _PAYLOADS[purpose] = rebuild
-
-
-def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[StoredMessage], list[SummaryEntry]]:
-    positions = {row["id"]: place for place, row in enumerate(manifest) if row["kind"] == "summary"}
-    # A preview that was applied since is the summary of the same id, with the same text.
-    summaries = load_preview_entries(positions, session_id=session_id) if positions else []
-    stored = {id: positions[id] for id in positions.keys() - {entry.id for entry in summaries}}
-    summaries += load_summary_entries(stored, session_id=session_id)
-    ranges = [span for row in manifest if row["kind"] == "messages" for span in row["ranges"]]
-    return load_ranges(session_id, ranges), sorted(summaries, key=lambda entry: entry.position)
 
 
 def load_ranges(session_id: str, ranges: Iterable[Sequence[int]]) -> list[StoredMessage]:

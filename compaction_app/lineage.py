@@ -36,9 +36,7 @@ class MessageLineage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage:
-    """Some of the messages behind a summary, oldest first."""
-
-    messages: list[StoredMessage]
+    messages: list[StoredMessage]  # oldest first
     next_offset: int | None
 
 

@@ -68,28 +68,14 @@ class CompactionRun(AppendOnlyModel):
 
     rules = Rules(
         once=(
-            "started_at",
-            "ended_at",
-            "outcome",
-            "tokens_before",
-            "tokens_after",
-            "level",
-            "summary_ids",
-            "source_count",
-            "pruned_parts",
-            "pruned_tokens",
-            "tokens_input",
-            "tokens_output",
-            "cost_micros",
-            "error_code",
-            "error_message",
-            "end_seq",
-            "after_message_seq",
+            "started_at", "ended_at", "outcome", "tokens_before", "tokens_after", "level", "summary_ids", "source_count",
+            "pruned_parts", "pruned_tokens", "tokens_input", "tokens_output", "cost_micros", "error_code", "error_message",
+            "end_seq", "after_message_seq",
         ),
         steps={"state": RUN_STEPS},
         free=("attempts", "lease_owner", "lease_expires_at", "fence"),
         unproven=("attempts", "lease_owner", "lease_expires_at", "fence"),
-    )
+    )  # fmt: skip
 
     class Meta:
         db_table = "compaction_runs"

@@ -7,32 +7,33 @@ that writes exactly the previewed texts, or nothing when something was revised m
 from __future__ import annotations
 
 import time
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
-from compaction_app.summary_requests import RecordedAttempts, ask_for_summary, prepare_manifest, record_attempts
+from compaction_app.summary_requests import ask_for_summary
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
 from mnesis_core.compaction.requests import Prompts, SummaryPrompt
 from mnesis_core.compaction.selection import Condensation, Span
-from mnesis_core.compaction.summarise import SummaryResult
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import whole
 from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
 from mnesis_core.llm.interface import Model
-from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.records import SummaryRecord
 from mnesis_core.values import new_id
 from sessions_app.conf import get_model, site_prompts
-from sessions_app.database.threads import waiting_for
 from sessions_app.record.call_queries import running_preview_calls
 from sessions_app.record.change import Change, change
 from sessions_app.record.file_port import keep_text
 from sessions_app.record.message_queries import load_messages_by_ids
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +48,16 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asking:
-    """A preview as ``summary_requests.Work``."""
+    """A preview as ``summary_requests.Work``: no other process takes it over, so it has no fence and no lease."""
 
     session_id: str
     run_id: None = None
 
     def held(self) -> AbstractContextManager[Change]:
-        # No other process takes a preview over, so there is no fence.
         return change(self.session_id)
+
+    async def asking(self, question: Coroutine[Any, Any, T]) -> T:
+        return await question
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,10 +164,24 @@ def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None,
     newest = graph.newest(summary_id)
     together = queries.applied_with(newest.id, session_id=session_id) if subtree else set()
     chosen = [node for node in graph.current() if node.id in {newest.id, *together}]
-    revisions = [
-        _restored(graph, node, to if node.id == newest.id else None, session_id)
-        for node in sorted(chosen, key=lambda node: node.depth)
-    ]
+    revisions = []
+    for node in sorted(chosen, key=lambda node: node.depth):
+        wanted = (to if node.id == newest.id else None) or node.revises_id
+        if wanted is None:
+            raise Conflict("this summary was never revised, so there is nothing to undo", summary_id=node.id)
+        earlier = queries.load_summary(wanted, session_id=session_id)
+        if graph.newest(earlier.id).id != node.id or earlier.id == node.id:
+            raise Conflict("this is no earlier revision of it", summary_id=earlier.id)
+        names = ("level", "text", "token_count", "source_tokens", "model", "prompt_version")
+        revisions.append(
+            Revision(
+                id=new_id("sum"),
+                summary_id=node.id,
+                source_ids=tuple(id for _, id in earlier.source_ids),
+                restores_id=graph.find(earlier.id).text_of,
+                **{name: getattr(earlier, name) for name in names},
+            )
+        )
     with change(session_id) as record:
         store.revise_summaries(record, revisions)
     return [revision.id for revision in revisions]
@@ -173,7 +190,7 @@ def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None,
 def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
     summary = queries.load_summary(node.id)
     chosen = _sources(task, summary)
-    recorder = record_attempts(
+    columns, manifest = ask_for_summary(
         task.state,
         chosen,
         attempt=_Asking(session_id=task.state.session.id),
@@ -181,25 +198,10 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
         summary_id=preview_id,
         began=time.monotonic(),
         context_seq=task.state.context_seq,
+        limit=piece_limit(task.model.spec, task.state.config),
+        prompts=task.prompts,
     )
-    # A loop of its own: connections to models belong to one, and are closed with it.
-    result = waiting_for(_ask, own_loop=True)(task, chosen, recorder)
-    made = Revision(
-        id=preview_id,
-        summary_id=node.id,
-        source_ids=chosen.source_ids,
-        level=result.level,
-        text=result.text,
-        token_count=result.token_count,
-        source_tokens=chosen.tokens,
-        model=recorder.alias if result.level < 3 else "",
-        prompt_version=result.prompt_version,
-        tokens_input=result.usage.input_tokens,
-        tokens_output=result.usage.output_tokens,
-        cost_micros=recorder.cost_micros,
-        duration_ms=int((time.monotonic() - recorder.began) * 1000),
-    )
-    manifest = prepare_manifest(made.id, result.manifest)
+    made = Revision(id=preview_id, summary_id=node.id, source_ids=chosen.source_ids, **columns)
     with change(summary.session_id) as record:
         if manifest:
             keep_text(record, manifest)
@@ -218,33 +220,3 @@ def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
     entries = {entry.id: entry for entry in stored} | {id: task.made[id] for id in newest if id in task.made}
     chosen = tuple(replace(entries[id], position=place) for place, id in enumerate(newest))
     return Condensation(summaries=chosen, tokens=sum(whole(entry).tokens for entry in chosen))
-
-
-async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedAttempts) -> SummaryResult:
-    limit = piece_limit(task.model.spec, task.state.config)
-    try:
-        return await ask_for_summary(task.state, chosen, recorder, model=task.model, limit=limit, prompts=task.prompts)
-    finally:
-        await close_connections()
-
-
-def _restored(graph: Graph, newest: Node, to: str | None, session_id: str) -> Revision:
-    """Return the revision that gives a summary the text of an earlier one, by default of the one before."""
-    wanted = to or newest.revises_id
-    if wanted is None:
-        raise Conflict("this summary was never revised, so there is nothing to undo", summary_id=newest.id)
-    earlier = queries.load_summary(wanted, session_id=session_id)
-    if graph.newest(earlier.id).id != newest.id or earlier.id == newest.id:
-        raise Conflict("this is no earlier revision of it", summary_id=earlier.id)
-    return Revision(
-        id=new_id("sum"),
-        summary_id=newest.id,
-        source_ids=tuple(id for _, id in earlier.source_ids),
-        level=earlier.level,
-        text=earlier.text,
-        token_count=earlier.token_count,
-        source_tokens=earlier.source_tokens,
-        model=earlier.model,
-        prompt_version=earlier.prompt_version,
-        restores_id=graph.find(earlier.id).text_of,
-    )

@@ -38,12 +38,12 @@ def find_trigger(session_id: str) -> Trigger | None:
 
 
 def trigger_after(frame: Frame, size: Size) -> Trigger | None:
-    """Do as ``find_trigger`` for a context of known size: below the soft threshold nothing is read."""
+    """Return what ``find_trigger`` does, for a context of known size: below the soft threshold nothing is read."""
     return None if pressure(size.tokens, frame.budget) is Pressure.NONE else trigger_of(read_state(frame), size=size)
 
 
 def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
-    """Do as ``find_trigger`` for a loaded context of this size."""
+    """Return what ``find_trigger`` does, for a loaded context of this size."""
     if pressure(size.tokens, state.budget) is Pressure.NONE:
         return None
     situation = state.situation(used=size.tokens)
@@ -137,8 +137,16 @@ class ClaimedRun:
 
         :raises TakenOver: the lease was lost all the same; the answer would not be used, so the model is not asked on.
         """
+
+        async def keep_lease() -> None:
+            while True:
+                await asyncio.sleep(self.lease.seconds / 3)
+                # The database may be away for a moment; if it stays away, the next write fails.
+                with suppress(*AWAY):
+                    await db(self.renew)
+
         asked = asyncio.ensure_future(question)
-        heartbeat = asyncio.ensure_future(self._keep_lease())
+        heartbeat = asyncio.ensure_future(keep_lease())
         try:
             await asyncio.wait({asked, heartbeat}, return_when=asyncio.FIRST_COMPLETED)
             if heartbeat.done():
@@ -148,13 +156,6 @@ class ClaimedRun:
             for task in (asked, heartbeat):
                 task.cancel()
             await asyncio.gather(asked, heartbeat, return_exceptions=True)
-
-    async def _keep_lease(self) -> None:
-        while True:
-            await asyncio.sleep(self.lease.seconds / 3)
-            # The database may be away for a moment; if it stays away, the next write fails.
-            with suppress(*AWAY):
-                await db(self.renew)
 
 
 def claim(session_id: str, run_id: str) -> ClaimedRun | None:
@@ -166,13 +167,10 @@ def claim(session_id: str, run_id: str) -> ClaimedRun | None:
         return None
     state = load_state(session_id)
     lease = Lease(owner=new_owner(), seconds=state.config.compaction.lease_seconds)
+    tokens = meter_of(state).used_tokens
     with change(session_id) as record:
         fence = store.claim_run(
-            record,
-            run_id,
-            lease_owner=lease.owner,
-            lease_seconds=lease.seconds,
-            tokens_before=meter_of(state).used_tokens,
+            record, run_id, lease_owner=lease.owner, lease_seconds=lease.seconds, tokens_before=tokens
         )
     if fence is None:
         return None

@@ -1,4 +1,8 @@
-"""Writes of compactions, of the attempts at summaries, of summaries and of their revisions and previews."""
+"""Writes of compactions, of the attempts at summaries, of summaries and of their revisions and previews.
+
+A compaction is ``queued``, then ``running`` under a lease, then ``completed``, ``failed`` or ``superseded``. Each claim
+has a number of its own, the fence: what a process writes that was given up for dead is refused by it (decision 20).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,13 @@ from sessions_app.record.context_queries import standing_items
 from sessions_app.record.lease import Lease, expired
 from sessions_app.search import index
 
-_TRIES = Table(SummaryTry)
+_RUNS, _TRIES = Table(CompactionRun), Table(SummaryTry)
+_NODES, _EDGES, _PREVIEWS = Table(SummaryNode), Table(SummaryEdge), Table(SummaryPreview)
+LOST_AFTER = timedelta(seconds=30)  # a queued compaction not claimed by then lost its wake-up, or no worker runs
+# A compaction is queued again after as long as it has waited already, within these: without a worker the queue must not
+# fill up.
+WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hours=1)
+LONGEST_ERROR = 1_000  # characters of an error's message that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +76,20 @@ class NewAttempt:
 def record_attempt(record: Change, new: NewAttempt) -> str:
     """Keep an attempt at a summary, accepted or not, and return its id."""
     attempt = new.attempt
+    same = ("run_id", "call_id", "summary_id", "kind", "prompt_version", "text", "reasoning", "cost_micros")
     row = _TRIES.row(
         id=new_id("try"),
         salt=new_salt(),
         session_id=record.session_id,
-        run_id=new.run_id,
-        call_id=new.call_id,
         number=SummaryTry.objects.filter(summary_id=new.summary_id).count() + 1,
-        summary_id=new.summary_id,
-        kind=new.kind,
-        level=attempt.level,
-        piece=attempt.piece,
-        pieces=attempt.pieces,
         target_tokens=new.target,
-        prompt_version=new.prompt_version,
-        accepted=attempt.accepted,
-        reason=attempt.reason,
-        text=new.text,
-        reasoning=new.reasoning,
         tool_calls=[asdict(call) for call in new.tool_calls],
         tokens_input=attempt.input_tokens,
         tokens_output=attempt.output_tokens,
         usage_source=attempt.source.value,
-        cost_micros=new.cost_micros,
         created_at=record.now,
+        **{name: getattr(new, name) for name in same},
+        **{name: getattr(attempt, name) for name in ("level", "piece", "pieces", "accepted", "reason")},
     )
     record.insert(_TRIES, row)
     record.publish(
@@ -112,25 +112,8 @@ def close_calls(record: Change, call_ids: Sequence[str]) -> None:
         call_store.finish_call(record, call_id, end)
 
 
-# Compactions and summaries.
-#
-# A compaction is ``queued``, then ``running`` under a lease, then ``completed``, ``failed`` or ``superseded``. Each claim
-# has a number of its own, the fence: what a process writes that was given up for dead is refused by it (decision 20).
-
-_RUNS = Table(CompactionRun)
-
-LOST_AFTER = timedelta(seconds=30)
-"""A queued compaction that was not claimed by then has lost its wake-up, or no worker runs."""
-# A compaction is queued again after as long as it has waited already, within these: without a worker the queue must not
-# fill up.
-WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hours=1)
-LONGEST_ERROR = 1_000  # characters of an error's message that are kept
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a compaction ended."""
-
     outcome: str  # a value of mnesis_core.compaction.Outcome
     tokens_after: int
 
@@ -176,10 +159,7 @@ def claim_run(
 
 
 def renew_run(run_id: str, *, fence: int, lease: Lease) -> None:
-    """Renew the lease before each long step.
-
-    :raises TakenOver: another process has the compaction, or it has ended.
-    """
+    """:raises TakenOver: another process has the compaction, or it has ended."""
     mine = CompactionRun.objects.filter(id=run_id, state=RunState.RUNNING, fence=fence)
     if not lease.renew(mine, timezone.now()):
         raise TakenOver(run_id=run_id)
@@ -224,10 +204,7 @@ def prune(record: Change, run_id: str, part_ids: Sequence[str], *, tokens: int) 
 
 
 def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) -> None:
-    """End a compaction that did its work.
-
-    :raises TakenOver: another process has the compaction, or it has ended.
-    """
+    """:raises TakenOver: another process has the compaction, or it has ended."""
     values = {"outcome": result.outcome, "tokens_after": result.tokens_after}
     sums = _end(record, run_id, fence, state=RunState.COMPLETED.value, **values)
     record.publish(
@@ -242,10 +219,7 @@ def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) ->
 
 
 def fail_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
-    """End a compaction that could not do its work.
-
-    :raises TakenOver: another process has the compaction, or it has ended.
-    """
+    """:raises TakenOver: another process has the compaction, or it has ended."""
     _end_with(error, EventType.COMPACTION_FAILED, record, run_id, fence=fence, state=RunState.FAILED)
 
 
@@ -281,11 +255,6 @@ def _end(record: Change, run_id: str, fence: int, **values: Any) -> dict[str, An
         raise TakenOver(run_id=run_id)
     record.update(_RUNS, {"pruned_parts": 0, "pruned_tokens": 0}, id=run_id, pruned_parts=None)
     return sums
-
-
-# Summaries, their revisions and previews of these.
-
-_NODES, _EDGES, _PREVIEWS = Table(SummaryNode), Table(SummaryEdge), Table(SummaryPreview)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,8 +297,7 @@ def record_summary(
     _write_node(record, node, source_ids, run_id=run_id)
     message_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
     _write_edges(record, node, source_ids, source_type=source_type)
-    is_condensed = source_type == "summary"
-    if is_condensed and SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
+    if source_type == "summary" and SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
         _mark_freshness(record, because=node.id)
     return str(node.id)
 
@@ -346,43 +314,34 @@ def revise_summaries(record: Change, revisions: Sequence[Revision]) -> None:
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
+    nodes = SummaryNode.objects.filter(session_id=record.session_id)
     for revision in revisions:
-        _revise(record, revision)
+        old = nodes.filter(id=revision.summary_id).first()
+        if old is None:
+            raise SummaryNotFoundError(summary_id=revision.summary_id)
+        # An earlier text comes back with the sources of then, revised or not.
+        read = revision.source_ids if old.kind == "condensed" and not revision.restores_id else ()
+        if revised := nodes.filter(id__in=[old.id, *read], superseded_seq__isnull=False).first():
+            raise SummaryRevised(summary_id=revised.id)
+
+        columns = asdict(revision)
+        source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
+        columns |= {name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")}
+        node = _NODES.row(
+            salt=new_salt(), session_id=record.session_id, revises_id=old.id, created_at=record.now, **columns
+        )
+        source_type = "message" if old.kind == "leaf" else "summary"
+        _write_node(record, node, source_ids, revises=summary_id)
+        _write_edges(record, node, source_ids, source_type=source_type, of_revision=True)
+        record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
+        record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
+        if standing_items(record.session_id, [old.id]):
+            message_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
     _mark_freshness(record, because=revisions[-1].id)
 
 
-def _revise(record: Change, revision: Revision) -> None:
-    nodes = SummaryNode.objects.filter(session_id=record.session_id)
-    old = nodes.filter(id=revision.summary_id).first()
-    if old is None:
-        raise SummaryNotFoundError(summary_id=revision.summary_id)
-    # An earlier text comes back with the sources of then, revised or not.
-    read = revision.source_ids if old.kind == "condensed" and not revision.restores_id else ()
-    if revised := nodes.filter(id__in=[old.id, *read], superseded_seq__isnull=False).first():
-        raise SummaryRevised(summary_id=revised.id)
-    columns = asdict(revision)
-    source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
-    node = _NODES.row(
-        salt=new_salt(),
-        session_id=record.session_id,
-        revises_id=old.id,
-        created_at=record.now,
-        **{name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")},
-        **columns,
-    )
-    _write_node(record, node, source_ids, revises=summary_id)
-    _write_edges(record, node, source_ids, source_type="message" if old.kind == "leaf" else "summary", of_revision=True)
-    record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
-    record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
-    if standing_items(record.session_id, [old.id]):
-        message_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
-
-
 def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
-    """Keep what a summary would say in a revision; nothing else changes.
-
-    :raises SessionArchived: the session is archived.
-    """
+    """:raises SessionArchived: the session is archived."""
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
     columns = asdict(preview) | {"source_ids": list(preview.source_ids)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -43,16 +43,16 @@ from mnesis_core.config import CompactionConfig
 from mnesis_core.context.entries import SummaryKind
 from mnesis_core.errors import BudgetExhausted, CallNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.files.footers import FileManifest, manifest_path
+from mnesis_core.files.footers import manifest_path
 from mnesis_core.llm.interface import Model, ModelSpec, Reply
 from mnesis_core.llm.retrying import Patience, patience_of
+from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.providers.rendering import digest
-from mnesis_core.records import MessageEnd
 from mnesis_core.spending import Spent
 from mnesis_core.turns.options import end_of_reply
 from mnesis_core.values import new_id
 from sessions_app.conf import site_config
-from sessions_app.database.threads import in_waiting_thread
+from sessions_app.database.threads import in_waiting_thread, waiting_for
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, load_fallbacks
 from sessions_app.record import call_store, file_port
 from sessions_app.record.change import Change, change
@@ -78,23 +78,18 @@ class Work(Protocol):
         :raises TakenOver: it does not.
         """
 
+    async def asking(self, question: Coroutine[Any, Any, R]) -> R:
+        """Ask a model with no lock held, and keep the work meanwhile.
+
+        :raises TakenOver: another process has it.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summariser:
-    """A model that may be asked for a summary."""
-
     model: Model
     spec: ModelSpec  # the model with the prices that count in this session
     reads: int  # how many tokens one question to it may have
-
-
-def summarisers_of(state: ContextState, model: Model) -> tuple[Summariser, ...]:
-    """Return a model and its fallbacks in the order in which they are asked."""
-    models = [model, *load_fallbacks(model.spec.alias, state.session, state.config)]
-    return tuple(
-        Summariser(model=each, spec=state.priced(each.spec), reads=piece_limit(each.spec, state.config))
-        for each in models
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +110,6 @@ class RecordedAttempts:
 
     @property
     def alias(self) -> str:
-        """The alias of the model that is asked now."""
         return self.summarisers[0].spec.alias if self.summarisers else ""
 
     async def ask(self, question: Question, judge: Judge) -> Answer:
@@ -130,48 +124,22 @@ class RecordedAttempts:
             return await SummaryCalls(self, question, judge).ask_model()
         except BudgetExhausted as error:
             attempt = refused_attempt(question, str(error.details["reason"]))
-            try_id = await in_waiting_thread(self._refuse)(question, attempt)
-            return Answer(try_id=try_id, attempt=attempt, reply=None)
+
+        def refuse() -> str:
+            with self.attempt.held() as record:
+                try_id = store.record_attempt(record, self.new_try(attempt, question=question))
+                facts = {"run_id": self.attempt.run_id, "try_id": try_id, "reason": attempt.reason}
+                record.publish(EventType.BUDGET_EXHAUSTED, **facts)
+            return try_id
+
+        return Answer(try_id=await in_waiting_thread(refuse)(), attempt=attempt, reply=None)
 
     async def excerpt(self, attempt: Attempt, text: str) -> str:
-        """Keep a level-3 excerpt, for which no model was asked."""
-        return await in_waiting_thread(self._record)(self.new_try(attempt, text=text, prompt_version=VERSION))
+        def write() -> str:
+            with self.attempt.held() as record:
+                return store.record_attempt(record, self.new_try(attempt, text=text, prompt_version=VERSION))
 
-    def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
-        """Return what a call draws on beside compaction's own limits.
-
-        :raises BudgetExhausted: one of compaction's own limits would be passed; ``reason`` says which.
-        """
-        site = site_config().compaction
-        by_session = site.spend_limit_session_micros or self.config.spend_limit_session_micros
-        by_day = site.spend_limit_day_micros or self.config.spend_limit_day_micros
-        allowances = own_allowances(
-            site,
-            self.config,
-            session_micros=compaction_micros(self.attempt.session_id) if by_session else 0,
-            day_micros=compaction_micros_of_owner(self.owner_id, since=midnight()) if by_day else 0,
-            seconds=time.monotonic() - self.began,
-        )
-        reason = refusal(allowances, highest)
-        if reason is not None:
-            raise BudgetExhausted(reason=reason)
-        return load_limits(self.attempt.session_id)
-
-    def seconds(self, left: float) -> float:
-        """Return how many seconds the next call may take, at most ``left``."""
-        longest = min(site_config().compaction.run_timeout_seconds, self.config.run_timeout_seconds)
-        of_run = self.began + longest - time.monotonic()
-        return max(0.0, min(self.config.model_timeout_seconds, of_run, left))
-
-    def _refuse(self, question: Question, attempt: Attempt) -> str:
-        with self.attempt.held() as record:
-            try_id = store.record_attempt(record, self.new_try(attempt, question=question))
-            record.publish(EventType.BUDGET_EXHAUSTED, run_id=self.attempt.run_id, try_id=try_id, reason=attempt.reason)
-        return try_id
-
-    def _record(self, new: NewAttempt) -> str:
-        with self.attempt.held() as record:
-            return store.record_attempt(record, new)
+        return await in_waiting_thread(write)()
 
     def new_try(
         self,
@@ -200,8 +168,6 @@ class RecordedAttempts:
 
 
 class SummaryCalls(ModelCaller[Answer]):
-    """The calls that one question leads to."""
-
     def __init__(self, tries: RecordedAttempts, question: Question, judge: Judge) -> None:
         self.tries = tries
         self.question = question
@@ -234,10 +200,32 @@ class SummaryCalls(ModelCaller[Answer]):
         return self.tries.attempt.held()
 
     def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
-        return self.tries.limits(highest)
+        """Return what a call draws on beside compaction's own limits.
+
+        :raises BudgetExhausted: one of compaction's own limits would be passed; ``reason`` says which.
+        """
+        tries, site = self.tries, site_config().compaction
+        session_id = tries.attempt.session_id
+        by_session = site.spend_limit_session_micros or tries.config.spend_limit_session_micros
+        by_day = site.spend_limit_day_micros or tries.config.spend_limit_day_micros
+        allowances = own_allowances(
+            site,
+            tries.config,
+            session_micros=compaction_micros(session_id) if by_session else 0,
+            day_micros=compaction_micros_of_owner(tries.owner_id, since=midnight()) if by_day else 0,
+            seconds=time.monotonic() - tries.began,
+        )
+        reason = refusal(allowances, highest)
+        if reason is not None:
+            raise BudgetExhausted(reason=reason)
+        return load_limits(session_id)
 
     def seconds(self, call: RunningCall) -> float:
-        return self.tries.seconds(math.inf if call.time_limit is None else call.time_limit.left)
+        config = self.tries.config
+        longest = min(site_config().compaction.run_timeout_seconds, config.run_timeout_seconds)
+        of_run = self.tries.began + longest - time.monotonic()
+        left = math.inf if call.time_limit is None else call.time_limit.left
+        return max(0.0, min(config.model_timeout_seconds, of_run, left))
 
     async def finish(self, call: RunningCall, reply: Reply) -> Answer:
         attempt = attempt_of(self.question, reply, self.judge(reply))
@@ -246,25 +234,69 @@ class SummaryCalls(ModelCaller[Answer]):
             attempt, question=self.question, call_id=call.id, reply=reply, cost=end.usage.cost_micros
         )
         self.tries.cost_micros += end.usage.cost_micros or 0
-        try_id = await in_waiting_thread(self._write_end)(new, call, end)
+
+        def write() -> str:
+            # Not fenced: the reply and its cost are true, whichever process has the compaction and closed the call.
+            with change(self.tries.attempt.session_id) as record:
+                try_id = store.record_attempt(record, new)
+                with suppress(CallNotFoundError):
+                    call_store.finish_call(record, call.id, end, attempts=call.attempts)
+            return try_id
+
+        try_id = await in_waiting_thread(write)()
         return Answer(try_id=try_id, attempt=attempt, reply=reply)
 
     async def use_next_model(self) -> bool:
-        """Ask from now on the next model that can read as much."""
         others = tuple(other for other in self.tries.summarisers[1:] if self.question.tokens <= other.reads)
         self.tries.summarisers = others or self.tries.summarisers
         return bool(others)
 
-    def _write_end(self, new: NewAttempt, call: RunningCall, end: MessageEnd) -> str:
-        # Not fenced: the reply and its cost are true, whichever process has the compaction and closed the call.
-        with change(self.tries.attempt.session_id) as record:
-            try_id = store.record_attempt(record, new)
-            with suppress(CallNotFoundError):
-                call_store.finish_call(record, call.id, end, attempts=call.attempts)
-        return try_id
+
+def ask_for_summary(
+    state: ContextState,
+    chosen: Span | Condensation,
+    *,
+    attempt: Work,
+    model: Model | None,
+    summary_id: str,
+    began: float,
+    context_seq: int,
+    limit: int,
+    prompts: Prompts,
+) -> tuple[dict[str, Any], file_port.PreparedText | None]:
+    """Ask for a summary with no lock held; return the columns that it has however it is kept, and its list of files.
+
+    :param began: when this process began the whole work, by ``time.monotonic``
+    :param context_seq: the event as of which ``chosen`` was read
+    :param limit: tokens of a piece that is asked about at once
+    """
+    asked_at = time.monotonic()
+    recorder = _record_attempts(
+        state, chosen, attempt=attempt, model=model, summary_id=summary_id, began=began, context_seq=context_seq
+    )
+    # A loop of its own: connections to models belong to one, and are closed with it.
+    result = waiting_for(_summarise, own_loop=True)(state, chosen, recorder, model, limit, prompts)
+    columns = {
+        "level": result.level,
+        "text": result.text,
+        "token_count": result.token_count,
+        "source_tokens": chosen.tokens,
+        "model": recorder.alias if result.level < 3 else "",
+        "prompt_version": result.prompt_version,
+        "tokens_input": result.usage.input_tokens,
+        "tokens_output": result.usage.output_tokens,
+        "cost_micros": recorder.cost_micros,
+        "duration_ms": int((time.monotonic() - asked_at) * 1000),
+    }
+    if (manifest := result.manifest) is None:
+        return columns, None
+    # On disk before any lock is taken: the list of files that the summary's footer names.
+    about = f"A list of {manifest.name.count} file ids, which summary {summary_id} names."
+    path = manifest_path(summary_id)
+    return columns, file_port.prepare_text(manifest.text, file_id=manifest.name.id, path=path, about=about)
 
 
-def record_attempts(
+def _record_attempts(
     state: ContextState,
     chosen: Span | Condensation,
     *,
@@ -274,13 +306,17 @@ def record_attempts(
     began: float,
     context_seq: int,
 ) -> RecordedAttempts:
+    models = [model, *load_fallbacks(model.spec.alias, state.session, state.config)] if model else []
     return RecordedAttempts(
         attempt=attempt,
         began=began,
         owner_id=state.session.owner_id,
         summary_id=summary_id,
         kind=kind_of(chosen),
-        summarisers=summarisers_of(state, model) if model else (),
+        summarisers=tuple(
+            Summariser(model=each, spec=state.priced(each.spec), reads=piece_limit(each.spec, state.config))
+            for each in models
+        ),
         config=state.config.compaction,
         patience=patience_of(state.config.turn),
         sources=source_rows(chosen),
@@ -288,17 +324,16 @@ def record_attempts(
     )
 
 
-async def ask_for_summary(
+async def _summarise(
     state: ContextState,
     chosen: Span | Condensation,
     recorder: RecordedAttempts,
-    *,
     model: Model | None,
     limit: int,
     prompts: Prompts,
 ) -> SummaryResult:
     pieces, quotables = reading_of(chosen, limit)
-    return await summarise(
+    question = summarise(
         pieces,
         chosen.tokens,
         model,
@@ -313,15 +348,7 @@ async def ask_for_summary(
         limit=limit,
         cut=lambda limit: reading_of(chosen, limit)[0],
     )
-
-
-def prepare_manifest(summary_id: str, manifest: FileManifest | None) -> file_port.PreparedText | None:
-    """Put the list of files that a summary's footer names on disk, if there is one; call it with no lock held."""
-    if manifest is None:
-        return None
-    return file_port.prepare_text(
-        manifest.text,
-        file_id=manifest.name.id,
-        path=manifest_path(summary_id),
-        about=f"A list of {manifest.name.count} file ids, which summary {summary_id} names.",
-    )
+    try:
+        return await recorder.attempt.asking(question)
+    finally:
+        await close_connections()

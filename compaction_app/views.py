@@ -1,4 +1,4 @@
-"""The active context and the schemas of compactions, the same at every endpoint."""
+"""The active context and compactions, the same at every endpoint, and the panels of the session page about them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ from sessions_app.schemas import Out
 from sessions_app.usage.limits import limits_now, look
 
 ContextFormat = Literal["mnesis", "openai_chat", "openai_responses", "anthropic", "gemini"]
+# What the meter draws, in this order; anything else that the breakdown has comes after.
+SEGMENTS = {
+    "system": "System prompt",
+    "tools": "Tools",
+    "summaries": "Summaries",
+    "messages": "Messages",
+    "tool_outputs": "Tool outputs",
+    "files": "Files",
+}
+WINDOW_SOURCES = {
+    "configured": "as configured",
+    "litellm": "as litellm's table says",
+    "default": "assumed, because nobody says how large it is",
+    "provider": "as its provider said when it refused a longer prompt",
+}
+BAR_WIDTH = 1000
 
 
 class TryOut(Out):
@@ -100,26 +116,6 @@ def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at:
     return body | {"messages": printable_json([asdict(message) for message in built.assembled.messages])}
 
 
-# The panels that the session page asks for: the context meter, and where the conversation was compacted.
-
-SEGMENTS = {
-    "system": "System prompt",
-    "tools": "Tools",
-    "summaries": "Summaries",
-    "messages": "Messages",
-    "tool_outputs": "Tool outputs",
-    "files": "Files",
-}
-"""What the meter draws, in this order; anything else that the breakdown has comes after."""
-WINDOW_SOURCES = {
-    "configured": "as configured",
-    "litellm": "as litellm's table says",
-    "default": "assumed, because nobody says how large it is",
-    "provider": "as its provider said when it refused a longer prompt",
-}
-BAR_WIDTH = 1000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """One stretch of the bar, in its own units of ``BAR_WIDTH``."""
@@ -146,8 +142,6 @@ class MeterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a running compaction is."""
-
     saved: int  # tokens that have left the context so far
     wanted: int | None  # tokens that have to leave it; None where it goes on as long as there is something to summarise
     words: str
@@ -155,8 +149,6 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divider:
-    """A compaction between two messages of the transcript."""
-
     run: RunRecord
     summaries: Sequence[SummaryHead]
     progress: Progress | None  # None unless it runs
@@ -174,12 +166,22 @@ def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
-    """The dividers that belong between the messages ``first`` and ``last``, and the compaction that runs now."""
+    """Render the compactions that ended between the messages ``first`` and ``last``, oldest first, and the running one."""
     session = load_session(session_id, owner_id=reader_of(request))
     first, last = number_in(request, "first") or 0, number_in(request, "last")
-    context = {"session": session, "dividers": _load_dividers(session.id, first=first, last=last)}
-    context["out"] = spans_out_of_context(session.id, first=first, last=last)
-    return render(request, "compaction_app/_dividers.html", context)
+    runs = list_runs_between(session.id, first=first, last=last)[::-1]
+    ids = [id for run in runs for id in run.summary_ids]
+    heads = load_heads(ids, session_id=session.id) if ids else {}
+    dividers = [
+        Divider(
+            run=run,
+            summaries=[heads[id] for id in run.summary_ids if id in heads],
+            progress=_progress(run) if run.state == "running" else None,
+        )
+        for run in runs
+    ]
+    out = spans_out_of_context(session.id, first=first, last=last)
+    return render(request, "compaction_app/_dividers.html", {"session": session, "dividers": dividers, "out": out})
 
 
 def view_meter(meter: Meter) -> MeterView:
@@ -219,21 +221,6 @@ def _segments(meter: Meter, scale: int) -> list[Segment]:
 
 def _place(tokens: int, scale: int) -> int:
     return min(BAR_WIDTH, round(BAR_WIDTH * tokens / scale))
-
-
-def _load_dividers(session_id: str, *, first: int, last: int | None) -> list[Divider]:
-    """Return the compactions that ended among these messages, oldest first, and the one that runs now."""
-    runs = list_runs_between(session_id, first=first, last=last)[::-1]
-    ids = [id for run in runs for id in run.summary_ids]
-    heads = load_heads(ids, session_id=session_id) if ids else {}
-    return [
-        Divider(
-            run=run,
-            summaries=[heads[id] for id in run.summary_ids if id in heads],
-            progress=_progress(run) if run.state == "running" else None,
-        )
-        for run in runs
-    ]
 
 
 def _progress(run: RunRecord) -> Progress:

@@ -31,7 +31,6 @@ class FileReferenceAdmin(ReadOnlyAdmin):
     shown_path = column("Path", lambda row: excerpt(row.path, 80) or "—")
 
     def page(self, request: HttpRequest, row: FileReference) -> dict[str, Any]:
-        """Return its other versions, the messages that name it, and where the files of the same content are."""
         # Unlike readers, administrators see the files of deleted sessions, too.
         same_path = FileReference.objects.filter(session_id=row.session_id, path=row.path).order_by("added_seq")
         ids = list(same_path.values_list("id", flat=True))

@@ -107,10 +107,7 @@ def on_disk(content_id: str) -> Iterator[Path]:
 
 
 def content_size(content_id: str) -> int:
-    """Return the size in bytes.
-
-    :raises FileContentNotFound: it is not kept here.
-    """
+    """:raises FileContentNotFound: it is not kept here."""
     try:
         return int(storages["files"].size(_name(content_id)))
     except OSError:

@@ -90,8 +90,6 @@ class AlreadyAsked(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describer:
-    """The model that describes the prose of a session's files."""
-
     alias: str
     prompt_version: str
     session: SessionRecord
@@ -283,7 +281,6 @@ def explore_file(file_id: str, *, owner_id: int) -> FileReference:
 
 
 def describer_of(file: FileReference) -> Describer | None:
-    """Return the model that describes a file, if its kind is prose and its session names one."""
     if file.file_type not in KINDS:
         return None
     session = load_session(file.session_id)
@@ -365,8 +362,6 @@ def describe(file: FileReference, ordinary: str, describer: Describer) -> Descri
 
 
 class FileCalls(ModelCaller[Asked]):
-    """The calls that ask about one file, each to a different model."""
-
     def __init__(self, file: FileReference, describer: Describer, data: bytes, models: Sequence[Model]) -> None:
         self.file = file
         self.describer = describer

@@ -15,10 +15,7 @@ from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
 
 
 def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference:
-    """Return one file of a session, or of one owner's sessions.
-
-    :raises FileReferenceNotFoundError: there is no such file there.
-    """
+    """:raises FileReferenceNotFoundError: there is no such file there."""
     row = _scope(session_id, owner_id).filter(id=file_id).first()
     if row is None:
         raise FileReferenceNotFoundError(file_id=file_id)
@@ -64,7 +61,6 @@ def list_files(
 
 
 def versions_of(file: FileReference) -> list[FileReference]:
-    """Return all files that a session was given under the path of this one, oldest first."""
     rows = _scope(file.session_id, None).filter(path=file.path)
     return [_value(row) for row in rows.order_by("added_seq")]
 

@@ -42,9 +42,7 @@ class S3ContentStorage(S3Storage):  # type: ignore[misc]
             raise OSError(str(error)) from error
 
     def size(self, name: str) -> int:
-        """Return the size in bytes.
-
-        :raises FileNotFoundError: it does not exist.
+        """:raises FileNotFoundError: it does not exist.
         :raises OSError: the storage does not answer.
         """
         try:

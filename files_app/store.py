@@ -45,31 +45,23 @@ def store_file_reference(
             raise InvalidRequest(f"{name} is longer than {limit:,} characters", field=name)
     if not 0 <= token_count <= MAX_INTEGER:
         raise InvalidRequest(f"token_count must lie between 0 and {MAX_INTEGER}", field="token_count")
-    known = {
+    known: dict[str, Any] = {
         "content_id": content_id,
         "path": path,
         "file_type": file_type,
         "token_count": token_count,
-        "exploration_summary": exploration_summary,
         "size": size,
     }
+    known["exploration_summary"] = exploration_summary
     if file_id is None:
-        newest = FileReference.objects.filter(session_id=record.session_id, content_id=content_id, path=path)
-        there = newest.order_by("-added_seq").first()
+        rows = FileReference.objects.filter(session_id=record.session_id, content_id=content_id, path=path)
+        newest = rows.order_by("-added_seq").first()
         # A file that is still to be explored equals an explored one of the same content.
         compared = known.keys() - ({"exploration_summary"} if exploration_summary is None else set())
-        if there is not None and all(getattr(there, name) == known[name] for name in compared):
-            return str(there.id)
-
-    row = _FILES.row(
-        id=file_id or new_id("file"),
-        session_id=record.session_id,
-        added_seq=record.next_seq,
-        after_message_seq=record.message_seq,
-        created_at=record.now,
-        salt=new_salt(),
-        **known,
-    )
+        if newest is not None and all(getattr(newest, name) == known[name] for name in compared):
+            return str(newest.id)
+    place = {"session_id": record.session_id, "added_seq": record.next_seq, "after_message_seq": record.message_seq}
+    row = _FILES.row(id=file_id or new_id("file"), created_at=record.now, salt=new_salt(), **place, **known)
     record.insert(_FILES, row)
     index.add_row(record, "files", row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)

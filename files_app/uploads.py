@@ -50,10 +50,7 @@ class Upload:
 
 
 def begin_upload(session_id: str, *, owner_id: int, name: str, size: int) -> Upload:
-    """Begin an upload of ``size`` bytes for a session.
-
-    :raises MnesisError: see ``intake.check_room``
-    """
+    """:raises MnesisError: see ``intake.check_room``."""
     check_room(session_id, owner_id=owner_id, size=size)
     oldest = time.time() - KEPT_SECONDS
     for facts in _folder().glob("*.json"):
@@ -69,10 +66,7 @@ def begin_upload(session_id: str, *, owner_id: int, name: str, size: int) -> Upl
 
 
 def load_upload(upload_id: str, *, owner_id: int) -> Upload:
-    """Return an unfinished upload of this owner.
-
-    :raises UploadNotFound: there is none.
-    """
+    """:raises UploadNotFound: there is none."""
     if not is_id(upload_id) or not upload_id.startswith("upload_"):
         raise UploadNotFound(upload_id=upload_id)
     try:

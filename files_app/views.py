@@ -42,8 +42,6 @@ HEX_ROW = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColouredLine:
-    """One line of a text with its colours."""
-
     number: int
     html: SafeString
     is_cut: bool
@@ -56,7 +54,6 @@ def file_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def file_rows(request: HttpRequest) -> HttpResponse:
-    """Render the rows of the list alone: another search, or the next page of one."""
     found = _list_context(request)
     response = render(request, "files_app/_file_rows.html", found)
     if found["is_first_page"]:
@@ -67,7 +64,6 @@ def file_rows(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def file_page(request: HttpRequest, file_id: str) -> HttpResponse:
-    """Render what is known of a file, and its content from line ``first`` on."""
     file = load_file_reference(file_id, owner_id=reader_of(request))
     versions = versions_of(file)
     number = next(index for index, version in enumerate(versions, 1) if version.id == file.id)

@@ -64,8 +64,6 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedCall:
-    """A call with what it was sent."""
-
     record: CallRecord
     rebuilt: RebuiltPayload
     blocks: list[Block]  # in order; empty where the record does not give them
@@ -73,8 +71,6 @@ class OpenedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBlock:
-    """What one difference is about, as both prompts show it."""
-
     difference: Difference
     block: Block | None  # the block of the later prompt, else of the earlier one; None where neither can be read
     tokens: int | None  # by how much the prompt grew for it; None where that is not known
@@ -130,7 +126,6 @@ def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tup
 
 
 def shares_of(blocks: Iterable[Block]) -> list[Share]:
-    """Return how much of a prompt is of what kind, in the order of ``KINDS``."""
     found: dict[BlockKind, list[int]] = {kind: [] for kind in KINDS}
     for block in blocks:
         found[block.kind].append(block.tokens)
@@ -144,7 +139,6 @@ def shares_of(blocks: Iterable[Block]) -> list[Share]:
 
 
 def pretty(payload: Mapping[str, Any]) -> str:
-    """Return a payload as JSON, laid out in lines as long as the indents stay readable."""
     # A stack instead of recursion: the description of a tool may be nested deeper than Python's stack allows.
     deepest = 0
     waiting: list[tuple[Any, int]] = [(payload, 1)]
@@ -162,10 +156,7 @@ def may_see_payload(user: Any, purpose: str) -> bool:
 
 
 def payload_file(call: CallRecord, rebuilt: RebuiltPayload) -> HttpResponse:
-    """Return a payload as a file of JSON.
-
-    :raises Http404: it cannot be rebuilt.
-    """
+    """:raises Http404: it cannot be rebuilt."""
     if rebuilt.payload is None:
         raise Http404("this payload cannot be rebuilt")
     response = JsonResponse(rebuilt.payload)
@@ -231,10 +222,7 @@ def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def call_at_place(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Redirect to the call that one column of the scrub bar shows.
-
-    :raises Http404: no model was asked in this session.
-    """
+    """Redirect to the call that one column of the scrub bar shows."""
     about = inspected(request, session_id)
     call_id = call_at(about.id, number_in(request, "place") or 1)
     if call_id is None:
@@ -285,10 +273,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
 
 @signed_in
 def call_block(request: HttpRequest, session_id: str, call_id: str, number: int) -> HttpResponse:
-    """Render the text of one block as the model read it: a page of its own, or the part of one that htmx asks for.
-
-    :raises Http404: the call has no such block.
-    """
+    """Render the text of one block as the model read it: a page of its own, or the part of one that htmx asks for."""
     about, opened = _open(request, session_id, call_id)
     if not 0 < number <= len(opened.blocks):
         raise Http404("there is no such block")
@@ -314,10 +299,6 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
 
 @signed_in
 def call_payload(request: HttpRequest, session_id: str, call_id: str) -> HttpResponse:
-    """Render the next stretch of a payload.
-
-    :raises Http404: it cannot be rebuilt.
-    """
     about, opened = _open(request, session_id, call_id)
     stretch = _payload(about, opened, offset=number_in(request, "offset") or 0)
     if stretch is None:

@@ -63,7 +63,6 @@ class TombstoneView:
 
 @signed_in
 def tombstones(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Render a page of the tool outputs that were taken out of the context, the newest first."""
     return render(request, "compaction_app/inspect_tombstones.html", _tombstones_context(request, session_id))
 
 
@@ -74,7 +73,6 @@ def tombstone_rows(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def original(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
-    """Return the whole output of a tool, as it was received."""
     about = inspected(request, session_id)
     text = load_whole_text(about.id, part_id, field="output")
     # "nosniff" (settings) keeps browsers from reading markup into it.
@@ -121,8 +119,6 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A call that was asked for a summary of a span, and read the message."""
-
     call: CallHeading
     number: int  # its number among all calls of the session
     attempt: AttemptRecord | None  # None while the call runs, or where its end was never written
@@ -138,8 +134,6 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenBy:
-    """A call of a turn that had the message in its context."""
-
     call: CallHeading
     number: int  # its number among all calls of the session
     how: str  # a value of how_shown
@@ -147,16 +141,12 @@ class SeenBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sightings:
-    """The calls of turns that had something in their context."""
-
     count: int
     ends: list[SeenBy]  # the first and the last of them; one where there is only one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTombstone:
-    """An event that pruned outputs of the message."""
-
     seq: int
     turn_seq: int
     part_ids: list[str]
@@ -165,8 +155,6 @@ class MessageTombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStory:
-    """One message through its session's life."""
-
     message: MessageView
     written_by: CallHeading | None  # the call whose answer it is
     added_seq: int | None  # the event that put it into the context; None if it never stood there

@@ -32,6 +32,7 @@ GAPS_UP_TO = 120  # more columns than this stand side by side without gaps
 class Column:
     """One call, or the fullest of some that were made one after the other. Sizes are in tokens."""
 
+    call_id: str
     number: int  # its number among all calls of the session
     used: int
     opening: int  # the system prompt and the tools
@@ -81,7 +82,8 @@ def load_occupancy(session_id: str) -> Occupancy | None:
     for size in sizes:
         opening = min(size.used, size.tools + int(system * size.ratio))
         summaries = min(size.used - opening, int(standing.at(size.context_seq) * size.ratio))
-        columns.append(Column(number=numbers[size.id], used=size.used, opening=opening, summaries=summaries))
+        column = Column(call_id=size.id, number=numbers[size.id], used=size.used, opening=opening, summaries=summaries)
+        columns.append(column)
     return Occupancy(
         columns=columns,
         calls=len(calls),
@@ -134,8 +136,6 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """A compaction that changed the context."""
-
     seq: int  # the event that added its first summary; without summaries, the event that ended it
     level: int
     tokens_before: int | None
@@ -178,8 +178,6 @@ def _ended_runs(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubBar:
-    """The drawing, ready for the page."""
-
     layers: list[tuple[str, str, str]]  # (name, label, path) of each, the lowest first
     lines: list[tuple[str, str, float]]  # (name, label, y) of each level that is drawn across
     marks: list[tuple[int, str, float]]  # (level, label, x) of the compactions between two columns

@@ -107,8 +107,6 @@ def _differences(values: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a summary was made of: a message or a summary."""
-
     id: str
     type: str  # message or summary
     name: str
@@ -121,8 +119,6 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Generic[T]):
-    """Some items of a longer list, in order."""
-
     items: list[T]
     offset: int
     total: int
@@ -135,8 +131,6 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryView:
-    """A summary, how it was written, what it was made of, and where it stands."""
-
     summary: SummaryRecord
     sources: Listing[Source]
     revisions: list[Node]  # every revision of it, itself among them, the oldest first
@@ -179,7 +173,6 @@ def load_view(summary: SummaryRecord) -> SummaryView:
 
 
 def open_sources(summary: SummaryRecord, *, offset: int) -> Listing[Source]:
-    """Return a page of what a summary was made of, from the ``offset``-th on."""
     session_id, total = summary.session_id, len(summary.source_ids)
     ids = [id for _, id in summary.source_ids[offset : offset + SOURCES]]
     active = standing_items(session_id, ids)
@@ -237,10 +230,7 @@ def load_roots(about: Inspected, *, offset: int) -> Listing[Row]:
 
 
 def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row]:
-    """Return what a summary was made of: summaries in their newest revisions, or messages.
-
-    :raises SummaryNotFoundError: the session has no such summary.
-    """
+    """:raises SummaryNotFoundError: the session has no such summary."""
     graph = load_graph(about.id)
     node = graph.find(summary_id)
     if node.kind == "condensed":
@@ -294,7 +284,6 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
 @signed_in
 @gzip_page
 def drawing(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Return the drawing's data as JSON; the browser keeps it until the session changes."""
     about = inspected(request, session_id)
     etag = f'"{about.id}:{about.event_seq}"'
     unchanged = get_conditional_response(request, etag=etag)

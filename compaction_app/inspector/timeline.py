@@ -48,8 +48,6 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The filter of turns that an address asks for."""
-
     state: str = ""
     errors: bool = False
     compactions: bool = False
@@ -159,8 +157,6 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """The time that a turn took."""
-
     began: datetime
     ended: datetime
 

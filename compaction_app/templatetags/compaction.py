@@ -115,7 +115,7 @@ register = template.Library()
 register.filter(first_words)
 
 
-def _name_in(names: Mapping[str, str], otherwise: str, key: str | None) -> str:
+def _name_in(names: Mapping[Any, str], otherwise: str, key: str | None) -> str:
     return names.get(key or "", otherwise)
 
 
@@ -176,7 +176,6 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
 
 @register.filter
 def share_of(tokens: int, total: int) -> str:
-    """Return a share in words: ``12 %``, ``<1 %``."""
     share = 100 * tokens / max(total, 1)
     return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
 
@@ -195,7 +194,6 @@ def begins(block: Block) -> str:
 
 
 def span_name(first: int, last: int) -> str:
-    """Return ``message 3``, or ``messages 1–20``."""
     return f"message {first:,}" if first == last else f"messages {first:,}–{last:,}"
 
 
@@ -207,7 +205,6 @@ def span_of(block: Block) -> str:
 
 @register.filter
 def origin_of(block: Block | None, session_id: str) -> str:
-    """Return the address of the message or summary that a block was made of."""
     if block is None or not block.item_id:
         return ""
     if block.kind is BlockKind.SUMMARY:
@@ -252,13 +249,11 @@ def moment_of(run: RunRecord) -> str:
 
 @register.filter
 def ending(run: RunRecord | None) -> str:
-    """Return why it ended, as a sentence; nothing where the record does not say."""
     return ENDINGS.get(run.outcome or "", "") if run else ""
 
 
 @register.filter
 def rejections(run: RunRecord) -> list[str]:
-    """Return why each level that was tried was not enough."""
     return [show_invisible(f"level {attempt.level}: {attempt.reason}") for attempt in run.tries if not attempt.accepted]
 
 
@@ -269,13 +264,11 @@ def models_of(summaries: Sequence[SummaryHead]) -> str:
 
 @register.filter
 def summary_name(summary: SummaryRecord | SummaryHead | Node) -> str:
-    """Return ``Leaf of messages 1–20``."""
     return f"{summary.kind.capitalize()} of {span_name(summary.first_seq, summary.last_seq)}"
 
 
 @register.filter
 def span_numbers(span: tuple[int, int]) -> str:
-    """Return ``12``, or ``12–40``."""
     first, last = span
     return f"{first:,}" if first == last else f"{first:,}–{last:,}"
 

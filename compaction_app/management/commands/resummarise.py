@@ -11,8 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from compaction_app import revise
-from compaction_app.revise import Comparison
-from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
+from mnesis_core.compaction.requests import parse_prompt
 from mnesis_core.errors import MnesisError
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import format_money
@@ -39,26 +38,28 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            self._handle(options)
+            if options["apply"]:
+                self._list("applied", revise.apply(options["apply"]), options)
+            elif options["undo"]:
+                undone = revise.undo(options["undo"], to=options["to"], subtree=options["subtree"])
+                self._list("undone", undone, options)
+            else:
+                self._show(options["show"] or self._preview(options), options)
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
 
-    def _handle(self, options: dict[str, Any]) -> None:
-        if options["apply"]:
-            self._tell("applied", revise.apply(options["apply"]), options)
-        elif options["undo"]:
-            undone = revise.undo(options["undo"], to=options["to"], subtree=options["subtree"])
-            self._tell("undone", undone, options)
-        else:
-            self._show(options["show"] or self._preview(options), options)
-
     def _preview(self, options: dict[str, Any]) -> str:
+        path = options["prompt"]
+        try:
+            prompt = parse_prompt("custom", path.read_text(encoding="utf-8")) if path else None
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{path}: {error}", returncode=2) from error
         return revise.preview(
             options["summary"],
             subtree=options["subtree"],
             only_stale=options["stale"],
             model=options["model"],
-            prompt=_read(options["prompt"]) if options["prompt"] else None,
+            prompt=prompt,
         )
 
     def _show(self, preview_id: str, options: dict[str, Any]) -> None:
@@ -68,27 +69,16 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(values, default=str, indent=2))
             return
         for comparison in found:
-            self.stdout.write("\n".join([_heading(comparison), *map(printable, comparison.lines), ""]))
+            preview, before = comparison.preview, comparison.before
+            heading = (
+                f"{before.kind} {before.id}, messages {before.first_seq} to {before.last_seq}, "
+                f"would become {preview.id}\n"
+                f"level {before.level} → {preview.level}, {before.token_count:,} → {preview.token_count:,} tokens, "
+                f"{before.model or 'no model'} → {preview.model or 'no model'}, "
+                f"asking cost {format_money(preview.cost_micros)}{'' if comparison.lines else ', the same text'}"
+            )
+            self.stdout.write("\n".join([heading, *map(printable, comparison.lines), ""]))
         self.stdout.write(f"Nothing has changed yet. To apply it: manage.py resummarise --apply {preview_id}")
 
-    def _tell(self, word: str, ids: list[str], options: dict[str, Any]) -> None:
+    def _list(self, word: str, ids: list[str], options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps({word: ids}) if options["json"] else "\n".join(f"{word} {id}" for id in ids))
-
-
-def _read(path: Path) -> SummaryPrompt:
-    """:raises CommandError: the file cannot be read, or is no prompt."""
-    try:
-        return parse_prompt("custom", path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CommandError(f"{path}: {error}", returncode=2) from error
-
-
-def _heading(comparison: Comparison) -> str:
-    preview, before = comparison.preview, comparison.before
-    model = preview.model or "no model"
-    return (
-        f"{before.kind} {before.id}, messages {before.first_seq} to {before.last_seq}, would become {preview.id}\n"
-        f"level {before.level} → {preview.level}, {before.token_count:,} → {preview.token_count:,} tokens, "
-        f"{before.model or 'no model'} → {model}, asking cost {format_money(preview.cost_micros)}"
-        f"{'' if comparison.lines else ', the same text'}"
-    )

@@ -11,10 +11,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from compaction_app import lineage, queries
-from mnesis_core.compaction.dag import Cost, Cover, Node, Span
+from mnesis_core.compaction.dag import Cover, Span
 from mnesis_core.errors import MnesisError
-from mnesis_core.messages import StoredMessage, text_of
-from mnesis_core.records import SummaryRecord
+from mnesis_core.messages import text_of
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import format_money
 from sessions_app.record.session_queries import load_session
@@ -53,29 +52,40 @@ class Command(BaseCommand):
         lines = [line for root in graph.roots() for line in graph.below(root.id)]
         self._answer(
             [asdict(node) | {"steps": steps} for steps, node in lines],
-            [f"{'  ' * steps}{_node_line(node)}" for steps, node in lines] or ["No summaries yet."],
+            [
+                f"{'  ' * steps}{node.kind} {node.id} L{node.level} messages {_span((node.first_seq, node.last_seq))} "
+                f"({node.message_count}), {node.token_count:,} tokens, {format_money(node.cost_micros)}"
+                f"{', stale' if node.freshness == 'stale' else ''}"
+                for steps, node in lines
+            ]
+            or ["No summaries yet."],
             options,
         )
 
     def _describe(self, options: dict[str, Any]) -> None:
         found = lineage.describe(queries.load_summary(options["summary"]))
-        summary = found.summary
+        summary, cost = found.summary, found.cost
         values = {
             "summary": asdict(summary),
             "revisions": [asdict(node) for node in found.revisions],
             "above": [asdict(node) for node in found.above],
             "in_context": found.in_context,
-            "subtree": asdict(found.cost),
+            "subtree": asdict(cost),
         }
+        revisions = [
+            f"{node.id} (text of {node.restores_id})" if node.restores_id else node.id for node in found.revisions
+        ]
         standing = "itself" if found.in_context == summary.id else found.in_context or "nothing"
         words = [
             f"{summary.kind} {summary.id}, level {summary.level}, depth {summary.depth}, by {summary.model or 'nobody'}",
             f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count})",
             f"{summary.token_count:,} tokens for {summary.source_tokens:,}",
             f"sources: {', '.join(id for _, id in summary.source_ids)}",
-            f"revisions: {', '.join(_revision(node) for node in found.revisions)}",
+            f"revisions: {', '.join(revisions)}",
             f"above: {', '.join(node.id for node in found.above) or 'nothing'}; in the context: {standing}",
-            f"with all under it: {_cost_line(found.cost)}",
+            f"with all under it: {cost.summaries:,} summaries for {cost.messages:,} messages, {cost.token_count:,} tokens "
+            f"of text; asked with {cost.tokens_input:,} tokens, answered with {cost.tokens_output:,}, "
+            f"{format_money(cost.cost_micros)}",
             "",
             printable(summary.text),
         ]
@@ -85,14 +95,21 @@ class Command(BaseCommand):
         summary = queries.load_summary(options["summary"])
         if summary.kind == "condensed" and not options["deep"]:
             sources = lineage.expand_step(summary)
-            words = [f"{_read_as(read, source)}\n{printable(source.text)}\n" for read, source in sources]
+            words = [
+                f"{source.id}{'' if source.id == read else f', a revision of {read}, which was read'}\n"
+                f"{printable(source.text)}\n"
+                for read, source in sources
+            ]
             self._answer([asdict(source) | {"source_id": read} for read, source in sources], words, options)
             return
         offset: int | None = 0
         while offset is not None:
             page = lineage.expand_messages(summary, offset=offset, limit=MESSAGES_AT_ONCE)
             for message in page.messages:
-                self.stdout.write(_message_line(message, as_json=options["json"]))
+                text = text_of(tuple(stored.part for stored in message.parts))
+                values = {"id": message.id, "seq": message.seq, "role": message.role, "text": text}
+                plain = f"[{message.seq}] {message.role}: {printable(text)}\n"
+                self.stdout.write(json.dumps(values) if options["json"] else plain)
             offset = page.next_offset
 
     def _cover(self, options: dict[str, Any]) -> None:
@@ -112,42 +129,12 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(values, default=str, indent=2) if options["json"] else "\n".join(words))
 
 
-def _node_line(node: Node) -> str:
-    return (
-        f"{node.kind} {node.id} L{node.level} messages {_span((node.first_seq, node.last_seq))} "
-        f"({node.message_count}), {node.token_count:,} tokens, {format_money(node.cost_micros)}"
-        f"{', stale' if node.freshness == 'stale' else ''}"
-    )
-
-
-def _revision(node: Node) -> str:
-    return f"{node.id} (text of {node.restores_id})" if node.restores_id else node.id
-
-
-def _read_as(read: str, source: SummaryRecord) -> str:
-    return source.id if source.id == read else f"{source.id}, a revision of {read}, which was read"
-
-
-def _cost_line(cost: Cost) -> str:
-    return (
-        f"{cost.summaries:,} summaries for {cost.messages:,} messages, {cost.token_count:,} tokens of text; "
-        f"asked with {cost.tokens_input:,} tokens, answered with {cost.tokens_output:,}, {format_money(cost.cost_micros)}"
-    )
-
-
 def _cover_line(cover: Cover) -> str:
     head = f"{cover.messages:,} messages, {cover.verbatim:,} verbatim, {cover.summarised:,} summarised"
     wrong = {"missing": cover.missing, "twice": cover.twice, "out of order": cover.out_of_order}
     problems = [f"{name}: {', '.join(map(_span, spans))}" for name, spans in wrong.items() if spans]
     problems += [f"miscounted: {', '.join(cover.miscounted)}"] if cover.miscounted else []
     return "; ".join([head, *(problems or ["each exactly once"])])
-
-
-def _message_line(message: StoredMessage, *, as_json: bool) -> str:
-    text = text_of(tuple(stored.part for stored in message.parts))
-    if as_json:
-        return json.dumps({"id": message.id, "seq": message.seq, "role": message.role, "text": text})
-    return f"[{message.seq}] {message.role}: {printable(text)}\n"
 
 
 def _span(span: Span) -> str:
