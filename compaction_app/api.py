@@ -36,42 +36,6 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 Superseded = Annotated[bool, Field(validation_alias="superseded_seq"), IsSet]
 
 
-class SummaryOut(Out):
-    """A summary."""
-
-    id: str
-    kind: str
-    depth: int
-    level: int
-    text: Text
-    token_count: int
-    source_tokens: int
-    first_seq: int
-    last_seq: int
-    message_count: int
-    source_ids: Annotated[list[str], BeforeValidator(lambda sources: [id for _, id in sources])]
-    file_ids: Annotated[list[str], Field(validation_alias="text"), BeforeValidator(find_file_ids)]
-    model: str
-    prompt_version: str
-    tokens_input: int
-    tokens_output: int
-    cost_micros: int
-    duration_ms: int
-    revises: str | None
-    restores: str | None
-    superseded: Superseded
-    superseded_by: str | None
-    freshness: str
-    created_at: datetime
-
-
-class SummaryList(Out):
-    """Every summary of a session, in the order they were made."""
-
-    items: list[SummaryOut]
-    next_cursor: None = None
-
-
 class NodeOut(Out):
     """A summary without its text."""
 
@@ -88,6 +52,29 @@ class NodeOut(Out):
     tokens_output: int
     cost_micros: int
     freshness: str
+
+
+class SummaryOut(NodeOut):
+    """A summary."""
+
+    text: Text
+    source_ids: Annotated[list[str], BeforeValidator(lambda sources: [id for _, id in sources])]
+    file_ids: Annotated[list[str], Field(validation_alias="text"), BeforeValidator(find_file_ids)]
+    model: str
+    prompt_version: str
+    duration_ms: int
+    revises: str | None
+    restores: str | None
+    superseded: Superseded
+    superseded_by: str | None
+    created_at: datetime
+
+
+class SummaryList(Out):
+    """Every summary of a session, in the order they were made."""
+
+    items: list[SummaryOut]
+    next_cursor: None = None
 
 
 class RevisionOut(NodeOut):

@@ -29,16 +29,7 @@ from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import PIECE, format_characters, show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import number_in, signed_in
-from sessions_app.record.call_queries import (
-    CallFilter,
-    CallHeading,
-    calls_beside,
-    list_headings,
-    load_call,
-    load_heading_of_call,
-    models_of_calls,
-    numbers_of_calls,
-)
+from sessions_app.record import call_queries
 
 MAX_INDENTED_DEPTH = 100  # The indents of deeper JSON would be longer than what it says.
 SEES_PAYLOADS = (
@@ -198,9 +189,9 @@ def _by_key(blocks: Iterable[Block]) -> dict[Key, list[Block]]:
 def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
     about = inspected(request, session_id)
     kept = {name: request.GET.get(name, "") for name in ("purpose", "state", "model")}
-    chosen = CallFilter(**kept)
+    chosen = call_queries.CallFilter(**kept)
     before = request.GET.get("before", "")
-    found = list_headings(about.id, chosen=chosen, before=before, limit=PAGE + 1)
+    found = call_queries.list_headings(about.id, chosen=chosen, before=before, limit=PAGE + 1)
     page = found[:PAGE]
     context = {
         "about": about,
@@ -208,9 +199,9 @@ def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
         "calls": _with_numbers(about, page),
         "purposes": PURPOSES,
         "states": STATES,
-        "models": models_of_calls(about.id),
+        "models": call_queries.models_of_calls(about.id),
         "chosen": chosen,
-        "is_filtered": chosen != CallFilter(),
+        "is_filtered": chosen != call_queries.CallFilter(),
         "is_newest": not before,
         "newest_url": address_of("inspect-calls", about.id, **kept),
         "older_url": address_of("inspect-calls", about.id, before=page[-1].id, **kept) if len(found) > PAGE else "",
@@ -238,10 +229,10 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
     section = request.GET.get("section", "")
     if section not in SECTIONS:
         section = "difference" if request.GET.get("compare") else "blocks"
-    heading = load_heading_of_call(about.id, call.id)
+    heading = call_queries.load_heading_of_call(about.id, call.id)
     if heading is None:
         raise CallNotFoundError(call_id=call.id)
-    before, after = calls_beside(call)
+    before, after = call_queries.calls_beside(call)
     if section == "blocks":
         body = _blocks_body(request, about, opened)
     elif section == "payload":
@@ -258,7 +249,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
         "tab": "inspect-calls",
         "call": heading,
         "record": call,
-        "number": numbers_of_calls(about.id, [call.id])[call.id],
+        "number": call_queries.numbers_of_calls(about.id, [call.id])[call.id],
         "rebuilt": opened.rebuilt,
         "before": before,
         "after": after,
@@ -315,7 +306,7 @@ def call_payload_file(request: HttpRequest, session_id: str, call_id: str) -> Ht
 def _open(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspected, OpenedCall]:
     """:raises CallNotFoundError: the session has no such call, or this reader may not see all that it was sent."""
     about = inspected(request, session_id)
-    call = load_call(call_id)
+    call = call_queries.load_call(call_id)
     is_hidden = not about.is_own and not may_see_payload(request.user, call.purpose)
     if call.session_id != about.id or is_hidden:
         raise CallNotFoundError(call_id=call_id)
@@ -343,8 +334,10 @@ def _stretch(text: str, here: str, *, offset: int) -> Stretch:
     )
 
 
-def _with_numbers(about: Inspected, calls: list[CallHeading]) -> list[tuple[CallHeading, int]]:
-    numbers = numbers_of_calls(about.id, [call.id for call in calls])
+def _with_numbers(
+    about: Inspected, calls: list[call_queries.CallHeading]
+) -> list[tuple[call_queries.CallHeading, int]]:
+    numbers = call_queries.numbers_of_calls(about.id, [call.id for call in calls])
     return [(call, numbers[call.id]) for call in calls]
 
 
@@ -354,7 +347,7 @@ def _scrub(about: Inspected, call: CallRecord | None) -> ScrubBar | None:
         return None
     if call is None:
         return draw(occupancy)
-    number = numbers_of_calls(about.id, [call.id])[call.id]
+    number = call_queries.numbers_of_calls(about.id, [call.id])[call.id]
     shown = (number, size_of_call(call)) if call.purpose == "turn" else None
     return draw(occupancy, place=place_of(call, occupancy.calls), shown=shown)
 
@@ -400,11 +393,13 @@ def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall)
         return address_of("inspect-call", about.id, call.id, section="difference", compare=wanted, **query)
 
     earlier = compared.earlier
-    nearby = list_headings(about.id, chosen=CallFilter(purpose="turn"), before=call.id, limit=COMPARABLE_CALLS)
+    nearby = call_queries.list_headings(
+        about.id, chosen=call_queries.CallFilter(purpose="turn"), before=call.id, limit=COMPARABLE_CALLS
+    )
     return {
         "compared": compared,
         "earlier": earlier,
-        "earlier_number": numbers_of_calls(about.id, [earlier.id])[earlier.id] if earlier else None,
+        "earlier_number": call_queries.numbers_of_calls(about.id, [earlier.id])[earlier.id] if earlier else None,
         "nearby": _with_numbers(about, nearby),
         "is_far": earlier is not None and earlier.id not in {one.id for one in nearby},
         "counts": [(name, count, here(change=name), name == kind) for name, count in compared.counts.items()],

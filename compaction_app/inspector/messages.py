@@ -25,23 +25,7 @@ from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import inspected
 from sessions_app.pages.transcript import MessageView, load_message, load_whole_text
 from sessions_app.pages.views import signed_in
-from sessions_app.record.call_queries import (
-    CallHeading,
-    call_of_message,
-    calls_between,
-    calls_over_span,
-    load_call,
-    load_headings,
-    numbers_of_calls,
-)
-from sessions_app.record.context_queries import (
-    Place,
-    Tombstone,
-    list_tombstones,
-    replaced_items,
-    tally_tombstones,
-    tools_of_tombstones,
-)
+from sessions_app.record import call_queries, context_queries
 from sessions_app.record.message_queries import tombstone_seqs
 from sessions_app.record.timeline_queries import EventHeading, load_event_heading, load_stay
 from sessions_app.record.turn_queries import turn_seq_at
@@ -56,7 +40,7 @@ Span = tuple[tuple[tuple[int, int], ...], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TombstoneView:
-    entry: Tombstone
+    entry: context_queries.Tombstone
     run: RunRecord | None  # the compaction that pruned it, where the record says
     summary_id: str  # the summary that stands for its message now, if the message has left the context
 
@@ -83,7 +67,7 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
     """Read a page of tombstones; seven queries at the most."""
     about = inspected(request, session_id)
     tool, part_id = printable(request.GET.get("tool", "").strip()), request.GET.get("part", "")
-    before: Place | None = None
+    before: context_queries.Place | None = None
     if cursor := request.GET.get("before", ""):
         numbers = cursor.split("-")
         if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
@@ -91,7 +75,7 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
         seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
         before = (seq, message_seq, min(index, 2**31 - 1))
 
-    found = list_tombstones(about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1)
+    found = context_queries.list_tombstones(about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1)
     page = found[:PAGE]
     runs = runs_that_pruned(about.id, {entry.compacted_seq for entry in page}) if page else {}
     summaries = covering_summaries(about.id, [entry.message_seq for entry in page if not entry.is_in_context])
@@ -109,8 +93,8 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
             )
             for entry in page
         ],
-        "tally": tally_tombstones(about.id),
-        "tools": [show_invisible(name) for name in tools_of_tombstones(about.id)],
+        "tally": context_queries.tally_tombstones(about.id),
+        "tools": [show_invisible(name) for name in context_queries.tools_of_tombstones(about.id)],
         "more": urlencode(more) if len(found) > PAGE else "",
         # By this tool a model can read an original.
         "can_read": "lcm_read" in session_config(about.config).turn.tools,
@@ -119,7 +103,7 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    call: CallHeading
+    call: call_queries.CallHeading
     number: int  # its number among all calls of the session
     attempt: AttemptRecord | None  # None while the call runs, or where its end was never written
     summary: SummaryHead | None
@@ -134,7 +118,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenBy:
-    call: CallHeading
+    call: call_queries.CallHeading
     number: int  # its number among all calls of the session
     how: str  # a value of how_shown
 
@@ -156,7 +140,7 @@ class MessageTombstone:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStory:
     message: MessageView
-    written_by: CallHeading | None  # the call whose answer it is
+    written_by: call_queries.CallHeading | None  # the call whose answer it is
     added_seq: int | None  # the event that put it into the context; None if it never stood there
     removed: EventHeading | None
     removed_turn: int  # the turn that was the newest when it left
@@ -194,11 +178,13 @@ def trace(session_id: str, message_id: str) -> MessageStory:
     event = None if removed is None else load_event_heading(session_id, removed)
     return MessageStory(
         message=message,
-        written_by=call_of_message(session_id, message.id),
+        written_by=call_queries.call_of_message(session_id, message.id),
         added_seq=added,
         removed=event,
         removed_turn=_turn_of(session_id, event),
-        replaced_by=replaced_items(session_id, [message.id]).get(message.id, "") if removed is not None else "",
+        replaced_by=context_queries.replaced_items(session_id, [message.id]).get(message.id, "")
+        if removed is not None
+        else "",
         lineage=trace_message(message.id, session_id=session_id),
         seen=_sightings(session_id, message.id, added, removed),
         summarised_by=list_readings(session_id, message.seq),
@@ -230,8 +216,8 @@ def _sightings(
 ) -> Sightings:
     if added is None:
         return Sightings(count=0, ends=[])
-    count, ends = calls_between(session_id, added, end)
-    numbers = numbers_of_calls(session_id, [call.id for call in ends])
+    count, ends = call_queries.calls_between(session_id, added, end)
+    numbers = call_queries.numbers_of_calls(session_id, [call.id for call in ends])
     # Of one call, calls_between gives the heading twice: it is the first and the last.
     seen = [
         SeenBy(call=call, number=numbers[call.id], how=how_shown(call.id, message_id, part_ids))
@@ -246,7 +232,7 @@ def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
     ``whole``, ``shortened``, ``left_out`` of its prompt, or ``unknown``: its manifest cannot be read.
     """
     try:
-        manifest = read_manifest(load_call(call_id).manifest)
+        manifest = read_manifest(call_queries.load_call(call_id).manifest)
     except ValueError:
         return "unknown"
     row = next((row for row in manifest if row["kind"] == "message" and row["id"] == message_id), None)
@@ -263,7 +249,7 @@ def list_readings(session_id: str, seq: int) -> Readings:
     """
     # (call, span that it was sent, number of the piece of it; None for all of it) where the message is in the span
     questions: list[tuple[str, Span, int | None]] = []
-    for call_id, manifest in calls_over_span(session_id, seq):
+    for call_id, manifest in call_queries.calls_over_span(session_id, seq):
         try:
             rows = {row["kind"]: row for row in read_manifest(manifest)}
         except ValueError:
@@ -281,10 +267,10 @@ def list_readings(session_id: str, seq: int) -> Readings:
     }
     found = [call_id for call_id, span, number in questions if number is None or number in pieces.get(span, ())]
     ids = found[:MOST]
-    numbers, attempts = numbers_of_calls(session_id, ids), attempts_of_calls(ids, session_id=session_id)
+    numbers, attempts = call_queries.numbers_of_calls(session_id, ids), attempts_of_calls(ids, session_id=session_id)
     heads = load_heads([attempt.summary_id for attempt in attempts.values()], session_id=session_id)
     calls = []
-    for call in load_headings(session_id, ids):
+    for call in call_queries.load_headings(session_id, ids):
         attempt = attempts.get(call.id)
         summary = heads.get(attempt.summary_id) if attempt else None
         calls.append(Reading(call=call, number=numbers[call.id], attempt=attempt, summary=summary))

@@ -15,15 +15,6 @@ from django.utils.cache import get_conditional_response
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app import lineage, queries
-from compaction_app.queries import (
-    count_summaries,
-    load_graph,
-    load_reply,
-    load_run,
-    load_sources,
-    load_summary,
-    models_of_summaries,
-)
 from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Cost, Graph, Node, Span
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
@@ -33,16 +24,8 @@ from sessions_app.pages import transcript
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
+from sessions_app.record import timeline_queries
 from sessions_app.record.context_queries import standing_items
-from sessions_app.record.timeline_queries import (
-    NOW,
-    MessagePreview,
-    id_of_message,
-    load_context_spans,
-    load_context_summaries,
-    load_stay,
-    preview_messages,
-)
 
 # The flags that ``marks`` in the drawing adds up: in the context now, made from what was revised since, replaced by a
 # revision, made of summaries. static/js/dag.js reads them.
@@ -65,8 +48,8 @@ def load_drawing(session_id: str, *, at: int, last_seq: int) -> dict[str, Any]:
     over others its place, the number of its sources and their places; ``newest`` pairs of a superseded summary and its
     newest revision. ``verbatim``: messages that stand in the context themselves. Four queries, whatever the history.
     """
-    active = set(load_context_summaries(session_id, at=at))
-    graph = load_graph(session_id)
+    active = set(timeline_queries.load_context_summaries(session_id, at=at))
+    graph = queries.load_graph(session_id)
     nodes = sorted(graph.nodes.values(), key=lambda node: (node.depth, node.first_seq, node.id))
     places = {node.id: place for place, node in enumerate(nodes)}
     replaced = [node for node in nodes if node.superseded_seq is not None]
@@ -86,7 +69,7 @@ def load_drawing(session_id: str, *, at: int, last_seq: int) -> dict[str, Any]:
             edges += [places[node.id], len(sources), *sources]
     return {
         "messages": last_seq,
-        "verbatim": list(load_context_spans(session_id, at=at)),
+        "verbatim": list(timeline_queries.load_context_spans(session_id, at=at)),
         "id": [node.id for node in nodes],
         "depth": _differences([node.depth for node in nodes]),
         "first": _differences([node.first_seq for node in nodes]),
@@ -155,7 +138,7 @@ def load_view(summary: SummaryRecord) -> SummaryView:
     """Return a summary with its lineage, its first sources and its attempts; a fixed number of queries."""
     description = lineage.describe(summary)
     try:
-        run = load_run(summary.run_id, session_id=summary.session_id) if summary.run_id else None
+        run = queries.load_run(summary.run_id, session_id=summary.session_id) if summary.run_id else None
     except CompactionNotFoundError:
         run = None
     return SummaryView(
@@ -164,7 +147,7 @@ def load_view(summary: SummaryRecord) -> SummaryView:
         revisions=description.revisions,
         above=description.above,
         in_context=description.in_context,
-        stay=load_stay(summary.session_id, summary.id),
+        stay=timeline_queries.load_stay(summary.session_id, summary.id),
         run=run,
         # An undone revision has the text of an earlier one, and so its attempts.
         tries=queries.load_attempts(summary.restores or summary.id, session_id=summary.session_id, limit=TRIES),
@@ -178,7 +161,7 @@ def open_sources(summary: SummaryRecord, *, offset: int) -> Listing[Source]:
     active = standing_items(session_id, ids)
     if summary.kind == "condensed":
         heads, later = queries.load_heads(ids, session_id=session_id), queries.later_revisions(ids)
-        summaries = [
+        items = [
             Source(
                 id=id,
                 type="summary",
@@ -191,22 +174,21 @@ def open_sources(summary: SummaryRecord, *, offset: int) -> Listing[Source]:
             for id in ids
             if id in heads
         ]
-        return Listing(items=summaries, offset=offset, total=total)
-    previews = preview_messages(ids, at=NOW)
-    messages = [
-        Source(
-            id=id,
-            type="message",
-            name=f"Message {previews[id].seq:,}, {previews[id].role}",
-            text=excerpt(previews[id].text, PREVIEW),
-            tokens=previews[id].tokens,
-            seq=previews[id].seq,
-            is_active=id in active,
-        )
-        for id in ids
-        if id in previews
-    ]
-    return Listing(items=messages, offset=offset, total=total)
+    else:
+        found = timeline_queries.preview_messages(ids, at=timeline_queries.NOW)
+        items = [
+            Source(
+                id=one.id,
+                type="message",
+                name=f"Message {one.seq:,}, {one.role}",
+                text=excerpt(one.text, PREVIEW),
+                tokens=one.tokens,
+                seq=one.seq,
+                is_active=one.id in active,
+            )
+            for one in (found[id] for id in ids if id in found)
+        ]
+    return Listing(items=items, offset=offset, total=total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +197,7 @@ class Row:
 
     span: Span
     node: Node | None = None
-    preview: MessagePreview | None = None
+    preview: timeline_queries.MessagePreview | None = None
     model: str = ""
     revisions: int = 1
     is_active: bool = False
@@ -223,20 +205,20 @@ class Row:
 
 def load_roots(about: Inspected, *, offset: int) -> Listing[Row]:
     """Return the summaries that no other one stands for, and the messages in the context between them, by their place."""
-    graph = load_graph(about.id)
-    items: list[Node | Span] = [*graph.roots(), *load_context_spans(about.id, at=NOW)]
+    graph = queries.load_graph(about.id)
+    items: list[Node | Span] = [*graph.roots(), *timeline_queries.load_context_spans(about.id, at=timeline_queries.NOW)]
     items.sort(key=lambda item: item if isinstance(item, tuple) else (item.first_seq, item.last_seq))
     return _summary_rows(about, graph, items, offset)
 
 
 def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row]:
     """:raises SummaryNotFoundError: the session has no such summary."""
-    graph = load_graph(about.id)
+    graph = queries.load_graph(about.id)
     node = graph.find(summary_id)
     if node.kind == "condensed":
         return _summary_rows(about, graph, graph.sources(summary_id), offset)
-    ids = load_sources(node.id, offset=offset, limit=PAGE)
-    previews, active = preview_messages(ids, at=NOW), standing_items(about.id, ids)
+    ids = queries.load_sources(node.id, offset=offset, limit=PAGE)
+    previews, active = timeline_queries.preview_messages(ids, at=timeline_queries.NOW), standing_items(about.id, ids)
     found = [previews[id] for id in ids if id in previews]
     rows = [Row(span=(one.seq, one.seq), preview=one, is_active=one.id in active) for one in found]
     return Listing(items=rows, offset=offset, total=node.message_count)
@@ -245,7 +227,7 @@ def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row
 def _summary_rows(about: Inspected, graph: Graph, items: Sequence[Node | Span], offset: int) -> Listing[Row]:
     chosen = items[offset : offset + PAGE]
     ids = [item.id for item in chosen if isinstance(item, Node)]
-    models, active = models_of_summaries(ids), standing_items(about.id, ids)
+    models, active = queries.models_of_summaries(ids), standing_items(about.id, ids)
     rows = [
         Row(span=item, is_active=True)
         if isinstance(item, tuple)
@@ -271,7 +253,7 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
         "about": about,
         "tab": TAB,
         "view": view if view in VIEWS else VIEWS[0],
-        "counts": count_summaries(about.id),
+        "counts": queries.count_summaries(about.id),
         "chosen": _chosen(request, about),
         "seq": number_in(request, "seq"),
         "links": [(name, f"?{urlencode({'view': name} | kept)}") for name in VIEWS],
@@ -308,13 +290,13 @@ def rows(request: HttpRequest, session_id: str) -> HttpResponse:
 @signed_in
 def summary(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
     about = inspected(request, session_id)
-    return _summary(request, about, load_summary(summary_id, session_id=about.id))
+    return _summary(request, about, queries.load_summary(summary_id, session_id=about.id))
 
 
 @signed_in
 def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
     about = inspected(request, session_id)
-    node = load_summary(summary_id, session_id=about.id)
+    node = queries.load_summary(summary_id, session_id=about.id)
     context = {"about": about, "summary": node, "sources": open_sources(node, offset=number_in(request, "offset") or 0)}
     return render(request, "compaction_app/_summary_sources.html", context)
 
@@ -322,13 +304,13 @@ def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
 @signed_in
 def source(request: HttpRequest, session_id: str, summary_id: str, source_id: str) -> HttpResponse:
     about = inspected(request, session_id)
-    node = load_summary(summary_id, session_id=about.id)
+    node = queries.load_summary(summary_id, session_id=about.id)
     kind = {id: kind for kind, id in node.source_ids}.get(source_id)
     if kind is None:
         raise MessageNotFoundError(message_id=source_id)
     context: dict[str, Any] = {"about": about}
     if kind == "summary":
-        context["summary"] = load_summary(source_id, session_id=about.id)
+        context["summary"] = queries.load_summary(source_id, session_id=about.id)
     else:
         context["message"] = transcript.load_message(about.id, source_id)
     return render(request, "compaction_app/_summary_source.html", context)
@@ -337,7 +319,7 @@ def source(request: HttpRequest, session_id: str, summary_id: str, source_id: st
 @signed_in
 def reply(request: HttpRequest, session_id: str, try_id: str) -> HttpResponse:
     about = inspected(request, session_id)
-    found = load_reply(try_id, session_id=about.id)
+    found = queries.load_reply(try_id, session_id=about.id)
     calls = json.dumps(found["tool_calls"], indent=2, ensure_ascii=False) if found["tool_calls"] else ""
     context = {name: show_invisible(text) for name, text in (found | {"tool_calls": calls}).items()}
     return render(request, "compaction_app/_summary_reply.html", context)
@@ -346,13 +328,13 @@ def reply(request: HttpRequest, session_id: str, try_id: str) -> HttpResponse:
 @signed_in
 def message(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
     about = inspected(request, session_id)
-    message_id = id_of_message(about.id, seq) if seq <= about.message_seq else None
+    message_id = timeline_queries.id_of_message(about.id, seq) if seq <= about.message_seq else None
     if message_id is None:
         raise MessageNotFoundError(message_id=str(seq))
     traced = lineage.trace_message(message_id, session_id=about.id)
     context = {
         "about": about,
-        "preview": preview_messages([message_id], at=NOW)[message_id],
+        "preview": timeline_queries.preview_messages([message_id], at=timeline_queries.NOW)[message_id],
         "above": traced.above,
         "in_context": traced.in_context,
         "is_active": traced.in_context == message_id,
@@ -364,7 +346,7 @@ def message(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
 @signed_in
 def anywhere(request: HttpRequest, summary_id: str) -> HttpResponse:
     """Redirect a summary's id alone to its page in the inspector of its session."""
-    node = load_summary(summary_id)
+    node = queries.load_summary(summary_id)
     try:
         about = inspected(request, node.session_id)
     except SessionNotFoundError:
@@ -386,7 +368,7 @@ def _chosen(request: HttpRequest, about: Inspected) -> dict[str, Any] | None:
     if not wanted:
         return None
     try:
-        return _context(load_summary(wanted, session_id=about.id))
+        return _context(queries.load_summary(wanted, session_id=about.id))
     except SummaryNotFoundError:
         return {"missing": printable(wanted)[:100]}
 

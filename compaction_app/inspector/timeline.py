@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 
-from compaction_app.queries import compacted_after, list_runs_after, load_run, tally_runs, usage_of_compaction
+from compaction_app import queries
 from mnesis_core.errors import CompactionNotFoundError, InvalidRequest, TurnNotFoundError
 from mnesis_core.records import RunRecord, TurnState, UsageRecord, total_usage
 from mnesis_core.text import excerpt, printable
@@ -22,17 +22,7 @@ from sessions_app.pages.markdown import format_counted, format_duration, format_
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import first_words
 from sessions_app.pages.views import number_in, signed_in
-from sessions_app.record.timeline_queries import (
-    SEARCH_LENGTH,
-    TurnFilter,
-    TurnLine,
-    list_timeline,
-    load_turn_line,
-    place_of_message,
-    tally_session,
-    tools_of_session,
-    turns_beside,
-)
+from sessions_app.record import timeline_queries
 from sessions_app.record.turn_queries import CallStep, MessageStep, ToolStep, load_steps
 
 PAGE = 50
@@ -62,7 +52,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:
-    line: TurnLine
+    line: timeline_queries.TurnLine
     seconds: float  # how long it took; until now for a running one
     errors: int  # its own, and those of its calls and tools
     compactions: int
@@ -79,20 +69,20 @@ def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None = None
     """Return a page of a session's turns, the newest first: those before one, or with ``start`` those from one on."""
     if before is None and wanted.turn is not None:
         before = wanted.turn + 1
-    chosen = TurnFilter(
+    chosen = timeline_queries.TurnFilter(
         state=wanted.state,
         has_errors=wanted.errors,
         tool=wanted.tool,
         text=wanted.q,
-        message_seqs=compacted_after(about.id, newest=about.message_seq) if wanted.compactions else None,
+        message_seqs=queries.compacted_after(about.id, newest=about.message_seq) if wanted.compactions else None,
     )
-    lines = list_timeline(about.id, chosen, before=before, start=start, limit=PAGE + 1)
+    lines = timeline_queries.list_timeline(about.id, chosen, before=before, start=start, limit=PAGE + 1)
     shown = lines[:PAGE]
     runs: list[RunRecord] = []
     if shown:
         first = min((line.first_message for line in shown if line.last_message), default=0)
         last = max((line.last_message for line in shown), default=0)
-        runs = list_runs_after(about.id, first, last, with_live=shown[0].seq == about.turn_seq)
+        runs = queries.list_runs_after(about.id, first, last, with_live=shown[0].seq == about.turn_seq)
     now = timezone.now()
     return Timeline(
         turns=[view_turn(line, [run for run in runs if is_in_turn(run, line, about)], now) for line in shown],
@@ -106,7 +96,11 @@ def load_totals(about: Inspected) -> list[tuple[str, str, str]]:
 
     Compaction is part of the tokens and the money.
     """
-    tally, runs, compaction = tally_session(about.id), tally_runs(about.id), usage_of_compaction(about.id)
+    tally, runs, compaction = (
+        timeline_queries.tally_session(about.id),
+        queries.tally_runs(about.id),
+        queries.usage_of_compaction(about.id),
+    )
     usage = total_usage(tally.usage, compaction)
     failed = {
         "turn": tally.failed_turns,
@@ -132,14 +126,14 @@ def load_totals(about: Inspected) -> list[tuple[str, str, str]]:
     ]
 
 
-def is_in_turn(run: RunRecord, line: TurnLine, about: Inspected) -> bool:
+def is_in_turn(run: RunRecord, line: timeline_queries.TurnLine, about: Inspected) -> bool:
     """Return whether a compaction ended while a turn's messages were the newest; a live one is the newest turn's."""
     if run.after_message_seq is None:
         return line.seq == about.turn_seq
     return line.first_message <= run.after_message_seq <= line.last_message
 
 
-def view_turn(line: TurnLine, runs: Sequence[RunRecord], now: datetime) -> TurnView:
+def view_turn(line: timeline_queries.TurnLine, runs: Sequence[RunRecord], now: datetime) -> TurnView:
     return TurnView(
         line=line,
         seconds=((line.ended_at or now) - line.created_at).total_seconds(),
@@ -222,13 +216,13 @@ def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> TurnSt
 
     :raises TurnNotFoundError: the session has no such turn.
     """
-    line = load_turn_line(about.id, turn_id)
+    line = timeline_queries.load_turn_line(about.id, turn_id)
     if line is None:
         raise TurnNotFoundError(turn_id=turn_id)
     found = load_steps(about.id, line.id, after=after, limit=MESSAGES + 1)
     messages, has_more = found[:MESSAGES], len(found) > MESSAGES
     is_newest = line.seq == about.turn_seq and not has_more
-    all_runs = list_runs_after(about.id, line.first_message, line.last_message, with_live=is_newest)
+    all_runs = queries.list_runs_after(about.id, line.first_message, line.last_message, with_live=is_newest)
     runs = [run for run in all_runs if is_in_turn(run, line, about)]
     tools = [tool for message in messages for tool in message.tools]
     launching = [tool.id for tool in tools if tool.name.lower() in LAUNCHING_TOOLS]
@@ -256,9 +250,9 @@ def find_compaction(about: Inspected, run_id: str) -> tuple[str, int]:
 
     :raises CompactionNotFoundError: the session has no such compaction.
     """
-    run = load_run(run_id, session_id=about.id)
+    run = queries.load_run(run_id, session_id=about.id)
     seq = about.message_seq if run.after_message_seq is None else run.after_message_seq
-    if (found := place_of_message(about.id, seq)) is None:
+    if (found := timeline_queries.place_of_message(about.id, seq)) is None:
         raise CompactionNotFoundError(run_id=run_id)
     turn_id, place = found
     return turn_id, seq - 1 if place > MESSAGES else 0
@@ -353,7 +347,7 @@ def timeline(request: HttpRequest, session_id: str) -> HttpResponse:
     context = _turns_context(request, about) | {
         "tab": "inspect",
         "totals": load_totals(about),
-        "tools": [show_invisible(name) for name in tools_of_session(about.id)],
+        "tools": [show_invisible(name) for name in timeline_queries.tools_of_session(about.id)],
         "states": STATES,
     }
     return render(request, "compaction_app/inspect_timeline.html", context)
@@ -382,7 +376,7 @@ def totals(request: HttpRequest, session_id: str) -> HttpResponse:
 def turn(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
     context = _steps_context(request, session_id, turn_id)
     seq = context["found"].turn.line.seq
-    beside = turns_beside(context["about"].id, seq)
+    beside = timeline_queries.turns_beside(context["about"].id, seq)
     neighbours = {"previous": beside.get(seq - 1), "next": beside.get(seq + 1)}
     return render(request, "compaction_app/inspect_turn.html", context | {"beside": neighbours})
 
@@ -409,7 +403,7 @@ def _turns_context(request: HttpRequest, about: Inspected) -> dict[str, Any]:
         errors=request.GET.get("errors") == "1",
         compactions=request.GET.get("compactions") == "1",
         tool=printable(request.GET.get("tool", "").strip()),
-        q=printable(request.GET.get("q", "").strip()[:SEARCH_LENGTH]),
+        q=printable(request.GET.get("q", "").strip()[: timeline_queries.SEARCH_LENGTH]),
         turn=None if turn is None else min(turn, LARGEST - 1),
     )
     before, start = number_in(request, "before"), number_in(request, "from")
