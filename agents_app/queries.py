@@ -1,4 +1,6 @@
-"""Reads of inboxes and of the MCP servers that bring tools."""
+"""Reads of inboxes, of the MCP servers that bring tools, and of runs of operators with their items and attempts."""
+
+# ruff: noqa: S608 - the names in these statements are the models' own
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Length, Substr
@@ -54,6 +56,21 @@ _WAITING_SESSIONS = (
     " AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.session_id = sessions.id AND turns.ended_at IS NULL)"
     " ORDER BY inbox_messages.session_id LIMIT %s"
 )
+ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
+MOST_RUNS_OF_PART = 20
+_LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
+_ENDED = [state.value for state in ItemState if state.is_end]
+_CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptHead(AttemptRecord):
+    """An attempt with the beginnings of its texts; ``output_length`` counts the stored characters of the whole."""
+
+    output_length: int
+
+
+# Inboxes.
 
 
 def list_inbox(session_id: str, *, waiting: bool | None = None, after: int = 0, limit: int = 50) -> list[InboxMessage]:
@@ -62,10 +79,6 @@ def list_inbox(session_id: str, *, waiting: bool | None = None, after: int = 0, 
     if waiting is not None:
         rows = rows.filter(turn__isnull=waiting)
     return [_message(row) for row in rows.order_by("seq")[:limit]]
-
-
-def load_waiting(session_id: str, *, limit: int) -> list[InboxMessage]:
-    return list_inbox(session_id, waiting=True, limit=limit)
 
 
 def load_taken(session_id: str, turn_id: str) -> list[InboxMessage]:
@@ -78,8 +91,7 @@ def count_waiting(session_id: str) -> int:
 
 def load_inbox_message(message_id: str, *, owner_id: int) -> InboxMessage:
     """:raises InboxMessageNotFoundError: no inbox of this person has it."""
-    rows = InboxRow.objects.filter(id=message_id, session__owner_id=owner_id, session__deleted_at__isnull=True)
-    row = rows.first()
+    row = InboxRow.objects.filter(id=message_id, session__owner_id=owner_id, session__deleted_at__isnull=True).first()
     if row is None:
         raise InboxMessageNotFoundError(inbox_id=message_id)
     return _message(row)
@@ -93,8 +105,7 @@ def find_sent(session_id: str, idempotency_key: str) -> InboxMessage | None:
 def spoken_at(session_id: str) -> datetime | None:
     """Return when the newest message came that waits and that no agent sent."""
     waiting = InboxRow.objects.filter(session_id=session_id, turn__isnull=True, sender_id="")
-    newest: datetime | None = waiting.aggregate(at=Max("created_at"))["at"]
-    return newest
+    return waiting.order_by("-created_at").values_list("created_at", flat=True).first()
 
 
 def waiting_sessions(*, after: str = "", limit: int) -> list[str]:
@@ -115,6 +126,9 @@ def _message(row: InboxRow) -> InboxMessage:
         created_at=row.created_at,
         turn_id=row.turn_id,
     )
+
+
+# MCP servers.
 
 
 def list_servers(names: Iterable[str] | None = None, *, user_id: int | None = None) -> list[AttachedServer]:
@@ -172,10 +186,7 @@ def server_of(row: ServerRow) -> AttachedServer:
     )
 
 
-# ruff: noqa: S608 - the names in these statements are the models' own
-
-
-ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
+# Runs.
 
 
 def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None = None) -> RunRecord:
@@ -225,35 +236,83 @@ def find_run_by_key(session_id: str, idempotency_key: str) -> RunRecord | None:
 
 def live_runs() -> list[RunRecord]:
     """Return the pending and running runs of all users, oldest first."""
-    rows = OperatorRun.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING], session__deleted_at__isnull=True)
+    rows = OperatorRun.objects.filter(state__in=_LIVE, session__deleted_at__isnull=True)
     return [_run(row) for row in rows.select_related("session").order_by("created_at", "id")]
 
 
 def live_runs_of(session_id: str) -> list[str]:
-    rows = OperatorRun.objects.filter(session_id=session_id, state__in=[RunState.PENDING, RunState.RUNNING])
+    rows = OperatorRun.objects.filter(session_id=session_id, state__in=_LIVE)
     return list(rows.order_by("created_at", "id").values_list("id", flat=True))
 
 
-def forgotten_runs(now: datetime | None = None) -> list[str]:
-    """Return the runs, in any state, that have items of dead workers."""
-    now = now or timezone.now()
-    items = _expired(now).filter(run__session__deleted_at__isnull=True)
-    leases = items.values_list("run_id", "lease_owner").annotate(Max("lease_expires_at"))
-    return sorted({run_id for run_id, owner, expired_at in leases if _is_left(owner, expired_at, now)})
+def runs_of_part(session_id: str, part_id: str) -> list[RunRecord]:
+    rows = OperatorRun.objects.filter(Q(session_id=session_id), Q(part_id=part_id) & ~Q(part_id=""))
+    ids = rows.order_by("created_at", "id").values_list("id", flat=True)[:MOST_RUNS_OF_PART]
+    return [load_run(run_id, session_id=session_id) for run_id in ids]
 
 
-def owners_who_left(run_id: str, now: datetime) -> list[str]:
-    """Return the dead workers, as stored, that hold items of a run: their leases expired, and they are not only slow."""
-    leases = _expired(now).filter(run_id=run_id).values_list("lease_owner").annotate(Max("lease_expires_at"))
-    return [owner for owner, expired_at in leases if _is_left(owner, expired_at, now)]
+def usage_of_maps(*session_ids: str) -> UsageRecord:
+    """Sum the usage of an ``llm_map``'s calls in these sessions; the calls of sub-agents count in sessions of their own."""
+    return sum_usage(OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value))
 
 
-def _expired(now: datetime) -> QuerySet[OperatorItem]:
-    return OperatorItem.objects.filter(expired(now), state=ItemState.RUNNING.value)
+def seq_before(run_id: str) -> int:
+    """Return the number of its session's last event before a run was created."""
+    sql = (
+        "SELECT COALESCE(MIN(e.seq), 1) - 1 FROM operator_runs r JOIN events e ON e.session_id = r.session_id"
+        " WHERE r.id = %s AND e.created_at >= r.created_at"
+    )
+    [(seq,)] = fetch(sql, [run_id])
+    return int(seq)
 
 
-def _is_left(owner: str, expired_at: datetime, now: datetime) -> bool:
-    return is_abandoned(owner, expired_at=expired_at, now=now)
+def _run(row: OperatorRun) -> RunRecord:
+    return RunRecord(
+        id=row.id,
+        session_id=row.session_id,
+        owner_id=row.session.owner_id,
+        turn_id=row.turn_id,
+        part_id=row.part_id,
+        kind=OperatorKind(row.kind),
+        spec=read_spec(row.spec),
+        input_file_id=row.input_file_id,
+        state=RunState(row.state),
+        reason=row.reason,
+        counts=Counts(
+            items=row.item_count,
+            completed=row.completed_count,
+            failed=row.failed_count,
+            cancelled=row.cancelled_count,
+            tries=row.try_count,
+            tokens_input=row.tokens_input,
+            tokens_output=row.tokens_output,
+            cost_micros=row.cost_micros,
+        ),
+        output_file_id=row.output_file_id,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        idempotency_key=row.idempotency_key,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def load_projection(session_id: str, *, using: str = "default") -> Projection:
+    runs = OperatorRun.objects.using(using).filter(session_id=session_id)
+    ended = OperatorItem.objects.using(using).filter(run__session_id=session_id, state__in=_ENDED)
+    states = ended.values_list("run_id", "number", "state").iterator()
+    helped = OperatorItem.objects.using(using).filter(run__session_id=session_id).exclude(child_session_id="")
+    children = helped.values_list("run_id", "number", "child_session_id").iterator()
+    return replace(
+        queries.load_projection(session_id, using=using),
+        maps=dict(runs.values_list("id", "state")),
+        map_items={f"{run_id} {number}": state for run_id, number, state in states},
+        map_children={f"{run_id} {number}": child_id for run_id, number, child_id in children},
+    )
+
+
+# Items and attempts.
 
 
 def list_items(
@@ -292,11 +351,6 @@ def last_item(run_id: str) -> tuple[int, int]:
     return number, offset + length
 
 
-def usage_of_maps(*session_ids: str) -> UsageRecord:
-    """Sum the usage of an ``llm_map``'s calls in these sessions; the calls of sub-agents count in sessions of their own."""
-    return sum_usage(OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value))
-
-
 def attempts_of_item(run_id: str, number: int) -> list[AttemptRecord]:
     return load_attempts(run_id, [number]).get(number, [])
 
@@ -305,7 +359,7 @@ def load_attempts(run_id: str, numbers: Collection[int]) -> dict[int, list[Attem
     """Return the attempts at these items by item number, in the order in which they were made."""
     attempts: dict[int, list[AttemptRecord]] = defaultdict(list)
     for row in OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers)).order_by("item", "number"):
-        attempts[row.item].append(_attempt(row))
+        attempts[row.item].append(AttemptRecord(**_attempt_values(row)))
     return dict(attempts)
 
 
@@ -317,16 +371,6 @@ def accepted_outputs(run_id: str, *, after: int = 0, limit: int = 500) -> list[I
     """Return items of a run after a number with their results, or why they have none, in the order of the input."""
     # Numbers have no gaps. With LIMIT a PostgreSQL that has not counted the rows yet sorts all of them for each page.
     return _results("i.number > %s AND i.number <= %s ORDER BY i.number", [run_id, after, after + limit])
-
-
-def seq_before(run_id: str) -> int:
-    """Return the number of its session's last event before a run was created."""
-    sql = (
-        "SELECT COALESCE(MIN(e.seq), 1) - 1 FROM operator_runs r JOIN events e ON e.session_id = r.session_id"
-        " WHERE r.id = %s AND e.created_at >= r.created_at"
-    )
-    [(seq,)] = fetch(sql, [run_id])
-    return int(seq)
 
 
 def load_results(run_id: str, numbers: Sequence[int]) -> list[ItemResult]:
@@ -371,59 +415,25 @@ def _items(where: str, values: Sequence[Any]) -> list[ItemRecord]:
     return [item_of(row) for row in fetch(f"SELECT {columns} FROM operator_items i WHERE {where}", values)]
 
 
-def _run(row: OperatorRun) -> RunRecord:
-    return RunRecord(
-        id=row.id,
-        session_id=row.session_id,
-        owner_id=row.session.owner_id,
-        turn_id=row.turn_id,
-        part_id=row.part_id,
-        kind=OperatorKind(row.kind),
-        spec=read_spec(row.spec),
-        input_file_id=row.input_file_id,
-        state=RunState(row.state),
-        reason=row.reason,
-        counts=Counts(
-            items=row.item_count,
-            completed=row.completed_count,
-            failed=row.failed_count,
-            cancelled=row.cancelled_count,
-            tries=row.try_count,
-            tokens_input=row.tokens_input,
-            tokens_output=row.tokens_output,
-            cost_micros=row.cost_micros,
-        ),
-        output_file_id=row.output_file_id,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        idempotency_key=row.idempotency_key,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-    )
-
-
-def _attempt(row: OperatorTry) -> AttemptRecord:
-    return AttemptRecord(
-        id=row.id,
-        run_id=row.run_id,
-        item=row.item,
-        number=row.number,
-        call_id=row.call_id,
-        child_turn_id=row.child_turn_id,
-        output=row.output,
-        accepted=row.accepted,
-        error_kind=ErrorKind(row.error_kind) if row.error_kind else None,
-        error=row.error,
-        usage=usage_of(row),
-        duration_ms=row.duration_ms,
-        created_at=row.created_at,
-    )
+def _attempt_values(row: Any) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "run_id": row.run_id,
+        "item": row.item,
+        "number": row.number,
+        "call_id": row.call_id,
+        "child_turn_id": row.child_turn_id,
+        "output": row.output,
+        "accepted": row.accepted,
+        "error_kind": ErrorKind(row.error_kind) if row.error_kind else None,
+        "error": row.error,
+        "usage": usage_of(row),
+        "duration_ms": row.duration_ms,
+        "created_at": row.created_at,
+    }
 
 
 # What workers ask of runs again and again, as cheaply as possible.
-
-_LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
 
 
 def has_claimable_items(run_id: str) -> bool:
@@ -454,6 +464,23 @@ def has_forsaken_runs() -> bool:
     return live.exclude(Exists(alive)).exists() or bool(forgotten_runs()) or bool(runs_without_output())
 
 
+def forgotten_runs(now: datetime | None = None) -> list[str]:
+    """Return the runs, in any state, that have items of dead workers."""
+    return sorted({run_id for run_id, _ in _dead_leases(now or timezone.now(), run__session__deleted_at__isnull=True)})
+
+
+def owners_who_left(run_id: str, now: datetime) -> list[str]:
+    """Return the dead workers, as stored, that hold items of a run: their leases expired, and they are not only slow."""
+    return [owner for _, owner in _dead_leases(now, run_id=run_id)]
+
+
+def _dead_leases(now: datetime, **which: Any) -> list[tuple[str, str]]:
+    """Return the runs and names of dead workers that hold items of them."""
+    items = OperatorItem.objects.filter(expired(now), state=ItemState.RUNNING.value, **which)
+    leases = items.values_list("run_id", "lease_owner").annotate(Max("lease_expires_at"))
+    return [(run_id, owner) for run_id, owner, at in leases if is_abandoned(owner, expired_at=at, now=now)]
+
+
 def runs_without_output() -> list[str]:
     """Return stopped runs that have results, nothing in flight and no output file."""
     return list(_due().values_list("id", flat=True)[:100])
@@ -478,29 +505,6 @@ def braked_until(aliases: Collection[str]) -> dict[str, datetime]:
 
 
 # Reads for pages: a page of a run's items, and the beginnings of long texts, at any size of the run.
-
-_CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
-MOST_RUNS_OF_PART = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptHead:
-    """An attempt with the beginnings of its texts; ``output_length`` counts the stored characters of the whole."""
-
-    id: str
-    number: int
-    call_id: str
-    child_turn_id: str
-    accepted: bool
-    error_kind: ErrorKind | None
-    error: str
-    output: str
-    output_length: int
-    tokens_input: int | None
-    tokens_output: int | None
-    cost_micros: int | None
-    duration_ms: int
-    created_at: datetime
 
 
 def page_of_items(
@@ -535,31 +539,22 @@ def load_attempt_heads(run_id: str, number: int, *, length: int, most: int) -> l
     rows = _attempts(run_id, number).annotate(
         output_head=Substr("output", 1, length), error_head=Substr("error", 1, length), size=Length("output")
     )
-    return [_head(row) for row in rows.defer("output", "error").order_by("-number")[:most]][::-1]
+    heads = []
+    for row in rows.defer("output", "error").order_by("-number")[:most]:
+        row.output, row.error = _decoded(row.output_head), _decoded(row.error_head)
+        heads.append(AttemptHead(**_attempt_values(row), output_length=row.size))
+    return heads[::-1]
 
 
-def load_attempt_output(run_id: str, number: int, attempt: int) -> str:
-    """:raises OperatorItemNotFoundError: there was no such attempt."""
-    rows = _attempts(run_id, number, attempt)
-    output = rows.values_list("output", flat=True).first()
-    if output is None:
+def load_attempt_text(run_id: str, number: int, attempt: int, column: Literal["output", "call_id"]) -> str:
+    """Return what an attempt answered, or the id of the call that it made.
+
+    :raises OperatorItemNotFoundError: there was no such attempt, or it made no call.
+    """
+    text: str | None = _attempts(run_id, number, attempt).values_list(column, flat=True).first()
+    if text is None:
         raise OperatorItemNotFoundError(run_id=run_id, item=number)
-    return output
-
-
-def load_attempt_call(run_id: str, number: int, attempt: int) -> str:
-    """:raises OperatorItemNotFoundError: there was no such attempt, or it made no call."""
-    rows = _attempts(run_id, number, attempt)
-    call_id = rows.values_list("call_id", flat=True).first()
-    if not call_id:
-        raise OperatorItemNotFoundError(run_id=run_id, item=number)
-    return str(call_id)
-
-
-def runs_of_part(session_id: str, part_id: str) -> list[RunRecord]:
-    rows = OperatorRun.objects.filter(Q(session_id=session_id), Q(part_id=part_id) & ~Q(part_id=""))
-    ids = rows.order_by("created_at", "id").values_list("id", flat=True)[:MOST_RUNS_OF_PART]
-    return [load_run(run_id, session_id=session_id) for run_id in ids]
+    return text
 
 
 def _attempts(run_id: str, number: int, attempt: int | None = None) -> QuerySet[OperatorTry]:
@@ -569,44 +564,6 @@ def _attempts(run_id: str, number: int, attempt: int | None = None) -> QuerySet[
     return rows if attempt is None else rows.filter(number=attempt)
 
 
-def _head(row: Any) -> AttemptHead:
-    return AttemptHead(
-        id=row.id,
-        number=row.number,
-        call_id=row.call_id or "",
-        child_turn_id=row.child_turn_id,
-        accepted=row.accepted,
-        error_kind=ErrorKind(row.error_kind) if row.error_kind else None,
-        error=_decoded(row.error_head),
-        output=_decoded(row.output_head),
-        output_length=row.size,
-        tokens_input=row.tokens_input,
-        tokens_output=row.tokens_output,
-        cost_micros=row.cost_micros,
-        duration_ms=row.duration_ms,
-        created_at=row.created_at,
-    )
-
-
 def _decoded(head: str) -> str:
     """Decode the beginning of a text, without an escape that was cut in two."""
     return decode_text(_CUT_ESCAPE.sub("", head))
-
-
-# What the rows say of a session's runs, to be compared with its replayed ledger.
-
-_ENDED = [state.value for state in ItemState if state.is_end]
-
-
-def load_projection(session_id: str, *, using: str = "default") -> Projection:
-    runs = OperatorRun.objects.using(using).filter(session_id=session_id)
-    ended = OperatorItem.objects.using(using).filter(run__session_id=session_id, state__in=_ENDED)
-    states = ended.values_list("run_id", "number", "state").iterator()
-    helped = OperatorItem.objects.using(using).filter(run__session_id=session_id).exclude(child_session_id="")
-    children = helped.values_list("run_id", "number", "child_session_id").iterator()
-    return replace(
-        queries.load_projection(session_id, using=using),
-        maps=dict(runs.values_list("id", "state")),
-        map_items={f"{run_id} {number}": state for run_id, number, state in states},
-        map_children={f"{run_id} {number}": child_id for run_id, number, child_id in children},
-    )

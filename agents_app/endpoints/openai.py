@@ -20,8 +20,7 @@ from ninja import Field, Router, Schema
 from pydantic import BaseModel, ConfigDict
 
 from agents_app.turns import lifecycle
-from agents_app.turns.claim import StartedTurn
-from agents_app.turns.suspended import ToolResult
+from agents_app.turns.claim import StartedTurn, ToolResult
 from mnesis_core.completions.answers import (
     Answered,
     Head,

@@ -13,7 +13,7 @@ from ninja import Query, Router, Status
 
 from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
 from agents_app.tools.mcp.admin import ToolList, show_tools
-from agents_app.turns import lifecycle, suspended
+from agents_app.turns import claim, lifecycle
 from agents_app.turns.overview import (
     ForkingOut,
     InboxList,
@@ -201,7 +201,7 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
 @waited_for
 async def answer_tools(request: Asker, session_id: str, turn_id: str, body: ToolResultsIn) -> Any:
     """The turn goes on when nothing is waited for. Results of a turn that has ended are kept with it, no more."""
-    results = [suspended.ToolResult(**result.dict()) for result in body.results]
+    results = [claim.ToolResult(**result.dict()) for result in body.results]
     answered = await lifecycle.answer_tools(session_id, turn_id, owner_id=owner_id(request), results=results)
     return Status(202, answered.turn)
 

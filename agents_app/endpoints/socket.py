@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from agents_app.schemas import AnswerIn, DecisionIn, TurnStartIn
-from agents_app.turns import lifecycle, suspended
+from agents_app.turns import claim, lifecycle
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
 from mnesis_core.records import TurnRecord
 from mnesis_core.text import read_json
@@ -101,7 +101,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def _answer(self, frame: dict[str, Any]) -> None:
         asked = AnswerIn.model_validate(frame)
-        results = [suspended.ToolResult(**result.dict()) for result in asked.results]
+        results = [claim.ToolResult(**result.dict()) for result in asked.results]
         answered = await lifecycle.answer_tools(self.session_id, asked.turn_id, owner_id=self.owner_id, results=results)
         await self._accepted(frame, answered.turn)
 

@@ -325,14 +325,14 @@ def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
 @signed_in
 def try_output(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
     run = _run(request, run_id)
-    return _plain(queries.load_attempt_output(run.id, number, attempt))
+    return _plain(queries.load_attempt_text(run.id, number, attempt, "output"))
 
 
 @signed_in
 def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
     """Show what the model was sent in one attempt, made again from the record."""
     run = _run(request, run_id)
-    call_id = queries.load_attempt_call(run.id, number, attempt)
+    call_id = queries.load_attempt_text(run.id, number, attempt, "call_id")
     rebuilt = rebuild_payload(load_call(call_id, owner_id=run.owner_id))
     context = {"messages": (rebuilt.payload or {}).get("messages", []), "problems": rebuilt.problems}
     return render(request, "agents_app/_try_prompt.html", context | {"call_id": call_id})

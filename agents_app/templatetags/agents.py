@@ -11,6 +11,7 @@ from django import template
 
 from agents_app.queries import AttemptHead
 from mnesis_core.maps.values import ErrorKind, ItemRecord
+from mnesis_core.records import UsageRecord
 from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, ServerAddress, hints_in_words
 from sessions_app.pages.markdown import format_characters, format_count, format_duration, format_money, show_invisible
 
@@ -70,7 +71,7 @@ def error_words(kind: ErrorKind | None) -> str:
 
 
 @register.filter
-def in_and_out(record: ItemRecord | AttemptHead) -> str:
+def in_and_out(record: ItemRecord | UsageRecord) -> str:
     """Return the tokens in and out, where any are known."""
     if record.tokens_input is record.tokens_output is None:
         return ""
@@ -80,7 +81,7 @@ def in_and_out(record: ItemRecord | AttemptHead) -> str:
 @register.filter
 def facts(entry: AttemptHead) -> list[str]:
     """Return the numbers of a try that are known."""
-    known = (in_and_out(entry), format_money(entry.cost_micros), format_duration(entry.duration_ms / 1000))
+    known = (in_and_out(entry.usage), format_money(entry.usage.cost_micros), format_duration(entry.duration_ms / 1000))
     return [fact for fact in known if fact]
 
 

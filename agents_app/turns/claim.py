@@ -1,4 +1,8 @@
-"""A turn begins, or is recorded whole: the session is claimed and every row written in one transaction."""
+"""Every way in which a process gets a turn: it begins, resumes with the last answer it waited for, or lost its process.
+
+What is claimed is written in one transaction with the claim. No process holds a suspended turn: it is its state and its
+calls in the record. A turn whose process died is closed as interrupted, with all that was streamed, and never run again.
+"""
 
 from __future__ import annotations
 
@@ -11,48 +15,58 @@ from dataclasses import dataclass, replace
 
 from django.utils import timezone
 
-from agents_app.turns.transactions import close_open_rows, load_progress
+from agents_app.turns.transactions import (
+    LongResult,
+    close_open_rows,
+    keep_long_result,
+    load_progress,
+    tool_parts,
+    write_result,
+)
 from compaction_app.schedule import find_trigger, request_if_due
 from files_app.contents import content_size, read_content
 from files_app.intake import explore_file
 from files_app.queries import load_file_reference, versions_of
 from mnesis_core.config import Config
 from mnesis_core.errors import (
+    ApprovalNotPending,
     FileContentNotFound,
     IdempotencyMismatch,
     InvalidRequest,
     MnesisError,
     RequestTooLarge,
+    ToolCallAnswered,
+    ToolCallNotCallers,
+    ToolCallNotFoundError,
     TurnInterrupted,
 )
 from mnesis_core.files.footers import part_of_file
 from mnesis_core.llm.interface import Outcome
-from mnesis_core.messages import FileRefPart, Message, Part, TextPart, text_of
-from mnesis_core.records import FileReference, MessageEnd, SessionRecord, TurnRecord, TurnState
+from mnesis_core.messages import Message, Part, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.records import FileReference, MessageEnd, SessionRecord, TurnRecord, TurnState, WaitsFor
 from mnesis_core.text import encode_text, text_of_bytes
 from mnesis_core.turns.inbox import Hosting, hosting_after
-from mnesis_core.turns.options import (
-    RecordedTurn,
-    TurnOptions,
-    check_options,
-    check_recorded,
-    request_digest,
-    texts_of,
-    write_options,
-)
+from mnesis_core.turns.options import TurnOptions, check_options, read_options, texts_of, write_options
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
+from sessions_app.record.message_queries import find_tool_part, load_messages_by_ids
 from sessions_app.record.rows import prepare_parts
 from sessions_app.record.session_queries import launched_by_turn, load_session
 from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, load_turn, open_turn
 
+logger = logging.getLogger(__name__)
 MOST_FILES = 50  # of one message
-WORKER_SECONDS = 3.0  # a worker has so long for an exploration before this process makes it: there may be no worker
-LOOK_SECONDS = 0.1
+MOST_RESULTS = 1_000
+NOTE_CHARACTERS = 2_000
 KEY_LENGTH = 200  # stored characters of the column
 TITLE_FROM_MESSAGE = 60  # characters of the first message that become the title of an untitled session
+WORKER_SECONDS = 3.0  # a worker has so long for an exploration before this process makes it: there may be no worker
+LOOK_SECONDS = 0.1
+CLOSING_SECONDS = 30.0  # the lease under which a dead process's turn is closed
+LATE_ERROR = "Error: "
+PLAIN = TurnOptions()  # everything as the session's configuration has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +74,103 @@ class StartedTurn:
     turn: TurnRecord
     seq: int  # the turn's first event of this request, to follow it from; 1 when an earlier request started it
     is_new: bool  # False when the idempotency key had started it before, or when it still waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool of the caller's answered: ``output``, or ``error`` if it failed."""
+
+    tool_call_id: str  # as the turn's ``waits_for`` has it; the id of the part is understood too
+    output: str | None = None
+    error: str | None = None
+
+
+# A turn begins.
+
+
+def claim_turn(
+    session_id: str,
+    *,
+    owner_id: int,
+    message: str | None,
+    idempotency_key: str | None = None,
+    lease_owner: str,
+    options: TurnOptions = PLAIN,
+    earlier: Sequence[Message] = (),
+    files: Sequence[str] = (),
+) -> StartedTurn:
+    """Claim the session for a new turn and write the user's message, and before it what happened elsewhere."""
+    session = load_session(session_id, owner_id=owner_id)
+    config = session_config(session.config)
+    if message is not None or not earlier:
+        check_message(message or "", config)
+    for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
+        check_length("earlier messages", text, config.limits.message_characters)
+    check_options(options, characters=config.limits.message_characters)
+    idempotency_key = stored_key(idempotency_key)
+    asked = write_options(options)
+    said_with = f"{json.dumps(message)}{json.dumps(list(files))}" if files else json.dumps(message)
+    digest = hashlib.sha256((said_with + asked).encode()).hexdigest()
+    close_dead_turn(session, lease_owner)
+    threshold = config.files.inline_threshold
+    given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]
+    said = None if message is None else Message(role="user", parts=(TextPart(text=message), *given))
+    parts = None if said is None else prepare_parts(said.parts)
+
+    with change(session_id) as record:
+        if known := find_started(session_id, idempotency_key, digest):
+            return known
+        if earlier:
+            _record_earlier(record, session, earlier)
+        seq = record.next_seq
+        turn = turn_store.claim_turn(
+            record,
+            model=options.model or session.model,
+            lease_owner=lease_owner,
+            lease_seconds=config.turn.lease_seconds,
+            idempotency_key=idempotency_key,
+            request_digest=digest,
+            options=asked,
+        )
+        if said is not None:
+            said_id = message_store.append_message(record, turn_id=turn.id, message=said, parts=parts)
+            turn = replace(turn, message_ids=(said_id,))
+        title_from_message(record, session, message or "")
+        change_hosting(record, host_mode=options.host_mode)
+    return StartedTurn(turn=turn, seq=seq, is_new=True)
+
+
+def find_started(session_id: str, idempotency_key: str | None, digest: str) -> StartedTurn | None:
+    """Return the turn that an earlier request with this key started.
+
+    :raises IdempotencyMismatch: that was another request.
+    """
+    known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
+    if known is None:
+        return None
+    turn_id, earlier = known
+    if earlier != digest:
+        raise IdempotencyMismatch(turn_id=turn_id)
+    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
+
+
+def _record_earlier(record: Change, session: SessionRecord, earlier: Sequence[Message]) -> None:
+    """Write what was said elsewhere as a turn of its own that has ended."""
+    turn_id = turn_store.start_turn(record, model=session.model, origin="record")
+    for said in earlier:
+        end = MessageEnd(outcome=Outcome.COMPLETE.value) if said.role == "assistant" else None
+        message_store.append_message(record, turn_id=turn_id, message=said, end=end)
+    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+
+
+def title_from_message(record: Change, session: SessionRecord, message: str) -> None:
+    """Make the first message the title of a session without one."""
+    if not message or session.title or session.turn_seq:
+        return
+    title = " ".join(message.split())
+    if len(title) > TITLE_FROM_MESSAGE:
+        title = title[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"
+    session_store.update_session(record, title=title)
 
 
 def change_hosting(record: Change, *, host_mode: bool | None, peer_name: str | None = None) -> None:
@@ -75,6 +186,14 @@ def change_hosting(record: Change, *, host_mode: bool | None, peer_name: str | N
     after = hosting_after(before, host_mode=host_mode, peer_name=peer_name, agent=session.agent)
     if after != before:
         session_store.update_session(record, hosting=after)
+
+
+def compact_if_due(session_id: str) -> None:
+    # Unlike at the end of a turn the context is measured after the commit, so that the lock stays short.
+    trigger = find_trigger(session_id)
+    if trigger is not None:
+        with change(session_id) as record:
+            request_if_due(record, trigger)
 
 
 async def wait_until_explored(session_id: str, file_ids: Sequence[str], *, owner_id: int) -> None:
@@ -120,105 +239,7 @@ def _part_of_file(file: FileReference, threshold: int) -> Part:
         return part_of_file(file, read, threshold=0, same_path=same_path)
 
 
-def claim_turn(
-    session_id: str,
-    *,
-    owner_id: int,
-    message: str | None,
-    idempotency_key: str | None = None,
-    lease_owner: str,
-    options: TurnOptions | None = None,
-    earlier: Sequence[Message] = (),
-    files: Sequence[str] = (),
-) -> StartedTurn:
-    """Claim the session for a new turn and write the user's message, and before it what happened elsewhere.
-
-    :raises MnesisError: see ``lifecycle.start_turn``
-    """
-    session = load_session(session_id, owner_id=owner_id)
-    config = session_config(session.config)
-    if message is not None or not earlier:
-        check_message(message or "", config)
-    for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
-        check_length("earlier messages", text, config.limits.message_characters)
-    options = options or TurnOptions()
-    check_options(options, characters=config.limits.message_characters)
-    idempotency_key = stored_key(idempotency_key)
-    asked = write_options(options)
-    said_with = f"{json.dumps(message)}{json.dumps(list(files))}" if files else json.dumps(message)
-    digest = hashlib.sha256((said_with + asked).encode()).hexdigest()
-    _close_dead_turn(session, lease_owner)
-    threshold = config.files.inline_threshold
-    given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]
-    question = () if message is None else (Message(role="user", parts=(TextPart(text=message), *given)),)
-    parts = [prepare_parts(said.parts) for said in question]
-    with change(session_id) as record:
-        known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
-        if known is not None:
-            return _replay(session_id, known, digest)
-        if earlier:
-            _record_earlier(record, session, earlier)
-        seq = record.next_seq
-        turn = turn_store.claim_turn(
-            record,
-            model=options.model or session.model,
-            lease_owner=lease_owner,
-            lease_seconds=config.turn.lease_seconds,
-            idempotency_key=idempotency_key,
-            request_digest=digest,
-            options=asked,
-        )
-        said_ids = [
-            message_store.append_message(record, turn_id=turn.id, message=said, parts=ready)
-            for said, ready in zip(question, parts, strict=True)
-        ]
-        _set_title(record, session, message or "")
-        change_hosting(record, host_mode=options.host_mode)
-    return StartedTurn(turn=replace(turn, message_ids=tuple(said_ids)), seq=seq, is_new=True)
-
-
-def _record_earlier(record: Change, session: SessionRecord, earlier: Sequence[Message]) -> None:
-    """Write what was said elsewhere as a turn of its own that has ended."""
-    turn_id = turn_store.start_turn(record, model=session.model, origin="record")
-    ended = MessageEnd(outcome=Outcome.COMPLETE.value)
-    for said in earlier:
-        end = ended if said.role == "assistant" else None
-        message_store.append_message(record, turn_id=turn_id, message=said, end=end)
-    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
-
-
-def claim_recorded_turn(
-    session_id: str, *, owner_id: int, turn: RecordedTurn, idempotency_key: str | None, lease_owner: str
-) -> StartedTurn:
-    """Write a turn that the caller ran, whole and ended, and ask for a compaction if due.
-
-    :raises MnesisError: see ``lifecycle.record_turn``
-    """
-    session = load_session(session_id, owner_id=owner_id)
-    check_recorded(turn, characters=session_config(session.config).limits.message_characters)
-    digest, key = request_digest(turn), stored_key(idempotency_key)
-    turn = replace(turn, user=_with_files(turn.user, owner_id), assistant=_with_files(turn.assistant, owner_id))
-    _close_dead_turn(session, lease_owner)
-    user_parts, assistant_parts = prepare_parts(turn.user), prepare_parts(turn.assistant)
-    model = turn.model or session.model
-    user, assistant = Message(role="user", parts=turn.user), Message(role="assistant", parts=turn.assistant)
-    end = MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage)
-    with change(session_id) as record:
-        seq = record.next_seq
-        known = find_turn_by_key(session_id, key) if key else None
-        if known is not None:
-            return _replay(session_id, known, digest)
-        turn_id = turn_store.start_turn(
-            record, model=model, origin="record", idempotency_key=key, request_digest=digest
-        )
-        message_store.append_message(record, turn_id=turn_id, message=user, parts=user_parts)
-        message_store.append_message(
-            record, turn_id=turn_id, message=assistant, parts=assistant_parts, model=model, end=end
-        )
-        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=turn.usage)
-        _set_title(record, session, text_of(turn.user))
-    compact_if_due(session_id)
-    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
+# What a request may say.
 
 
 def check_message(message: str, config: Config) -> None:
@@ -243,14 +264,6 @@ def check_stored(name: str, text: str, limit: int) -> None:
         raise InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
 
 
-def compact_if_due(session_id: str) -> None:
-    # Unlike at the end of a turn the context is measured after the commit, so that the lock stays short.
-    trigger = find_trigger(session_id)
-    if trigger is not None:
-        with change(session_id) as record:
-            request_if_due(record, trigger)
-
-
 def stored_key(idempotency_key: str | None) -> str | None:
     """Return an idempotency key as it is stored.
 
@@ -262,48 +275,109 @@ def stored_key(idempotency_key: str | None) -> str | None:
     return encode_text(idempotency_key)
 
 
-def _close_dead_turn(session: SessionRecord, lease_owner: str) -> None:
-    # A turn whose process died must not keep the session busy.
+# A suspended turn is answered by its caller, decided by a person, and resumed.
+
+
+def answer_tools(
+    session_id: str, turn_id: str, *, owner_id: int, results: Sequence[ToolResult], lease_owner: str
+) -> StartedTurn:
+    """Write results of the caller's tools, and claim the turn if it waits for nothing more."""
+    session = load_session(session_id, owner_id=owner_id)
+    config = session_config(session.config)
+    _check_results(results, characters=config.limits.message_characters)
+    long = [keep_long_result(result.output or result.error or "", config.turn.tool_output_inline) for result in results]
+    with change(session_id) as record:
+        seq = record.next_seq
+        turn = load_turn(turn_id, session_id=session_id)
+        messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+        # The newest first: models begin to count their calls anew with each step.
+        calls = [call for message in reversed(messages) for call in tool_parts(message)]
+        callers = read_options(turn.options).tool_names
+        answered = {_write_answer(record, turn, calls, callers, *given) for given in zip(results, long, strict=True)}
+        is_resumed = _resume_if_answered(record, turn, answered, lease_owner, config)
+    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=is_resumed)
+
+
+def _check_results(results: Sequence[ToolResult], *, characters: int) -> None:
+    if not 1 <= len(results) <= MOST_RESULTS:
+        raise InvalidRequest(f"send 1 to {MOST_RESULTS:,} results", field="results")
+    known: set[str] = set()
+    for place, result in enumerate(results):
+        field = f"results.{place}"
+        if (result.output is None) == (result.error is None):
+            raise InvalidRequest(f"{field} needs either its output or its error", field=field)
+        if len(result.output or result.error or "") > characters:
+            raise RequestTooLarge(f"{field} may have {characters:,} characters", field=field)
+        if result.tool_call_id in known:
+            field = f"{field}.tool_call_id"
+            raise InvalidRequest(f"{field} has a result already in this request", field=field)
+        known.add(result.tool_call_id)
+
+
+def _write_answer(
+    record: Change,
+    turn: TurnRecord,
+    calls: list[tuple[StoredPart, ToolPart]],
+    callers: frozenset[str],
+    result: ToolResult,
+    long: LongResult | None,
+) -> str:
+    """Write one result, or keep one that comes late with its closed call; return the id of the call's part."""
+    call_id = result.tool_call_id
+    found = [(stored, part) for stored, part in calls if call_id in (part.tool_call_id, stored.id)]
+    if not found:
+        raise ToolCallNotFoundError(turn_id=turn.id, tool_call_id=call_id)
+    # A call that waits for its result, else the newest.
+    stored, part = next((call for call in found if call[1].state is ToolState.PENDING), found[0])
+    if part.tool_name not in callers:
+        raise ToolCallNotCallers(tool_call_id=call_id, tool_name=part.tool_name)
+    if part.state is ToolState.PENDING:
+        write_result(record, stored.id, output=result.output, error=result.error, long=long)
+        return stored.id
+    late = result.output if result.error is None else f"{LATE_ERROR}{result.error}"
+    # The end of a turn and the errors of its open calls are written in one transaction, at one time.
+    is_closed = turn.ended_at is not None and part.state is ToolState.ERROR and part.completed_at == turn.ended_at
+    if not is_closed or not message_store.keep_late_output(record, stored.id, late or ""):
+        raise ToolCallAnswered(tool_call_id=call_id)
+    return stored.id
+
+
+def decide_approval(
+    session_id: str, part_id: str, *, owner_id: int, approved: bool, note: str, lease_owner: str
+) -> StartedTurn:
+    """Write a person's yes or no, and claim the turn if it waits for nothing more."""
+    session = load_session(session_id, owner_id=owner_id)
+    if len(note) > NOTE_CHARACTERS:
+        raise RequestTooLarge(f"note may have {NOTE_CHARACTERS:,} characters, not more", field="note")
+    with change(session_id) as record:
+        seq = record.next_seq
+        found = open_turn(session_id)
+        turn = load_turn(found[0], session_id=session_id) if found else None
+        asking = [waiting.part_id for waiting in turn.waits_for if waiting.reason is WaitsFor.APPROVAL] if turn else []
+        if turn is None or part_id not in asking:
+            raise ApprovalNotPending(part_id=part_id, state=find_tool_part(part_id, session_id=session_id))
+        comment = f" They said: {note}" if note.strip() else ""
+        refusal = f"A person refused this call, so it was not run.{comment}"
+        message_store.decide_approval(record, part_id, turn_id=turn.id, approved=approved, note=note, refusal=refusal)
+        is_resumed = _resume_if_answered(record, turn, {part_id}, lease_owner, session_config(session.config))
+    return StartedTurn(turn=load_turn(turn.id, session_id=session_id), seq=seq, is_new=is_resumed)
+
+
+def _resume_if_answered(record: Change, turn: TurnRecord, answered: set[str], lease_owner: str, config: Config) -> bool:
+    if turn.state != TurnState.SUSPENDED or any(call.part_id not in answered for call in turn.waits_for):
+        return False
+    seconds = config.turn.lease_seconds
+    turn_store.resume_turn(record, turn.id, fence=turn.fence, lease_owner=lease_owner, lease_seconds=seconds)
+    return True
+
+
+# A turn is taken from a process that died, or ended without one.
+
+
+def close_dead_turn(session: SessionRecord, lease_owner: str) -> None:
+    """Close the turn that a session read as running if its process died: it must not keep the session busy."""
     if session.running_turn_id is not None:
         recover_turns(lease_owner=lease_owner, session_id=session.id)
-
-
-def _replay(session_id: str, known: tuple[str, str], digest: str) -> StartedTurn:
-    turn_id, earlier = known
-    if earlier != digest:
-        raise IdempotencyMismatch(turn_id=turn_id)
-    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
-
-
-def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
-    # References carry what the record knows of the files, not what the caller says of them.
-    def with_file(part: Part) -> Part:
-        if not isinstance(part, FileRefPart):
-            return part
-        file = load_file_reference(part.file_id, owner_id=owner_id)
-        return FileRefPart(
-            file_id=file.id,
-            path=file.path,
-            file_type=file.file_type,
-            token_count=file.token_count,
-            exploration_summary=file.exploration_summary,
-        )
-
-    return tuple(map(with_file, parts))
-
-
-def _set_title(record: Change, session: SessionRecord, message: str) -> None:
-    # The first message becomes the title of a session without one.
-    if not message or session.title or session.turn_seq:
-        return
-    title = " ".join(message.split())
-    if len(title) > TITLE_FROM_MESSAGE:
-        title = title[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"
-    session_store.update_session(record, title=title)
-
-
-logger = logging.getLogger(__name__)
-CLOSING_SECONDS = 30.0
 
 
 def recover_turns(
@@ -313,18 +387,15 @@ def recover_turns(
 
     :param runs_here: says of a turn that ``lease_owner`` holds itself whether it runs
     """
-    left = [
-        turn
-        for turn in expired_turns(session_id=session_id)
-        if (
-            not runs_here(turn.turn_id)
-            if turn.lease_owner == lease_owner and runs_here is not None
-            else turn.is_left(timezone.now())
-        )
-    ]
-    return sum(
-        recover_turn(turn.session_id, turn.turn_id, lease_owner=lease_owner, left_by=turn.lease_owner) for turn in left
-    )
+    closed = 0
+    for turn in expired_turns(session_id=session_id):
+        if turn.lease_owner == lease_owner and runs_here is not None:
+            is_left = not runs_here(turn.turn_id)
+        else:
+            is_left = turn.is_left(timezone.now())
+        if is_left:
+            closed += recover_turn(turn.session_id, turn.turn_id, lease_owner=lease_owner, left_by=turn.lease_owner)
+    return closed
 
 
 def recover_turn(session_id: str, turn_id: str, *, lease_owner: str, left_by: str | None = None) -> bool:

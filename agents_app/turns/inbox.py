@@ -7,10 +7,11 @@ turn that reads them are written in one transaction, so none is read twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from agents_app import store
-from agents_app.queries import count_waiting, find_sent, load_inbox_message, load_taken, load_waiting, spoken_at
+from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_message, load_taken, spoken_at
 from agents_app.turns.claim import stored_key
 from compaction_app.context import load_frame, meter_of, read_newest_state
 from mnesis_core.config import Config
@@ -39,10 +40,7 @@ MOST_TAKEN = 100  # messages that one turn reads
 
 
 def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None) -> InboxMessage:
-    """Put a message into a session's inbox; a repeated request with its key returns the message that is there.
-
-    :raises MnesisError: see ``lifecycle.send_message``
-    """
+    """Put a message into a session's inbox; a repeated request with its key returns the message that is there."""
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     idempotency_key = stored_key(idempotency_key)
@@ -71,13 +69,20 @@ def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: st
 
 def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
     """Claim an idle session in host mode for a turn that reads what waits; return ``None`` if no turn is to begin."""
-    try:
+    with suppress(SessionNotFoundError):  # deleted meanwhile
         session = load_session(session_id)
         config = session_config(session.config)
-        messages = _load_readable(session, config)
-        return _claim(session, config, messages, lease_owner) if messages else None
-    except SessionNotFoundError:
-        return None  # deleted meanwhile
+        if not session.host_mode or session.archived_at or session.running_turn_id:
+            return None
+        last = next(iter(list_turns(session.id, limit=1)), None)
+        # Read before what waits: a message that ends the rest is then among those that the turn reads.
+        if is_resting(last, spoken_at=spoken_at(session.id)):
+            return None
+        waiting = list_inbox(session.id, waiting=True, limit=MOST_TAKEN)
+        messages = list(fitting(waiting, characters=config.inbox.message_characters))
+        if messages:
+            return _claim(session, config, messages, lease_owner)
+    return None
 
 
 def _claim(
@@ -85,8 +90,16 @@ def _claim(
 ) -> TurnRecord | None:
     senders = {message.sender for message in messages}
     text = joined(messages, peer_names(senders, owner_id=session.owner_id))
-    if not _is_affordable(session, text):
-        return None
+    # A message that no limit leaves room for waits until the day is over, or until a limit is raised.
+    if limits := limits_for(session):
+        state = read_newest_state(load_frame(session.id))
+        most = Usage(
+            input_tokens=min(meter_of(state).used_tokens + estimate_text(text), state.budget.usable),
+            output_tokens=state.budget.reserved_output,
+        )
+        if passed_by(highest_of(most.total_tokens, cost_micros(state.spec, most)), look(limits)) is not None:
+            return None
+
     said = Message(role="user", parts=(TextPart(text=text),))
     parts = prepare_parts(said.parts)
     with change(session.id) as record:
@@ -103,27 +116,3 @@ def _claim(
         message_store.append_message(record, turn_id=turn_id, message=said, parts=parts)
         store.take_messages(record, [message.id for message in messages], turn_id=turn_id)
     return load_turn(turn_id, session_id=session.id)
-
-
-def _load_readable(session: SessionRecord, config: Config) -> list[InboxMessage]:
-    if not session.host_mode or session.archived_at or session.running_turn_id:
-        return []
-    last = next(iter(list_turns(session.id, limit=1)), None)
-    # Read before what waits: a message that ends the rest is then among those that the turn reads.
-    if is_resting(last, spoken_at=spoken_at(session.id)):
-        return []
-    waiting = load_waiting(session.id, limit=MOST_TAKEN)
-    return list(fitting(waiting, characters=config.inbox.message_characters))
-
-
-def _is_affordable(session: SessionRecord, text: str) -> bool:
-    # A message that no limit leaves room for waits until the day is over, or until a limit is raised.
-    limits = limits_for(session)
-    if not limits:
-        return True
-    state = read_newest_state(load_frame(session.id))
-    most = Usage(
-        input_tokens=min(meter_of(state).used_tokens + estimate_text(text), state.budget.usable),
-        output_tokens=state.budget.reserved_output,
-    )
-    return passed_by(highest_of(most.total_tokens, cost_micros(state.spec, most)), look(limits)) is None

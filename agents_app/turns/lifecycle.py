@@ -1,4 +1,7 @@
-"""The use cases of sessions and turns, one function for every endpoint that offers it. Each makes one change of the record."""
+"""The use cases of sessions and turns, one function for every endpoint that offers it. Each makes one change of the record.
+
+Each that is given the id of a session raises ``SessionNotFoundError`` if it is not there, or belongs to another person.
+"""
 
 from __future__ import annotations
 
@@ -10,67 +13,59 @@ from django.contrib.auth.models import AbstractBaseUser
 from django_q.tasks import async_task
 
 from agents_app.tools import check_tools
-from agents_app.turns import suspended
+from agents_app.turns import claim
 from agents_app.turns.claim import (
+    PLAIN,
     TITLE_FROM_MESSAGE,
     StartedTurn,
+    ToolResult,
     change_hosting,
     check_length,
     check_message,
     check_stored,
-    claim_recorded_turn,
     claim_turn,
+    close_dead_turn,
     compact_if_due,
     end_waiting,
+    find_started,
+    stored_key,
+    title_from_message,
     wait_until_explored,
 )
 from agents_app.turns.inbox import deliver
 from agents_app.turns.runner import runner
-from agents_app.turns.suspended import ToolResult
+from files_app.queries import load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
 from mnesis_core.events import EventType
-from mnesis_core.messages import Message
-from mnesis_core.records import SessionRecord, TurnRecord, TurnState
+from mnesis_core.llm.interface import Outcome
+from mnesis_core.messages import FileRefPart, Message, Part, text_of
+from mnesis_core.records import MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
-from mnesis_core.turns.options import RecordedTurn, TurnOptions
-from sessions_app.conf import checked_config, default_model, get_spec, site_config
+from mnesis_core.turns.options import RecordedTurn, TurnOptions, check_recorded, request_digest
+from sessions_app.conf import checked_config, default_model, get_spec, session_config, site_config
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db
 from sessions_app.record import import_transcript as forking
-from sessions_app.record import session_store, turn_store
+from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub
+from sessions_app.record.rows import prepare_parts
 from sessions_app.record.session_queries import Forking, load_forking, load_launched, load_session
 from sessions_app.record.turn_queries import load_turn, open_turn
-
-
-async def send_message(
-    session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None
-) -> InboxMessage:
-    """Put a message into the inbox of a session in host mode, which takes it when it is idle; returns at once.
-
-    :raises SessionNotFoundError: the session, or that of the sender, is not there, or belongs to another person.
-    :raises SessionArchived: it takes no more turns, so no messages either.
-    :raises NotInHostMode: it does not stay alive for messages.
-    :raises InboxFull: too many messages wait there.
-    :raises TooManyHops: too many agents have answered each other.
-    :raises InboxMessageNotFoundError: what it answers is no message to a session of this person.
-    :raises IdempotencyMismatch: the key was used for another message.
-    :raises InvalidRequest: the text is empty or too long, or a response answers nothing.
-    """
-    message = await db(deliver, session_id, owner_id=owner_id, draft=draft, idempotency_key=idempotency_key)
-    runner.check_inbox(session_id)
-    return message
-
-
-# Sessions.
 
 TITLE_LENGTH, AGENT_LENGTH = 400, 100  # stored characters of the columns
 FORK_SUFFIX = " (fork)"
 COPIED_AT_ONCE = 2_000  # messages of a fork; more take too long for a request (100,000 about a minute)
 FORK_TASK = "agents_app.tasks.fork"
+TURN_ENDS = {EventType(f"turn.{state}") for state in TurnState if state.is_end}
+TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}  # the events after which a turn does nothing by itself
+LOOK_AGAIN_SECONDS = 5.0  # a waiting caller reads the turn again after this, should a notification get lost
+LOOK_PAUSE_SECONDS = 0.1  # a turn in another process may notify on every token; look at most this often
+
+
+# Sessions.
 
 
 def create_session(
@@ -139,7 +134,6 @@ def update_session(
 ) -> SessionRecord:
     """Rename, relabel or reconfigure a session, or change whether it stays alive for messages of peers.
 
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.
     :raises ModelNotFoundError: a fallback is not there.
@@ -155,10 +149,7 @@ def update_session(
 
 
 def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
-    """Close a session and those of its sub-agents for new turns; a running turn still ends, and so do its tasks.
-
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
-    """
+    """Close a session and those of its sub-agents for new turns; a running turn still ends, and so do its tasks."""
     load_session(session_id, owner_id=owner_id)
     for id in (session_id, *load_launched(session_id)):
         with change(id) as record:
@@ -169,7 +160,6 @@ def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
 def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
     """Take a session out of the archive; those of its sub-agents stay there, for their work is done.
 
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises PeerNameTaken: it is in host mode, and another session of the owner has its name by now.
     """
     load_session(session_id, owner_id=owner_id)
@@ -181,7 +171,6 @@ def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
 def delete_session(session_id: str, *, owner_id: int) -> None:
     """Hide a session for good, with those of its sub-agents: all of them or none. Every row stays (decision 1).
 
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SessionBusy: a turn of one of them is running, or waits.
     """
     load_session(session_id, owner_id=owner_id)
@@ -216,7 +205,6 @@ def begin_fork(session_id: str, *, owner: AbstractBaseUser, **place: str | None)
 
     :param place: ``at_message_id`` or ``before_message_id``
     :raises InvalidRequest: neither message is named, or both are.
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises MessageNotFoundError: the session has no such message.
     :raises Conflict: the message is still being written.
     """
@@ -279,12 +267,6 @@ def _check_title(title: str, limit: int) -> None:
 
 # Turns.
 
-TURN_ENDS = {EventType(f"turn.{state}") for state in TurnState if state.is_end}
-TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}  # the events after which a turn does nothing by itself
-LOOK_AGAIN_SECONDS = 5.0  # a waiting caller reads the turn again after this, should a notification get lost
-LOOK_PAUSE_SECONDS = 0.1  # a turn in another process may notify on every token; look at most this often
-PLAIN = TurnOptions()  # everything as the session's configuration has it
-
 
 async def begin_session(*, owner: AbstractBaseUser, message: str, **values: Any) -> tuple[SessionRecord, StartedTurn]:
     """Create a session and start its first turn in this process; when either is refused, neither is there.
@@ -312,7 +294,6 @@ async def start_turn(
     :param message: ``None`` when the model is to answer ``earlier`` itself, which ends with results of tools
     :param earlier: messages from elsewhere before this one, kept as a turn of their own; no part of the request's digest
     :param files: ids of files of the session that go with the message
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises ModelNotFoundError: there is no such model.
     :raises FileReferenceNotFoundError: the session has no such file.
     :raises SessionBusy: another turn is running, or waits.
@@ -341,9 +322,9 @@ async def start_turn(
 
 
 async def _start(
-    claim: Callable[..., StartedTurn], *place: str, owner_id: int, is_resumed: bool = False, **values: Any
+    claim_it: Callable[..., StartedTurn], *place: str, owner_id: int, is_resumed: bool = False, **values: Any
 ) -> StartedTurn:
-    started = await db(claim, *place, owner_id=owner_id, lease_owner=runner.owner, **values)
+    started = await db(claim_it, *place, owner_id=owner_id, lease_owner=runner.owner, **values)
     if started.is_new:
         runner.start(started.turn, is_resumed=is_resumed, owner_id=owner_id)
     return started
@@ -354,7 +335,6 @@ async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results:
 
     All results are taken or none. One that comes after its turn has ended is kept with that turn, and goes no further.
 
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises TurnNotFoundError: the session has no such turn.
     :raises ToolCallNotFoundError: the turn made no call with this id.
     :raises ToolCallAnswered: the call has its result.
@@ -365,7 +345,7 @@ async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results:
     """
     with runner.permit(owner_id):
         return await _start(
-            suspended.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=tuple(results)
+            claim.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=tuple(results)
         )
 
 
@@ -375,7 +355,6 @@ async def decide_approval(
     """Approve or refuse a tool call that waits for it; its turn resumes here when it waits for nothing more.
 
     :param note: the person's reason; the model is told why a call was refused
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises PartNotFoundError: the session has no such tool call.
     :raises ApprovalNotPending: it was decided already, or does not wait for an approval.
     :raises AtCapacity: this process runs as many turns as it may.
@@ -383,7 +362,7 @@ async def decide_approval(
     """
     with runner.permit(owner_id):
         decided = await _start(
-            suspended.decide_approval,
+            claim.decide_approval,
             session_id,
             part_id,
             is_resumed=True,
@@ -397,7 +376,6 @@ async def decide_approval(
 async def wait_turn(session_id: str, turn_id: str, *, owner_id: int) -> TurnRecord:
     """Return the turn when it has ended or is suspended, wherever it runs.
 
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises TurnNotFoundError: the session has no such turn.
     """
     await db(load_session, session_id, owner_id=owner_id)
@@ -416,22 +394,54 @@ def record_turn(
 ) -> StartedTurn:
     """Write a turn that the caller ran with its own model client, whole and ended, and ask for a compaction if due.
 
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SessionBusy: a turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
     :raises InvalidRequest: a value is missing or out of its bounds.
     :raises FileReferenceNotFoundError: a part names a file that the owner does not have.
     """
-    return claim_recorded_turn(
-        session_id, owner_id=owner_id, turn=turn, idempotency_key=idempotency_key, lease_owner=runner.owner
-    )
+    session = load_session(session_id, owner_id=owner_id)
+    check_recorded(turn, characters=session_config(session.config).limits.message_characters)
+    digest, key = request_digest(turn), stored_key(idempotency_key)
+    user = Message(role="user", parts=_with_files(turn.user, owner_id))
+    assistant = Message(role="assistant", parts=_with_files(turn.assistant, owner_id))
+    close_dead_turn(session, runner.owner)
+    user_parts, assistant_parts = prepare_parts(user.parts), prepare_parts(assistant.parts)
+    model = turn.model or session.model
+    end = MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage)
+    with change(session_id) as record:
+        seq = record.next_seq
+        if known := find_started(session_id, key, digest):
+            return known
+        id = turn_store.start_turn(record, model=model, origin="record", idempotency_key=key, request_digest=digest)
+        message_store.append_message(record, turn_id=id, message=user, parts=user_parts)
+        message_store.append_message(record, turn_id=id, message=assistant, parts=assistant_parts, model=model, end=end)
+        turn_store.finish_turn(record, id, state=TurnState.COMPLETED, usage=turn.usage)
+        title_from_message(record, session, text_of(user.parts))
+    compact_if_due(session_id)
+    return StartedTurn(turn=load_turn(id, session_id=session_id), seq=seq, is_new=True)
+
+
+def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
+    # References carry what the record knows of the files, not what the caller says of them.
+    known: list[Part] = []
+    for part in parts:
+        if isinstance(part, FileRefPart):
+            file = load_file_reference(part.file_id, owner_id=owner_id)
+            part = FileRefPart(
+                file_id=file.id,
+                path=file.path,
+                file_type=file.file_type,
+                token_count=file.token_count,
+                exploration_summary=file.exploration_summary,
+            )
+        known.append(part)
+    return tuple(known)
 
 
 def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
     """Ask for the end of the running turn, from any process, or end a suspended one at once; what was said is kept.
 
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SessionNotRunning: no turn is running, and none waits.
     """
     load_session(session_id, owner_id=owner_id)
@@ -442,3 +452,22 @@ def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
     if turn_id is None:
         raise SessionNotRunning(session_id=session_id)
     return load_turn(turn_id, session_id=session_id)
+
+
+async def send_message(
+    session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None
+) -> InboxMessage:
+    """Put a message into the inbox of a session in host mode, which takes it when it is idle; returns at once.
+
+    :raises SessionNotFoundError: the session, or that of the sender, is not there, or belongs to another person.
+    :raises SessionArchived: it takes no more turns, so no messages either.
+    :raises NotInHostMode: it does not stay alive for messages.
+    :raises InboxFull: too many messages wait there.
+    :raises TooManyHops: too many agents have answered each other.
+    :raises InboxMessageNotFoundError: what it answers is no message to a session of this person.
+    :raises IdempotencyMismatch: the key was used for another message.
+    :raises InvalidRequest: the text is empty or too long, or a response answers nothing.
+    """
+    message = await db(deliver, session_id, owner_id=owner_id, draft=draft, idempotency_key=idempotency_key)
+    runner.check_inbox(session_id)
+    return message

@@ -12,27 +12,59 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import ParamSpec, TypeVar
 
 from agents_app.tools import Tool, ToolContext, call_tool, not_offered, offered_tools, permitted_tools
 from agents_app.tools.definition import side_by_side
 from agents_app.turns import transactions
-from agents_app.turns.model_step import ModelCalls
-from agents_app.turns.transactions import OpenCall, Progress, TurnEnd, load_progress
-from compaction_app.context import Frame, load_frame
+from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
+from compaction_app.compact import compact_before_call
+from compaction_app.context import BuiltContext, Frame, load_frame, read_state
 from mnesis_core.config import TurnConfig
-from mnesis_core.context.fitting import cap_output
-from mnesis_core.errors import BudgetExhausted, DoomLoop, MnesisError, StepLimitReached, TurnInterrupted
-from mnesis_core.llm.interface import Model, Outcome, ToolCall
-from mnesis_core.records import TurnRecord, TurnState, UsageRecord, add_usage
+from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
+from mnesis_core.errors import (
+    BudgetExhausted,
+    DoomLoop,
+    MnesisError,
+    ModelNotFoundError,
+    StepLimitReached,
+    TurnInterrupted,
+)
+from mnesis_core.llm.interface import (
+    Model,
+    Outcome,
+    Reply,
+    Request,
+    Source,
+    ToolCall,
+    ToolSpec,
+    cost_micros,
+    spec_in_place,
+    spec_in_session,
+    write_tools,
+)
+from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
+from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
+from mnesis_core.messages import Message, TextPart, ToolPart
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage
+from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS
-from mnesis_core.turns.options import Made, call_made, read_options, repeats
+from mnesis_core.turns.options import Made, TurnOptions, call_made, read_options, repeats, usage_record
+from sessions_app.catalogue import model_store
 from sessions_app.conf import get_model
 from sessions_app.database.outages import log_failure, outage_of, patiently
+from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall
+from sessions_app.record import message_store
+from sessions_app.record.change import Change
+from sessions_app.record.hub import hub
 from sessions_app.record.session_queries import load_depth
-from sessions_app.usage.limits import TurnSpending, limits_for
+from sessions_app.usage.limits import SpendingLimit, TurnSpending, limits_for
 
+P = ParamSpec("P")
+R = TypeVar("R")
 logger = logging.getLogger(__name__)
 STATE_OF = {
     Outcome.COMPLETE: TurnState.COMPLETED,
@@ -43,65 +75,182 @@ STATE_OF = {
 }
 CANCELLED = TurnEnd(state=TurnState.CANCELLED)
 REPEATED_CALL = "This exact call was made several times in a row. Do something else, or answer with what you know."
+SHORTER_PROMPTS = 3  # a model that refuses a prompt as too long is asked again so often, each time with a shorter one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
-    """The outcome of running the tool calls of one step."""
+async def run_turn(
+    turn: TurnRecord, *, is_resumed: bool = False, is_shutdown: Callable[[], bool] = lambda: False
+) -> bool:
+    """Run a claimed turn until it ends or is suspended. Never raises, also when it is cancelled.
 
-    tokens: int = 0  # of the results, estimated
-    is_waiting: bool = False  # whether calls are left that the caller or a person must answer
-    is_looping: bool = False  # whether one was made too often in a row
-    exhausted: BudgetExhausted | None = None  # why one was not run, if no more may be made
+    Return whether it ended in a session that stays alive for messages.
+    """
+    run: TurnRun | None = None
+    try:
+        run = await patiently(_load_run, turn, is_resumed)
+        end = await run.run()
+    except asyncio.CancelledError:
+        end = _end_as(TurnState.INTERRUPTED, TurnInterrupted()) if is_shutdown() else CANCELLED
+    except BudgetExhausted as error:
+        end = replace(_end_as(TurnState.INCOMPLETE, error), exhausted=error.details)
+    except MnesisError as error:
+        end = _end_as(TurnState.FAILED, error)
+    except Exception as error:
+        log_failure(logger, "A turn failed", error)
+        end = _end_as(TurnState.FAILED, outage_of(error) or MnesisError())
+    if end is not None:
+        await _finish(turn, run, end)
+    return end is not None and run is not None and run.is_host
 
 
+def _load_run(turn: TurnRecord, is_resumed: bool) -> TurnRun:
+    # In one thread: also the context of the turn's first call, if it begins with one.
+    frame = load_frame(turn.session_id)
+    session, config, options = frame.session, frame.config.turn, read_options(turn.options)
+    depth = load_depth(session) if session.is_sub_agent else 0
+    names = (*config.tools, *(PEER_TOOLS if session.host_mode else ()))
+    tools = permitted_tools(offered_tools(names, user_id=session.owner_id, depth=depth), config)
+    # The caller's own tool takes the place of the session's of the same name.
+    tools = {name: tool for name, tool in tools.items() if name not in options.tool_names}
+    progress = load_progress(turn) if is_resumed else Progress()
+    spending = TurnSpending(limits_for(session, turn=turn))
+    model_calls = ModelCalls(
+        turn,
+        home=frame,
+        frame=frame if turn.model == session.model else load_frame(turn.session_id, model=turn.model),
+        model=get_model(turn.model, user_id=session.owner_id),
+        options=options,
+        tool_specs=(*(tool.spec for tool in tools.values()), *options.tools),
+        progress=progress,
+        spending=spending,
+    )
+    if not progress.open_calls:
+        model_calls.built_ahead = model_calls.build()
+    tool_calls = ToolCalls(
+        turn=turn,
+        owner_id=session.owner_id,
+        tools=tools,
+        callers=options.tool_names,
+        config=config,
+        depth=depth,
+        made=list(progress.made),
+        spending=spending,
+    )
+    stops_at_loop = (options.on_doom_loop or config.on_doom_loop) == "stop"
+    return TurnRun(
+        turn, session.host_mode, stops_at_loop, config.max_steps, progress, spending, model_calls, tool_calls
+    )
+
+
+async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
+    try:
+        if run is None:
+            await patiently(transactions.finish_turn, turn, end, step=None, usage=UsageRecord())
+            return
+        usage, calls, step = run.progress.usage, run.model_calls, run.model_calls.step
+        if step is not None and not step.is_counted:
+            usage = add_usage(usage, step.used_so_far())
+        await patiently(
+            transactions.finish_turn,
+            turn,
+            end,
+            step=step,
+            usage=usage,
+            spending=run.spending,
+            ratio=calls.shared_ratio,
+            context=calls.context_now(),
+        )
+        if step is not None:
+            hub.drop_text(turn.session_id, step.message_id)
+    except Exception as error:
+        # Taken over by recovery, or the database is away: then the lease runs out and recovery closes it.
+        log_failure(logger, "A turn could not write its end", error)
+
+
+def _end_as(state: TurnState, error: MnesisError | None) -> TurnEnd:
+    if error is None:
+        return TurnEnd(state=state)
+    return TurnEnd(state=state, error_code=error.code, error_message=error.message)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRun:
+    turn: TurnRecord
+    is_host: bool
+    stops_at_loop: bool
+    max_steps: int
+    progress: Progress
+    spending: TurnSpending
+    model_calls: ModelCalls
+    tool_calls: ToolCalls
+
+    async def run(self) -> TurnEnd | None:
+        """Run the open tool calls, ask the model, and repeat, until it answers, loops or reaches a limit.
+
+        ``None``: the turn is suspended, and the process that takes the last answer it waits for resumes it.
+
+        :raises BudgetExhausted: what may be spent is used up, also in the middle of an answer.
+        """
+        asked, calls = self.model_calls, self.progress.open_calls
+        async with self.spending.hard_stop():
+            while True:
+                tokens, is_waiting, is_looping = await self.tool_calls.run(calls)
+                asked.grown += tokens
+                if self.tool_calls.exhausted is not None:
+                    raise self.tool_calls.exhausted
+                if is_looping and self.stops_at_loop:
+                    return _end_as(TurnState.INCOMPLETE, DoomLoop())
+                if is_waiting:
+                    state = await patiently(
+                        transactions.suspend_turn, self.turn, ratio=asked.shared_ratio, context=asked.context_now()
+                    )
+                    if state is not TurnState.RUNNING:
+                        return None if state is TurnState.SUSPENDED else CANCELLED
+                if self.progress.steps >= self.max_steps:
+                    return _end_as(TurnState.INCOMPLETE, StepLimitReached(steps=self.max_steps))
+                reply, calls = await asked.ask_model()
+                if not calls:
+                    return _end_as(STATE_OF[reply.outcome], reply.error)
+
+
+@dataclass(slots=True, kw_only=True)
 class ToolCalls:
     """The tools that one turn may call, and what it has called so far."""
 
-    def __init__(
-        self,
-        turn: TurnRecord,
-        *,
-        owner_id: int,
-        tools: dict[str, Tool],
-        spending: TurnSpending,
-        callers: frozenset[str],
-        config: TurnConfig,
-        depth: int = 0,
-        made: Sequence[Made] = (),
-    ) -> None:
-        self.turn = turn
-        self.owner_id = owner_id
-        self.tools = tools  # those that run here
-        self.callers = callers  # names of those that the caller runs
-        self.config = config
-        self.depth = depth
-        self.made = list(made)
-        self.spending = spending
-        self.exhausted: BudgetExhausted | None = None
+    turn: TurnRecord
+    owner_id: int
+    tools: dict[str, Tool]  # those that run here
+    callers: frozenset[str]  # names of those that the caller runs
+    config: TurnConfig
+    depth: int
+    made: list[Made]
+    spending: TurnSpending
+    exhausted: BudgetExhausted | None = None  # why a call was not run, if no more may be made
 
-    async def run(self, calls: Sequence[OpenCall]) -> StepResult:
-        """Run the calls that may run here, and wait for all of them."""
+    async def run(self, calls: Sequence[OpenCall]) -> tuple[int, bool, bool]:
+        """Run the calls that may run here, and wait for all of them.
+
+        Return the estimated tokens of their results, whether calls are left that the caller or a person must answer,
+        and whether one was made too often in a row.
+        """
         # An approved call was checked for loops before it waited.
         new = [call for call in calls if not call.is_approved]
         made = [call_made(call.call.name, call.call.arguments) for call in new]
         found = repeats(self.made, made, self.config.doom_loop_threshold)
         self.made += made
         looping = {call.part_id for call, is_loop in zip(new, found, strict=True) if is_loop}
-        waiting = [call for call in calls if call.part_id not in looping and self._must_wait(call)]
-        running = [call for call in calls if call not in waiting]
-        tokens = await side_by_side(self._run(call, is_loop=call.part_id in looping) for call in running)
-        return StepResult(
-            tokens=sum(tokens), is_waiting=bool(waiting), is_looping=bool(looping), exhausted=self.exhausted
-        )
 
-    def _must_wait(self, call: OpenCall) -> bool:
-        if call.call.name in self.callers:
-            return True
-        tool = self.tools.get(call.call.name)
-        if tool is None or call.is_approved:
-            return False
-        return tool.needs_approval or tool.spec.name in self.config.ask_before
+        def must_wait(call: OpenCall) -> bool:
+            if call.call.name in self.callers:
+                return True
+            tool = self.tools.get(call.call.name)
+            if tool is None or call.is_approved:
+                return False
+            return tool.needs_approval or tool.spec.name in self.config.ask_before
+
+        running = [call for call in calls if call.part_id in looping or not must_wait(call)]
+        tokens = await side_by_side(self._run(call, is_loop=call.part_id in looping) for call in running)
+        return sum(tokens), len(running) < len(calls), bool(looping)
 
     async def _run(self, open_call: OpenCall, *, is_loop: bool) -> int:
         """Run one tool and write its result; return the result's tokens."""
@@ -150,140 +299,219 @@ class ToolCalls:
             return None, f"The tool failed: {type(problem).__name__}"
 
 
-class TurnRun:
+class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
+    """The model calls of one turn. Each streams an answer: to the followers at once, to the journal in batches."""
+
+    waits_for_pause = True
+
     def __init__(
         self,
         turn: TurnRecord,
+        *,
+        home: Frame,
         frame: Frame,
-        asked: Frame,
         model: Model,
-        tools: dict[str, Tool],
+        options: TurnOptions,
+        tool_specs: Sequence[ToolSpec],
         progress: Progress,
-        depth: int,
         spending: TurnSpending,
     ) -> None:
-        options, config = read_options(turn.options), frame.config.turn
-        self.turn = turn
-        self.is_host = frame.session.host_mode
+        self.turn, self.turn_id = turn, turn.id
+        self.options = options
+        self.frame = _with_own_prompt(frame, options)
+        # The frame of the session's own model, also while another model is asked in its place.
+        self.home = _with_own_prompt(home, options)
+        self.session = frame.session
+        self.config = frame.config
+        self.patience = patience_of(frame.config.turn)
+        self.model = model
+        in_place = spec_in_session if turn.model == frame.session.model else spec_in_place
+        self.spec = in_place(model.spec, frame.config)
+        # The models to ask when this one gives nothing; one that answers stays until the turn ends or waits.
+        self.others = fallbacks_of(turn.model, of_session=self.config.fallbacks, of_entry=frame.spec.fallbacks)
+        self.tool_specs = tool_specs
         self.progress = progress
         self.spending = spending
-        self.max_steps = config.max_steps
-        self.stops_at_loop = (options.on_doom_loop or config.on_doom_loop) == "stop"
-        # The caller's own tool takes the place of the session's of the same name.
-        tools = {name: tool for name, tool in tools.items() if name not in options.tool_names}
-        specs = (*(tool.spec for tool in tools.values()), *options.tools)
-        self.model_calls = ModelCalls(
-            turn, frame, asked, model, options=options, tool_specs=specs, progress=progress, spending=spending
+        self.step: Step | None = None  # the call that runs; it stays when it is cut off
+        self.learnt = Calibration()
+        self.asked: LastPrompt | None = None
+        self.grown = 0  # estimated tokens that have come into the context since the model was asked
+        self.built_ahead: BuiltContext | None = None  # the context of the next call, not measured yet
+        self._fitting: BuiltContext | None = None  # the context of the next call, measured
+        self._context: BuiltContext | None = None  # the context of the call that runs
+        self._shortened = 0  # prompts in a row that were made shorter
+
+    @property
+    def shared_ratio(self) -> float | None:
+        """Return the ratio that new sessions of the turn's model are to count with, if it has changed."""
+        is_own = self.spec.alias == self.turn.model
+        return share_ratio(self.spec.shared_ratio, self.learnt) if is_own else None
+
+    def context_now(self) -> tuple[Frame, Size] | None:
+        """Return the size of the context, from what this turn knows of it; the database is not read."""
+        if self.asked is None:
+            return None
+        grown = self.grown if self.step is None else _tokens_of(self.step, [])
+        frame = replace(self.home, calibration=self.frame.calibration)
+        return frame, size_now(self.asked.whole + grown, frame.calibration, self.asked)
+
+    async def plan(self) -> PlannedCall:
+        if self._fitting is None:
+            self._fitting = await self._fit_context()
+        self._context, self._fitting = self._fitting, None
+        context, options = self._context, self.options
+        texts = {"tools": write_tools(context.assembled.tools)} if context.assembled.tools else {}
+        if options.system_prompt is not None:
+            texts["system"] = options.system_prompt
+        return PlannedCall(
+            model=self.model,
+            spec=self.spec,
+            request=Request(
+                payload=context.payload,
+                max_output_tokens=context.budget.reserved_output,
+                temperature=options.temperature,
+                max_characters=self.config.stream.max_answer_characters,
+            ),
+            purpose="turn",
+            prompt_tokens=context.assembled.used_tokens,
+            estimated_tokens=context.estimated_tokens,
+            parameters={
+                "tool_tokens": context.assembled.breakdown.tools,
+                "calibration": asdict(context.calibration),
+                **({"in_place_of": self.turn.model} if self.spec.alias != self.turn.model else {}),
+                **({} if options.temperature is None else {"temperature": options.temperature}),
+            },
+            manifest=context.assembled.manifest,
+            digest=context.digest,
+            context_seq=context.context_seq,
+            texts=texts,
         )
-        self.tool_calls = ToolCalls(
-            turn,
-            owner_id=frame.session.owner_id,
-            depth=depth,
-            tools=tools,
-            spending=spending,
-            callers=options.tool_names,
-            config=config,
-            made=progress.made,
-        )
 
-    async def run(self) -> TurnEnd | None:
-        """Run the open tool calls, ask the model, and repeat, until it answers, loops or reaches a limit.
+    async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await patiently(call, *args, **kwargs)
 
-        ``None``: the turn is suspended, and the process that takes the last answer it waits for resumes it.
+    def held(self) -> AbstractContextManager[Change]:
+        return transactions.held(self.turn)
 
-        :raises BudgetExhausted: what may be spent is used up, also in the middle of an answer.
-        """
-        calls = self.progress.open_calls
-        async with self.spending.hard_stop():
-            while True:
-                result = await self.tool_calls.run(calls)
-                self.model_calls.grown += result.tokens
-                if result.exhausted is not None:
-                    raise result.exhausted
-                if result.is_looping and self.stops_at_loop:
-                    return _end_of_error(DoomLoop(), TurnState.INCOMPLETE)
-                if result.is_waiting and (state := await self._suspend()) is not TurnState.RUNNING:
-                    return None if state is TurnState.SUSPENDED else CANCELLED
-                if self.progress.steps >= self.max_steps:
-                    return _end_of_error(StepLimitReached(steps=self.max_steps), TurnState.INCOMPLETE)
-                reply, calls = await self.model_calls.ask_model()
-                if reply.error is not None:
-                    return _end_of_error(reply.error, STATE_OF[reply.outcome])
-                if not calls:
-                    return TurnEnd(state=STATE_OF[reply.outcome])
+    def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
+        return self.spending.limits
 
-    async def _suspend(self) -> TurnState:
-        asked = self.model_calls
-        return await patiently(
-            transactions.suspend_turn, self.turn, ratio=asked.shared_ratio, context=asked.context_now()
-        )
+    def begin_message(self, record: Change, planned: PlannedCall) -> str:
+        stub = Message(role="assistant", parts=())
+        return message_store.append_message(record, turn_id=self.turn.id, message=stub, model=planned.spec.alias)
 
-    async def finish(self, end: TurnEnd) -> None:
-        asked = self.model_calls
-        await patiently(
-            transactions.finish_turn,
-            self.turn,
-            end,
-            step=asked.step,
-            usage=add_usage(self.progress.usage, asked.cut_off),
-            spending=self.spending,
-            ratio=asked.shared_ratio,
-            context=asked.context_now(),
-        )
-        asked.drop_text()
+    def started(self, call: RunningCall) -> None:
+        self.spending.start_timer(call.time_limit)
+        self.progress.steps += 1
+        message_id = call.message_id or ""
+        answer = Answer(session_id=self.session.id, message_id=message_id, config=self.config.stream)
+        self.step = Step(message_id=message_id, call=call, answer=answer)
+
+    def seconds(self, call: RunningCall) -> float:
+        return call.planned.model.spec.total_timeout_seconds
+
+    async def receive(self, call: RunningCall, request: Request) -> Reply:
+        return await self._running.answer.stream(call.planned.model, request)
+
+    async def finish(self, call: RunningCall, reply: Reply) -> tuple[Reply, list[OpenCall]]:
+        step = self._running
+        step.is_counted = True
+        used = usage_record(reply.usage, cost=cost_micros(self.spec, reply.usage))
+        self.progress.usage = add_usage(self.progress.usage, used)
+        if reply.usage.source is Source.PROVIDER and self._context is not None and self.asked is not None:
+            tokens = reply.usage.input_tokens
+            self.learnt = calibrate(self._context.calibration, self._context.estimated_tokens, tokens)
+            self.frame = replace(self.frame, calibration=self.learnt)
+            self.asked = replace(self.asked, reported=tokens)
+        calls = await patiently(transactions.end_step, self.turn, step, reply)
+        self.grown = _tokens_of(step, [open_call.call for open_call in calls])
+        self.step = None
+        hub.drop_text(self.session.id, step.message_id)
+        if not is_too_long(reply):
+            self._shortened = 0
+        return reply, calls
+
+    async def shorten_prompt(self) -> bool:
+        if self._shortened == SHORTER_PROMPTS:
+            return False
+        self._shortened += 1
+        frame = await patiently(learn_refusal, self.session.id, self.spec.alias)
+        self.frame = _with_own_prompt(frame, self.options)
+        self.spec = replace(self.spec, shared_ratio=frame.spec.shared_ratio)
+        if self.spec.alias == self.session.model:
+            self.home = self.frame
+        self.learnt, self.asked = frame.calibration, None
+        smaller = await self._fit_context()
+        if self._context is not None and smaller.digest == self._context.digest:
+            return False
+        self._fitting = smaller
+        return True
+
+    async def use_next_model(self) -> bool:
+        other = await patiently(next_model, self.session, self.others)
+        if other is None:
+            return False
+        self.model, frame, self.others = other
+        self.frame = _with_own_prompt(frame, self.options)
+        self.spec = spec_in_place(self.model.spec, self.config)
+        self.learnt, self.asked, self._shortened = Calibration(), None, 0
+        return True
+
+    @property
+    def _running(self) -> Step:
+        if self.step is None:
+            raise RuntimeError("no call runs")
+        return self.step
+
+    def build(self) -> BuiltContext:
+        return read_state(self.frame).build(self.tool_specs)
+
+    async def _fit_context(self) -> BuiltContext:
+        built, self.built_ahead = self.built_ahead, None
+        context = await patiently(self.build) if built is None else built
+        size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
+        # A fallback's smaller window compacts nothing: what does not fit is left out of this one call.
+        if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:
+            await compact_before_call(self.session.id, size=size)
+            context = await patiently(self.build)
+        self.asked = LastPrompt(whole=context.whole_tokens, sent=context.estimated_tokens)
+        self.grown = 0
+        return context
 
 
-async def run_turn(
-    turn: TurnRecord, *, is_resumed: bool = False, is_shutdown: Callable[[], bool] = lambda: False
-) -> bool:
-    """Run a claimed turn until it ends or is suspended. Never raises, also when it is cancelled.
+def next_model(session: SessionRecord, aliases: Sequence[str]) -> tuple[Model, Frame, tuple[str, ...]] | None:
+    """Return the first of these models that the session's owner may use; ``None`` where there is none.
 
-    Return whether it ended in a session that stays alive for messages.
+    With it come the frame that its context is measured with, and the models to ask after it.
     """
-    run: TurnRun | None = None
-    try:
-        run = await patiently(_load, turn, is_resumed)
-        end = await run.run()
-    except asyncio.CancelledError:
-        end = _end_of_error(TurnInterrupted(), TurnState.INTERRUPTED) if is_shutdown() else CANCELLED
-    except BudgetExhausted as error:
-        end = replace(_end_of_error(error, TurnState.INCOMPLETE), exhausted=error.details)
-    except MnesisError as error:
-        end = _end_of_error(error, TurnState.FAILED)
-    except Exception as error:
-        log_failure(logger, "A turn failed", error)
-        end = _end_of_error(outage_of(error) or MnesisError(), TurnState.FAILED)
-    if end is not None:
-        await _finish(turn, run, end)
-    return end is not None and run is not None and run.is_host
+    for place, alias in enumerate(aliases, start=1):
+        with suppress(ModelNotFoundError):
+            model = get_model(alias, user_id=session.owner_id)
+            return model, load_frame(session.id, model=alias), tuple(aliases[place:])
+    return None
 
 
-def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
-    # In one thread: also the context of the turn's first call, if it begins with one.
-    frame = load_frame(turn.session_id)
-    depth = load_depth(frame.session) if frame.session.is_sub_agent else 0
-    names = (*frame.config.turn.tools, *(PEER_TOOLS if frame.session.host_mode else ()))
-    tools = permitted_tools(offered_tools(names, user_id=frame.session.owner_id, depth=depth), frame.config.turn)
-    progress = load_progress(turn) if is_resumed else Progress()
-    spending = TurnSpending(limits_for(frame.session, turn=turn))
-    asked = frame if turn.model == frame.session.model else load_frame(turn.session_id, model=turn.model)
-    model = get_model(turn.model, user_id=frame.session.owner_id)
-    run = TurnRun(turn, frame, asked, model, tools, progress, depth, spending)
-    if not progress.open_calls:
-        run.model_calls.build_ahead()
-    return run
+def learn_refusal(session_id: str, alias: str) -> Frame:
+    """Return what the session's next prompt is made with after a model refused one as too long.
+
+    It is read from the record, so that any process learns the same. A ratio that the provider's own count has proven is
+    kept for other sessions too.
+    """
+    frame = load_frame(session_id, model=alias)
+    ratio = min(frame.calibration.ratio, LARGEST_RATIO)
+    if not frame.calibration.samples or ratio <= (frame.spec.shared_ratio or 0):
+        return frame
+    model_store.share_ratio(alias, ratio)
+    return replace(frame, spec=replace(frame.spec, shared_ratio=ratio))
 
 
-async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
-    try:
-        if run is None:
-            await patiently(transactions.finish_turn, turn, end, step=None, usage=UsageRecord())
-        else:
-            await run.finish(end)
-    except Exception as error:
-        # Taken over by recovery, or the database is away: then the lease runs out and recovery closes it.
-        log_failure(logger, "A turn could not write its end", error)
+def _with_own_prompt(frame: Frame, options: TurnOptions) -> Frame:
+    if options.system_prompt is None:
+        return frame
+    return replace(frame, session=replace(frame.session, system_prompt=options.system_prompt))
 
 
-def _end_of_error(error: MnesisError, state: TurnState) -> TurnEnd:
-    return TurnEnd(state=state, error_code=error.code, error_message=error.message)
+def _tokens_of(step: Step, calls: Sequence[ToolCall]) -> int:
+    texts = [part for part in step.answer.parts if isinstance(part, TextPart)]
+    tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
+    return estimate_message((*texts, *tools))

@@ -1,4 +1,4 @@
-"""Turns whose process died: closed as interrupted, with everything that was streamed, and never run again."""
+"""The turns that run in this process: their tasks, leases and places, and the sweep for what other processes left."""
 
 from __future__ import annotations
 
@@ -112,9 +112,6 @@ class Runner:
     def has(self, turn_id: str) -> bool:
         return turn_id in self._tasks
 
-    def _has_or_may(self, turn_id: str) -> bool:
-        return turn_id in self._tasks or self._permits.total() > 0
-
     def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
         """Start a claimed turn. The task belongs to this runner, not to the caller.
 
@@ -199,7 +196,9 @@ class Runner:
                 self.interrupt(turn_id)
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = time.monotonic()
-            await db(recover_turns, lease_owner=self.owner, runs_here=self._has_or_may)
+            # One that is being claimed here may be no task yet.
+            may_run = lambda turn_id: turn_id in self._tasks or self._permits.total() > 0  # noqa: E731
+            await db(recover_turns, lease_owner=self.owner, runs_here=may_run)
             await db(wake_stale)
             await db(wake_for_forsaken)
             await db(session_store.recorder.look)

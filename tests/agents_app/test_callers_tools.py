@@ -9,8 +9,8 @@ import pytest
 
 from agents_app.tools import ToolContext, tool
 from agents_app.turns import lifecycle
+from agents_app.turns.claim import ToolResult
 from agents_app.turns.runner import runner
-from agents_app.turns.suspended import ToolResult
 from mnesis_core.errors import (
     InvalidRequest,
     SessionBusy,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents_app.queries import load_waiting
+from agents_app.queries import list_inbox
 from agents_app.turns import inbox as inbox_module
 from agents_app.turns import lifecycle
 from agents_app.turns import runner as runner_module
@@ -86,11 +86,11 @@ async def test_a_word_that_comes_while_a_session_looks_is_not_left_out_of_the_tu
     await send(ida, "from a peer", sender=bert.id)
 
     def read_and_then_speak(session_id: str, **values: Any) -> list[InboxMessage]:
-        read = load_waiting(session_id, **values)
+        read = list_inbox(session_id, **values)
         deliver(ida.id, owner_id=ida.owner_id, draft=Draft(text="Go on, please."))
         return read
 
-    monkeypatch.setattr(inbox_module, "load_waiting", read_and_then_speak)
+    monkeypatch.setattr(inbox_module, "list_inbox", read_and_then_speak)
     assert await db(claim_waiting, ida.id, lease_owner=OTHERS) is None
 
 

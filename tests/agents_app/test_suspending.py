@@ -11,9 +11,8 @@ import pytest
 
 from agents_app.tools import ToolContext, tool
 from agents_app.turns import lifecycle, transactions
-from agents_app.turns.claim import claim_turn
+from agents_app.turns.claim import ToolResult, claim_turn
 from agents_app.turns.runner import runner
-from agents_app.turns.suspended import ToolResult
 from agents_app.turns.transactions import TurnEnd
 from mnesis_core.errors import AtCapacity, Conflict, SessionNotFoundError, TurnNotFoundError
 from mnesis_core.llm.interface import ToolSpec

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from agents_app.turns import lifecycle
-from agents_app.turns.model_step import next_model
+from agents_app.turns.loop import next_model
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec, settle_limits
 from sessions_app.catalogue.model_store import Audience, allow_model, allow_model_to_all, create_key, enter_model
@@ -104,11 +104,11 @@ def test_what_was_taken_away_does_not_go_on_in_old_sessions(grace: User, inner: 
     session = lifecycle.create_session(owner=grace, model="inner", config={"fallbacks": ["inner", "demo"]})
     asked = next_model(session, ("inner", "demo"))
     assert asked is not None
-    assert asked.model.spec.alias == "inner"
+    assert asked[0].spec.alias == "inner"
     allow_model("inner", Audience())
     asked = next_model(session, ("inner", "demo"))
     assert asked is not None
-    assert asked.model.spec.alias == "demo"
+    assert asked[0].spec.alias == "demo"
     with pytest.raises(ModelNotFoundError, match=UNKNOWN):
         get_model(session.model, user_id=session.owner_id)
 
