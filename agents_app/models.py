@@ -42,11 +42,11 @@ class InboxMessage(AppendOnlyModel):
             models.UniqueConstraint(fields=["session", "seq"], name="inbox_place"),
             models.UniqueConstraint(
                 fields=["session", "idempotency_key"],
-                condition=models.Q(idempotency_key__isnull=False),
+                condition=Q(idempotency_key__isnull=False),
                 name="inbox_idempotent",
             ),
         ]
-        indexes = [models.Index(fields=["session"], condition=models.Q(turn__isnull=True), name="inbox_waiting")]
+        indexes = [models.Index(fields=["session"], condition=Q(turn__isnull=True), name="inbox_waiting")]
 
     def __str__(self) -> str:
         return self.id
@@ -54,44 +54,26 @@ class InboxMessage(AppendOnlyModel):
 
 # Runs of operators over the lines of a file, their items, and every try at one.
 
-RUN_STEPS = (
-    ("pending", "running"),
-    ("pending", "paused"),
-    ("pending", "cancelled"),
-    ("pending", "failed"),
-    ("running", "paused"),
-    ("running", "completed"),
-    ("running", "cancelled"),
-    ("paused", "pending"),
-    ("paused", "running"),
-    ("paused", "completed"),
-    ("paused", "cancelled"),
+RUN_STEPS = {
+    "pending": ("running", "paused", "cancelled", "failed"),
+    "running": ("paused", "completed", "cancelled"),
+    "paused": ("pending", "running", "completed", "cancelled"),
     # More of it is asked for: what failed or was not begun is tried again.
-    ("completed", "running"),
-    ("cancelled", "pending"),
-    ("cancelled", "running"),
-)
-ITEM_STEPS = (
-    ("pending", "running"),
-    ("pending", "failed"),
-    ("pending", "cancelled"),
-    # To be tried again, or its worker died.
-    ("running", "pending"),
-    ("running", "completed"),
-    ("running", "failed"),
-    ("running", "cancelled"),
-    ("failed", "pending"),
-    ("cancelled", "pending"),
-)
-_COUNTERS = (
-    "completed_count",
-    "failed_count",
-    "cancelled_count",
-    "try_count",
-    "tokens_input",
-    "tokens_output",
-    "cost_micros",
-)
+    "completed": ("running",),
+    "cancelled": ("pending", "running"),
+}
+ITEM_STEPS = {
+    "pending": ("running", "failed", "cancelled"),
+    "running": ("pending", "completed", "failed", "cancelled"),  # pending: to be tried again, or its worker died
+    "failed": ("pending",),
+    "cancelled": ("pending",),
+}
+_COUNTED = ("tokens_input", "tokens_output", "cost_micros")
+_COUNTERS = ("completed_count", "failed_count", "cancelled_count", "try_count", *_COUNTED)
+
+
+def _pairs(steps: dict[str, tuple[str, ...]]) -> tuple[tuple[str, str], ...]:
+    return tuple((before, after) for before, later in steps.items() for after in later)
 
 
 class OperatorRun(AppendOnlyModel):
@@ -129,7 +111,7 @@ class OperatorRun(AppendOnlyModel):
 
     rules = Rules(
         once=("item_count", "error_code", "error_message", "started_at"),
-        steps={"state": RUN_STEPS},
+        steps={"state": _pairs(RUN_STEPS)},
         free=("reason", "output_file_id", "ended_at", *_COUNTERS),
         # What the items and the tries come to.
         unproven=_COUNTERS,
@@ -188,24 +170,10 @@ class OperatorItem(AppendOnlyModel):
     duration_ms = models.BigIntegerField(default=0)
 
     rules = Rules(
-        steps={"state": ITEM_STEPS},
+        steps={"state": _pairs(ITEM_STEPS)},
         free=(
-            "attempts",
-            "excused",
-            "not_before",
-            "lease_owner",
-            "lease_expires_at",
-            "error_kind",
-            "error",
-            "accepted_try_id",
-            "call_id",
-            "child_session_id",
-            "started_at",
-            "ended_at",
-            "tokens_input",
-            "tokens_output",
-            "cost_micros",
-            "duration_ms",
+            *("attempts", "excused", "not_before", "lease_owner", "lease_expires_at", "error_kind", "error"),
+            *("accepted_try_id", "call_id", "child_session_id", "started_at", "ended_at", *_COUNTED, "duration_ms"),
         ),
         bound=False,
     )
@@ -350,7 +318,7 @@ class McpServer(AppendOnlyModel):
         verbose_name = "MCP server"
         constraints = [
             models.UniqueConstraint(
-                fields=["name"], condition=models.Q(removed_at__isnull=True), name="mcp_server_attached_once"
+                fields=["name"], condition=Q(removed_at__isnull=True), name="mcp_server_attached_once"
             )
         ]
 
@@ -369,7 +337,7 @@ class McpServerGrant(models.Model):
         db_table = "mcp_server_grants"
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(group__isnull=True) ^ models.Q(user__isnull=True), name="mcp_server_grant_to_one"
+                condition=Q(group__isnull=True) ^ Q(user__isnull=True), name="mcp_server_grant_to_one"
             ),
             models.UniqueConstraint(fields=["server", "group"], name="mcp_server_grant_of_group"),
             models.UniqueConstraint(fields=["server", "user"], name="mcp_server_grant_of_user"),

@@ -21,6 +21,7 @@ Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000
 MOST_LABELS, LABEL_CHARACTERS = 64, 200
 Word = Annotated[str, Field(max_length=LABEL_CHARACTERS)]
+Key = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]  # read whole with each session of a list
 
 
@@ -57,7 +58,7 @@ class MessageIn(Schema):
 
     message: str | None = None
     parts: list[dict[str, Any]] | None = None
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    idempotency_key: Key | None = None
 
     def text(self) -> str:
         """:raises InvalidRequest: there are a message and parts, or neither, or a part is no text."""
@@ -65,10 +66,12 @@ class MessageIn(Schema):
             raise InvalidRequest("send either message or parts", field="message")
         if self.message is not None:
             return self.message
-        texts = [part.get("text") for part in self.parts or [] if part.get("type") == "text"]
-        if len(texts) != len(self.parts or []) or not all(isinstance(text, str) for text in texts):
-            raise InvalidRequest("parts may be {type: text, text} only", field="parts")
-        return "\n".join(str(text) for text in texts)
+        texts = []
+        for part in self.parts or []:
+            if part.get("type") != "text" or not isinstance(part.get("text"), str):
+                raise InvalidRequest("parts may be {type: text, text} only", field="parts")
+            texts.append(part["text"])
+        return "\n".join(texts)
 
 
 class CallersToolIn(Schema):
@@ -77,9 +80,6 @@ class CallersToolIn(Schema):
     name: str
     description: str = ""
     parameters: dict[str, Any] = {"type": "object", "properties": {}}
-
-    def spec(self) -> ToolSpec:
-        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
 
 class LimitsIn(Schema):
@@ -91,9 +91,6 @@ class LimitsIn(Schema):
     cost_micros: Tokens | None = None
     seconds: Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)] | None = None
     tool_calls: Tokens | None = None
-
-    def limits(self) -> TurnLimits:
-        return TurnLimits(**self.dict())
 
 
 class TurnStartIn(MessageIn):
@@ -114,19 +111,15 @@ class TurnStartIn(MessageIn):
         :raises InvalidRequest: as ``text`` does
         """
         options = TurnOptions(
-            tools=tuple(tool.spec() for tool in self.tools),
+            tools=tuple(ToolSpec(**tool.dict()) for tool in self.tools),
             system_prompt=self.system_prompt,
-            limits=None if self.limits is None else self.limits.limits(),
+            limits=None if self.limits is None else TurnLimits(**self.limits.dict()),
             on_doom_loop=self.on_doom_loop,
             host_mode=self.host_mode,
             model=self.model,
         )
-        return {
-            "message": self.text(),
-            "idempotency_key": self.idempotency_key,
-            "files": self.files,
-            "options": options,
-        }
+        values = {"message": self.text(), "idempotency_key": self.idempotency_key, "files": self.files}
+        return {**values, "options": options}
 
 
 class TurnIn(TurnStartIn):
@@ -174,7 +167,7 @@ class InboxIn(Schema):
     text: str
     kind: MessageKind = MessageKind.MESSAGE
     in_reply_to: str = ""
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    idempotency_key: Key | None = None
 
     def draft(self) -> Draft:
         return Draft(text=self.text, kind=self.kind, in_reply_to=self.in_reply_to)
@@ -232,13 +225,15 @@ class FileRefIn(Schema):
         return FileRefPart(file_id=self.file_id)
 
 
-def _as_parts(value: Any) -> Any:
-    return [{"type": "text", "text": value}] if isinstance(value, str) else value
-
-
 PartIn = Annotated[TextIn | ReasoningIn | ToolIn | FileRefIn, Field(discriminator="type")]
 # A text, or a list of parts.
-Spoken = Annotated[list[PartIn], BeforeValidator(_as_parts, json_schema_input_type=str | list[PartIn])]
+Spoken = Annotated[
+    list[PartIn],
+    BeforeValidator(
+        lambda said: [{"type": "text", "text": said}] if isinstance(said, str) else said,
+        json_schema_input_type=str | list[PartIn],
+    ),
+]
 
 
 class TokensIn(Schema):
@@ -263,7 +258,7 @@ class RecordIn(Schema):
     cost: Annotated[Decimal, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)] | None = None
     finish_reason: str | None = None
     model: str = ""
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    idempotency_key: Key | None = None
 
     def turn(self) -> RecordedTurn:
         tokens = self.tokens or TokensIn()

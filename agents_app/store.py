@@ -1,11 +1,18 @@
-"""Writes to inboxes, where one turn takes each message, and to the MCP servers that bring tools."""
+"""Writes to inboxes, where one turn takes each message, to MCP servers, and to runs of operators and their items.
+
+Items are claimed under leases, each with one accepted result. Rows of many items are written together, with one event that
+commits to them all: the ledger grows with the rounds that a worker makes, at most a few a second where some answers take
+their time, and not with the items. Only a model that answers at once makes as many rounds as the database takes.
+"""
+
+# ruff: noqa: S608 - the names in these statements are the models' own
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -61,8 +68,24 @@ from sessions_app.record.change import Change
 from sessions_app.record.lease import NO_LEASE, Lease, expired
 from sessions_app.record.rows import usage_columns
 
-_INBOX = Table(InboxMessage)
+_INBOX, _RUNS, _ITEMS, _ATTEMPTS = map(Table, (InboxMessage, OperatorRun, OperatorItem, OperatorTry))
+COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)  # each has a counter in its run's row
+LOCK = 0x6D6170  # a PostgreSQL advisory lock, which nothing else takes
+LONGEST_ERROR = 4_000  # characters beside an item or a run; the whole error is with the attempt
 LONGEST_PROBLEM = 2_000  # characters: a server may say anything of its failure
+# From which states a person may send a run to a state.
+_BEFORE: Mapping[RunState, tuple[RunState, ...]] = {
+    RunState.PENDING: (RunState.PAUSED, RunState.CANCELLED),
+    RunState.RUNNING: (RunState.PAUSED, RunState.CANCELLED),
+    RunState.PAUSED: (RunState.PENDING, RunState.RUNNING),
+    RunState.CANCELLED: (RunState.PENDING, RunState.RUNNING, RunState.PAUSED),
+    RunState.COMPLETED: (),
+    RunState.FAILED: (),
+}
+_SUMS = ("tokens_input", "tokens_output", "cost_micros")
+
+
+# Inboxes.
 
 
 def receive_message(record: Change, draft: Draft, *, idempotency_key: str | None = None) -> str:
@@ -97,6 +120,9 @@ def take_messages(record: Change, message_ids: Sequence[str], *, turn_id: str) -
     record.publish(EventType.INBOX_TAKEN, turn_id=turn_id, inbox_ids=list(message_ids))
 
 
+# MCP servers.
+
+
 def put_server(address: ServerAddress) -> str:
     """Attach a server, in place of the one with this name if there is one, and return the new row's id.
 
@@ -106,18 +132,9 @@ def put_server(address: ServerAddress) -> str:
     :raises InvalidRequest: a value is missing or out of its bounds.
     """
     check_address(address)
-    row = McpServer(
-        id=new_id("mcp"),
-        name=address.name,
-        argv=list(address.argv),
-        url=address.url,
-        secrets=dict(address.secrets),
-        timeout_seconds=address.timeout_seconds,
-        needs_approval=address.needs_approval,
-        trust_annotations=address.trust_annotations,
-        entered_on_host=address.entered_on_host,
-        created_at=timezone.now(),
-    )
+    columns = {column.name: getattr(address, column.name) for column in fields(address)}
+    columns |= {"argv": list(address.argv), "secrets": dict(address.secrets)}
+    row = McpServer(id=new_id("mcp"), created_at=timezone.now(), **columns)
     with transaction.atomic():
         replaced = _attached(address.name).select_for_update().first()
         if replaced is not None:
@@ -193,9 +210,7 @@ def _attached(name: str) -> QuerySet[Any]:
     return McpServer.objects.filter(name=name, removed_at__isnull=True)
 
 
-_RUNS = Table(OperatorRun)
-COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)  # each has a counter in its run's row
-LONGEST_ERROR = 4_000  # characters beside an item or a run; the whole error is with the attempt
+# Runs.
 
 
 def start_run(
@@ -234,9 +249,8 @@ def begin_run(record: Change, run_id: str, *, items: int) -> None:
 
     :raises OperatorRunNotInState: the run is not pending any more.
     """
-    values = {"state": RunState.RUNNING.value, "item_count": items, "started_at": record.now}
-    _step(record, run_id, (RunState.PENDING,), values)
-    record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=RunState.RUNNING.value, reason="", items=items)
+    _step(record, run_id, [RunState.PENDING], RunState.RUNNING, item_count=items, started_at=record.now)
+    _publish_state(record, run_id, RunState.RUNNING, items=items)
 
 
 def fail_run(record: Change, run_id: str, error: MnesisError) -> None:
@@ -244,17 +258,17 @@ def fail_run(record: Change, run_id: str, error: MnesisError) -> None:
 
     :raises OperatorRunNotInState: the run is not pending any more.
     """
-    values = {
-        "state": RunState.FAILED.value,
-        "reason": "error",
-        "error_code": error.code,
-        "error_message": error.message[:LONGEST_ERROR],
-        "ended_at": record.now,
-    }
-    _step(record, run_id, (RunState.PENDING,), values)
-    record.publish(
-        EventType.MAP_STATE_CHANGED, run_id=run_id, state=RunState.FAILED.value, reason="error", error_code=error.code
+    _step(
+        record,
+        run_id,
+        [RunState.PENDING],
+        RunState.FAILED,
+        reason="error",
+        error_code=error.code,
+        error_message=error.message[:LONGEST_ERROR],
+        ended_at=record.now,
     )
+    _publish_state(record, run_id, RunState.FAILED, reason="error", error_code=error.code)
 
 
 def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str = "") -> RunState:
@@ -268,20 +282,20 @@ def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str =
     row = _row(record, run_id)
     if state is RunState.RUNNING and row.item_count is None:
         state = RunState.PENDING
-    values: dict[str, Any] = {"state": state.value, "reason": reason}
+    values: dict[str, Any] = {"reason": reason}
     if state is RunState.CANCELLED or reason == StopReason.BUDGET:
         values["output_file_id"] = ""  # what is done until now is written to a new one
     if state is RunState.CANCELLED:
         values["ended_at"] = record.now
     elif row.ended_at is not None:
         values["ended_at"] = None
-    _step(record, run_id, _BEFORE[state], values)
+    _step(record, run_id, _BEFORE[state], state, **values)
     moved: dict[str, Any] = {}
     if state is RunState.CANCELLED:
         moved["cancelled"] = _ranges(_move_items(record, run_id, ItemState.PENDING, ItemState.CANCELLED))
     elif state in (RunState.RUNNING, RunState.PENDING) and row.state == RunState.CANCELLED:
         moved["again"] = _ranges(_move_items(record, run_id, ItemState.CANCELLED, ItemState.PENDING))
-    record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=state.value, reason=reason, **moved)
+    _publish_state(record, run_id, state, reason=reason, **moved)
     return state
 
 
@@ -290,14 +304,13 @@ def retry_failed(record: Change, run_id: str) -> int:
 
     :raises OperatorRunNotInState: the input was not read, or the run was cancelled and must be resumed first.
     """
-    require_run(record, run_id, RunState.RUNNING, RunState.PAUSED, RunState.COMPLETED)
-    row = _row(record, run_id)
+    state = require_run(record, run_id, RunState.RUNNING, RunState.PAUSED, RunState.COMPLETED)
     again = _move_items(record, run_id, ItemState.FAILED, ItemState.PENDING)
-    if again and row.state == RunState.COMPLETED:
-        _step(record, run_id, (RunState.COMPLETED,), {"state": RunState.RUNNING.value, "reason": "", "ended_at": None})
+    if again and state is RunState.COMPLETED:
+        state = RunState.RUNNING
+        _step(record, run_id, [RunState.COMPLETED], state, reason="", ended_at=None)
     if again:
-        state = RunState.RUNNING if row.state == RunState.COMPLETED else RunState(row.state)
-        record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=state.value, reason="", again=_ranges(again))
+        _publish_state(record, run_id, state, again=_ranges(again))
     return len(again)
 
 
@@ -310,13 +323,8 @@ def finish_run(record: Change, run_id: str, *, output_file_id: str) -> None:
     ended = row.completed_count + row.failed_count + row.cancelled_count
     if row.item_count is None or ended < row.item_count:
         raise OperatorRunNotInState(run_id=run_id, state=row.state)
-    values = {
-        "state": RunState.COMPLETED.value,
-        "reason": "",
-        "ended_at": record.now,
-        "output_file_id": output_file_id,
-    }
-    _step(record, run_id, (RunState.RUNNING, RunState.PAUSED), values)
+    values = {"reason": "", "ended_at": record.now, "output_file_id": output_file_id}
+    _step(record, run_id, [RunState.RUNNING, RunState.PAUSED], RunState.COMPLETED, **values)
     record.publish(
         EventType.MAP_COMPLETED,
         run_id=run_id,
@@ -331,35 +339,21 @@ def keep_output(record: Change, run_id: str, *, output_file_id: str) -> None:
     """Name the file that holds the results so far of a run that was stopped."""
     state = require_run(record, run_id)
     record.update(_RUNS, {"output_file_id": output_file_id}, id=run_id, session_id=record.session_id)
-    record.publish(
-        EventType.MAP_STATE_CHANGED,
-        run_id=run_id,
-        state=state.value,
-        reason=_row(record, run_id).reason,
-        output_file_id=output_file_id,
-    )
+    _publish_state(record, run_id, state, reason=_row(record, run_id).reason, output_file_id=output_file_id)
 
 
-# From which states a person may send a run to a state.
-_BEFORE: Mapping[RunState, tuple[RunState, ...]] = {
-    RunState.PENDING: (RunState.PAUSED, RunState.CANCELLED),
-    RunState.RUNNING: (RunState.PAUSED, RunState.CANCELLED),
-    RunState.PAUSED: (RunState.PENDING, RunState.RUNNING),
-    RunState.CANCELLED: (RunState.PENDING, RunState.RUNNING, RunState.PAUSED),
-    RunState.COMPLETED: (),
-    RunState.FAILED: (),
-}
-
-
-def _step(record: Change, run_id: str, before: Collection[RunState], values: dict[str, Any]) -> None:
+def _step(record: Change, run_id: str, before: Collection[RunState], after: RunState, **values: Any) -> None:
     """:raises OperatorRunNotInState: the run is in none of the states ``before``."""
+    values["state"] = after.value
     for state in before:
         if record.update(_RUNS, values, id=run_id, session_id=record.session_id, state=state):
             return
     row = _row(record, run_id)
-    raise OperatorRunNotInState(
-        f"the run is {row.state}, so it cannot become {values['state']}", run_id=run_id, state=row.state
-    )
+    raise OperatorRunNotInState(f"the run is {row.state}, so it cannot become {after}", run_id=run_id, state=row.state)
+
+
+def _publish_state(record: Change, run_id: str, state: RunState, *, reason: str = "", **more: Any) -> None:
+    record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=state.value, reason=reason, **more)
 
 
 def _row(record: Change, run_id: str) -> Any:
@@ -416,8 +410,6 @@ def _ranges(numbers: Sequence[int]) -> list[list[int]]:
 
 # What workers may have in flight, and which models are braked: rows that only workers read, no part of the record.
 # Each renewal is one short transaction under one lock, so that the sums never pass a limit.
-
-LOCK = 0x6D6170  # a PostgreSQL advisory lock, which nothing else takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -492,8 +484,8 @@ def _renew(
     ]
     granted = permits(demand.wanted, limits)
     if own is None:
-        own = OperatorShare(worker=worker, run_id=demand.run_id, model=demand.model)
-        own.provider, own.owner_id = demand.provider, demand.owner_id
+        place = {"model": demand.model, "provider": demand.provider, "owner_id": demand.owner_id}
+        own = OperatorShare(worker=worker, run_id=demand.run_id, **place)
         shares.append(own)
     own.permits, own.wanted = max(granted, demand.in_flight), demand.wanted
     own.lease_expires_at = Lease(owner=worker, seconds=config.lease_seconds).expires_at(now)
@@ -519,16 +511,7 @@ def _alone() -> Iterator[None]:
         yield
 
 
-# Items are claimed under leases, each with one accepted result.
-#
-# Rows of many items are written together, with one event that commits to them all: the ledger grows with the rounds that a
-# worker makes, at most a few a second where some answers take their time, and not with the items. Only a model that answers
-# at once makes as many rounds as the database takes.
-
-# ruff: noqa: S608 - the names in these statements are the models' own
-
-_ITEMS, _ATTEMPTS = Table(OperatorItem), Table(OperatorTry)
-_SUMS = ("tokens_input", "tokens_output", "cost_micros")
+# Items.
 
 
 def add_items(record: Change, run_id: str, items: Sequence[NewItem]) -> None:
@@ -604,24 +587,9 @@ def settle_items(record: Change, run_id: str, *, worker: str, settled: Sequence[
     if not mine:
         return set()
     attempts = [one.attempt for one in mine if one.attempt is not None]
-    calls = _finish_calls(
-        record,
-        {
-            one.call_id: (one.call_end, one.call_attempts)
-            for one in attempts
-            if one.call_id is not None and one.call_end is not None
-        },
-    )
-    rows = [_attempt_row(record, run_id, one, one.attempt) for one in mine if one.attempt is not None]
-    record.insert(_ATTEMPTS, *rows)
-    ids = {row.item: row.id for row in rows}
-    record.update_each(
-        _ITEMS,
-        {one.item: _item_columns(record, one, ids.get(one.item, "")) for one in mine},
-        key="number",
-        add=("excused", *_SUMS, "duration_ms"),
-        run_id=run_id,
-    )
+    ends = {one.call_id: (one.call_end, one.call_attempts) for one in attempts if one.call_id and one.call_end}
+    calls = _finish_calls(record, ends)
+    _write_attempts(record, run_id, mine)
     sums = {name: sum(getattr(one.usage, name) or 0 for one in attempts) for name in _SUMS}
     add_to_counts(record, run_id, Counter(one.state for one in mine), try_count=len(attempts), **sums)
     numbers: dict[str, list[int]] = {word: [] for word in (*(state.value for state in COUNTED), "again")}
@@ -635,9 +603,7 @@ def renew_items(run_id: str, *, worker: str, items: Collection[int], lease_secon
     """Renew a worker's leases of these items of a run, outside a change; return the numbers of those that it still has."""
     if not items:
         return set()
-    mine = OperatorItem.objects.filter(
-        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=worker
-    )
+    mine = _items_of(worker, run_id, items)
     lease, now = Lease(owner=worker, seconds=lease_seconds), timezone.now()
     due = lease.due(mine, now)
     if due.exists():
@@ -654,10 +620,12 @@ def held_items(record: Change, run_id: str, *, worker: str, items: Collection[in
     A worker may lose an item and claim it again while the first attempt is still in flight: only the later one counts.
     """
     record.flush()
-    rows = OperatorItem.objects.filter(
-        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=worker
-    )
-    return dict(rows.values_list("number", "attempts"))
+    return dict(_items_of(worker, run_id, items).values_list("number", "attempts"))
+
+
+def _items_of(worker: str, run_id: str, items: Collection[int]) -> QuerySet[OperatorItem]:
+    running = OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value)
+    return running.filter(number__in=list(items), lease_owner=worker)
 
 
 def release_expired(record: Change, run_id: str) -> list[int]:
@@ -681,41 +649,47 @@ def _finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) ->
     return {"calls_completed": sorted(ended - failed), "calls_failed": sorted(ended & failed)}
 
 
-def _attempt_row(record: Change, run_id: str, one: Settlement, attempt: AttemptOutcome) -> Any:
-    return _ATTEMPTS.row(
-        id=new_id("try"),
-        session_id=record.session_id,
-        run_id=run_id,
-        item=one.item,
-        number=one.number,
-        call_id=attempt.call_id,
-        child_turn_id=attempt.child_turn_id,
-        output=attempt.output,
-        accepted=one.state is ItemState.COMPLETED,
-        error_kind=one.error_kind or "",
-        error=one.error,
-        duration_ms=attempt.duration_ms,
-        created_at=record.now,
-        salt=new_salt(),
-        **usage_columns(attempt.usage),
-    )
-
-
-def _item_columns(record: Change, one: Settlement, attempt_id: str) -> dict[str, Any]:
-    attempt, is_completed = one.attempt or AttemptOutcome(), one.state is ItemState.COMPLETED
-    return {
-        "state": one.state.value,
-        "not_before": one.not_before,
-        "error_kind": "" if is_completed else one.error_kind or "",
-        "error": "" if is_completed else one.error[:LONGEST_ERROR],
-        "accepted_try_id": attempt_id if is_completed else "",
-        "ended_at": record.now if one.state.is_end else None,
-        "excused": int(one.excused),
-        "duration_ms": attempt.duration_ms,
-        **{name: getattr(attempt.usage, name) or 0 for name in _SUMS},
-        **NO_LEASE,
-        "call_id": "",
-    }
+def _write_attempts(record: Change, run_id: str, settled: Sequence[Settlement]) -> None:
+    """Write the attempts as rows, and to their items what became of them."""
+    rows, columns = [], {}
+    for one in settled:
+        attempt, is_completed = one.attempt or AttemptOutcome(), one.state is ItemState.COMPLETED
+        attempt_id = ""
+        if one.attempt is not None:
+            attempt_id = new_id("try")
+            row = _ATTEMPTS.row(
+                id=attempt_id,
+                session_id=record.session_id,
+                run_id=run_id,
+                item=one.item,
+                number=one.number,
+                call_id=attempt.call_id,
+                child_turn_id=attempt.child_turn_id,
+                output=attempt.output,
+                accepted=is_completed,
+                error_kind=one.error_kind or "",
+                error=one.error,
+                duration_ms=attempt.duration_ms,
+                created_at=record.now,
+                salt=new_salt(),
+                **usage_columns(attempt.usage),
+            )
+            rows.append(row)
+        columns[one.item] = {
+            "state": one.state.value,
+            "not_before": one.not_before,
+            "error_kind": "" if is_completed else one.error_kind or "",
+            "error": "" if is_completed else one.error[:LONGEST_ERROR],
+            "accepted_try_id": attempt_id if is_completed else "",
+            "ended_at": record.now if one.state.is_end else None,
+            "excused": int(one.excused),
+            "duration_ms": attempt.duration_ms,
+            **{name: getattr(attempt.usage, name) or 0 for name in _SUMS},
+            **NO_LEASE,
+            "call_id": "",
+        }
+    record.insert(_ATTEMPTS, *rows)
+    record.update_each(_ITEMS, columns, key="number", add=("excused", *_SUMS, "duration_ms"), run_id=run_id)
 
 
 def _release(record: Change, run_id: str, which: Q) -> list[int]:
