@@ -92,6 +92,9 @@ class LimitsIn(Schema):
     seconds: Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)] | None = None
     tool_calls: Tokens | None = None
 
+    def limits(self) -> TurnLimits:
+        return TurnLimits(**self.dict())
+
 
 class TurnStartIn(MessageIn):
     """A user's message, and what of the session is different for this turn."""
@@ -113,7 +116,7 @@ class TurnStartIn(MessageIn):
         options = TurnOptions(
             tools=tuple(ToolSpec(**tool.dict()) for tool in self.tools),
             system_prompt=self.system_prompt,
-            limits=None if self.limits is None else TurnLimits(**self.limits.dict()),
+            limits=None if self.limits is None else self.limits.limits(),
             on_doom_loop=self.on_doom_loop,
             host_mode=self.host_mode,
             model=self.model,

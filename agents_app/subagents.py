@@ -1,4 +1,5 @@
-"""A turn hands tasks to sub-agents and waits for their answers (LCM paper, ``Task`` and ``Tasks``).
+"""The tools of a turn for other agents: it hands tasks to sub-agents and waits for their answers (LCM paper, ``Task`` and
+``Tasks``), and sends messages to peers.
 
 Each sub-agent is a session like any other, with its task as the first message and a turn of its own. It does not
 outlive the call that launched it: whatever ends the waiting interrupts the turn. Permits are counted by depth, and only
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, ParamSpec
 from weakref import WeakKeyDictionary
@@ -59,55 +60,10 @@ from sessions_app.record.session_queries import list_peers as find_peers
 from sessions_app.record.turn_queries import load_turn, open_turn
 
 P = ParamSpec("P")
+Kind = Literal["general", "explore"]
+PeerMessageKind = Literal["message", "request", "response"]
 logger = logging.getLogger(__name__)
-
-
-async def launched(launch: Callable[P, TurnRecord], *args: P.args, **kwargs: P.kwargs) -> TurnRecord:
-    """Return the turn that a function claims in a database thread. A turn claimed despite a cancellation is ended."""
-    launching = asyncio.ensure_future(db(launch, *args, **kwargs))
-    try:
-        return await asyncio.shield(launching)
-    except asyncio.CancelledError:
-        await _take_back(launching)
-        raise
-
-
-async def _take_back(launching: asyncio.Future[TurnRecord]) -> None:
-    # The thread goes on after a cancellation: what it claims must have an end, and not by its lease running out.
-    try:
-        turn = await launching
-        await db(transactions.finish_turn, turn, TurnEnd(state=TurnState.CANCELLED), step=None, usage=UsageRecord())
-    except Exception:
-        # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
-        logger.info("a sub-agent was not launched, as its parent was interrupted", exc_info=True)
-
-
-async def end_turn(turn: TurnRecord, *, owner_id: int) -> None:
-    """End a sub-agent's turn, wherever it runs, and wait for its end if it runs here. Never raises."""
-
-    def interrupt() -> None:
-        found = open_turn(turn.session_id)
-        if found is None or found[0] != turn.id:  # another turn may run in the session by now
-            raise SessionNotRunning(session_id=turn.session_id)
-        lifecycle.interrupt(turn.session_id, owner_id=owner_id)
-
-    try:
-        await db(interrupt)
-    except (SessionNotRunning, SessionNotFoundError):
-        return
-    except Exception:
-        # Not raised, as in _take_back; and here it can be ended without the database.
-        logger.exception("the interrupt of sub-agent %s was not written", turn.session_id)
-    runner.interrupt(turn.id)
-    await runner.wait(turn.id)
-
-
-def last_text(turn: TurnRecord) -> str:
-    last = load_messages_by_ids(turn.message_ids[-1:], session_id=turn.session_id)
-    said = [message for message in last if message.role == "assistant"]
-    return "\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in said)
-
-
+LISTED_TITLE_CHARACTERS = 80  # characters of a title that are listed
 CHILD_TITLE_CHARACTERS = 60  # characters of a session's title that is made from its task
 # Semaphores by depth, for each event loop, since a semaphore belongs to one: a process has one loop, the tests many.
 _PERMITS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()
@@ -128,143 +84,7 @@ class _Parent:
     delegator: Delegator
 
 
-async def delegate(context: ToolContext, handover: Handover) -> Answer:
-    """Hand one task to a sub-agent and wait for its answer.
-
-    :raises DelegationRefused: it may not be handed over.
-    :raises TimeoutError: there was no answer in time; the sub-agent is interrupted.
-    """
-    parent = await db(_load_parent, context)
-    check_handover(parent.delegator, handover, parent.config.delegation)
-    [answer] = await _run_all(parent, [handover])
-    return answer
-
-
-async def delegate_side_by_side(context: ToolContext, handovers: Sequence[Handover]) -> list[Answer]:
-    """Hand several tasks to as many sub-agents at the same time, and wait for all of their answers, in order.
-
-    :raises MnesisError: see ``delegate``
-    """
-    parent = await db(_load_parent, context)
-    check_siblings(parent.delegator, handovers, parent.config.delegation)
-    return await _run_all(parent, handovers)
-
-
-def _load_parent(context: ToolContext) -> _Parent:
-    session = load_session(context.session_id, owner_id=context.owner_id)
-    if not context.turn_id:
-        raise Conflict("a task is handed over by a turn, and none is running here")
-    turn = load_turn(context.turn_id, session_id=session.id)
-    question = load_messages_by_ids(turn.message_ids[:1], session_id=session.id)
-    delegator = Delegator(
-        depth=load_depth(session),
-        own_task="\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in question),
-        launched=len(launched_by_turn(session.id, turn.id)),
-    )
-    return _Parent(context=context, session=session, config=session_config(session.config), delegator=delegator)
-
-
-async def _run_all(parent: _Parent, handovers: Sequence[Handover]) -> list[Answer]:
-    seconds = parent.config.delegation.timeout_seconds
-    launching = asyncio.Lock()  # one after the other: sessions are listed in the order of their tasks
-    try:
-        with runner.release_slot(parent.context.turn_id):
-            async with asyncio.timeout(seconds):
-                return await side_by_side(_run(parent, handover, launching) for handover in handovers)
-    except TimeoutError:
-        raise TimeoutError(f"There was no answer within {seconds:g} seconds; the sub-agents are interrupted.") from None
-
-
-async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> Answer:
-    depth = parent.delegator.depth + 1
-    permits = _PERMITS.setdefault(asyncio.get_running_loop(), {})
-    async with permits.setdefault(depth, asyncio.Semaphore(site_config().turn.capacity)):
-        async with launching:
-            turn = await launched(_launch, parent, handover)
-        with runner.release_slot(turn.id):
-            runner.start(turn)
-            try:
-                ended = await _wait_for_end(parent, turn)
-            except BaseException:
-                await end_turn(turn, owner_id=parent.session.owner_id)
-                raise
-    return await db(_load_answer, parent, ended)
-
-
-def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
-    owner = get_user_model().objects.get(pk=parent.session.owner_id)
-    config = _config_of_child(parent, handover)
-    with change(parent.session.id) as record:
-        # Checked again under the parent's lock: calls beside this one have launched some, or the turn has ended.
-        turn_id = parent.context.turn_id
-        if open_turn(parent.session.id) != (turn_id, TurnState.RUNNING):
-            raise Conflict("the turn that hands this over has ended")
-        launched = len(launched_by_turn(parent.session.id, turn_id))
-        check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
-        child_id = session_store.create_session(
-            owner=owner,
-            model=parent.session.model,
-            title=excerpt(handover.title or handover.prompt, CHILD_TITLE_CHARACTERS),
-            agent=handover.agent.value,
-            system_prompt=SYSTEM_PROMPT,
-            config=config,
-            parent_id=parent.session.id,
-            parent_part_id=parent.context.part_id,
-            origin=SUB_AGENT,
-        )
-        started = claim_turn(
-            child_id,
-            owner_id=parent.session.owner_id,
-            message=handover.message(),
-            lease_owner=runner.owner,
-        )
-        _publish(record, EventType.DELEGATION_STARTED, parent, started.turn)
-    return started.turn
-
-
-def _config_of_child(parent: _Parent, handover: Handover) -> dict[str, Any]:
-    # The parent's; an explorer has only those of its tools that read, now and at each of its turns.
-    own, names = parent.session.config, parent.config.turn.tools
-    turn = own.get("turn", {})
-    if handover.agent is AgentKind.EXPLORE:
-        found = offered_tools(names, user_id=parent.session.owner_id, depth=parent.delegator.depth + 1)
-        names = tuple(name for name, tool in found.items() if tool.read_only)
-        turn = turn | {"read_only": True}
-    return own | {"turn": turn | {"tools": list(names)}}
-
-
-async def _wait_for_end(parent: _Parent, turn: TurnRecord) -> TurnRecord:
-    def publish(type: EventType, **values: Any) -> None:
-        with change(parent.session.id) as record:
-            _publish(record, type, parent, turn, **values)
-
-    while True:
-        now = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=parent.session.owner_id)
-        if now.state != TurnState.SUSPENDED:
-            return now
-        # The parent's ledger says that its sub-agent waits for a person.
-        await db(publish, EventType.DELEGATION_SUSPENDED, child_part_ids=[call.part_id for call in now.waits_for])
-        with hub.follow(turn.session_id) as follower:
-            while (await db(load_turn, turn.id, session_id=turn.session_id)).state == TurnState.SUSPENDED:
-                await follower.news(seconds=lifecycle.LOOK_AGAIN_SECONDS)
-        await db(publish, EventType.DELEGATION_RESUMED)
-
-
-def _publish(record: Change, type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
-    part_id = parent.context.part_id
-    record.publish(type, part_id=part_id, child_id=turn.session_id, child_turn_id=turn.id, **values)
-
-
-def _load_answer(parent: _Parent, turn: TurnRecord) -> Answer:
-    with change(parent.session.id) as record:
-        _publish(record, EventType.DELEGATION_ENDED, parent, turn, state=turn.state)
-        is_archived = record.archived
-    if is_archived:  # since the turn began: what it launches afterwards belongs to it too
-        lifecycle.archive_session(turn.session_id, owner_id=parent.session.owner_id)
-    return Answer(session_id=turn.session_id, turn=turn, text=last_text(turn))
-
-
-Kind = Literal["general", "explore"]
+# Tools.
 
 
 class Task(BaseModel):
@@ -295,7 +115,7 @@ async def task(
     handover = Handover(
         prompt=prompt, agent=AgentKind(agent), title=title, delegated_scope=delegated_scope, kept_work=kept_work
     )
-    answer = await delegate(context, handover)
+    [answer] = await delegate(context, handover)
     if not answer.text.strip() or answer.turn.state not in (TurnState.COMPLETED, TurnState.INCOMPLETE):
         raise DelegationFailed(_describe(answer))
     return _describe(answer)
@@ -308,7 +128,7 @@ async def tasks(context: ToolContext, tasks: list[Task]) -> str:
     For parts that do not need one another; each prompt must say everything. See the tool task.
     """
     handovers = [Handover(prompt=one.prompt, agent=AgentKind(one.agent), title=one.title) for one in tasks]
-    answers = await delegate_side_by_side(context, handovers)
+    answers = await delegate(context, *handovers, are_siblings=True)
     return "\n\n".join(f"## Task {number}\n{_describe(answer)}" for number, answer in enumerate(answers, start=1))
 
 
@@ -316,10 +136,6 @@ def _describe(answer: Answer) -> str:
     turn = answer.turn
     error = f", {turn.error_code}: {turn.error_message}" if turn.error_code else ""
     return f"{answer.text or 'There is no answer.'}\n[sub-agent {answer.session_id}, its turn is {turn.state}{error}]"
-
-
-LISTED_TITLE_CHARACTERS = 80  # characters of a title that are listed
-PeerMessageKind = Literal["message", "request", "response"]
 
 
 @tool(scope="root")
@@ -370,3 +186,169 @@ def _find_peer(to: str, context: ToolContext) -> SessionRecord:
     if found[0].id == context.session_id:
         raise InvalidRequest("that is you yourself", field="to")
     return found[0]
+
+
+# Sub-agents.
+
+
+async def launched(launch: Callable[P, TurnRecord], *args: P.args, **kwargs: P.kwargs) -> TurnRecord:
+    """Return the turn that a function claims in a database thread. A turn claimed despite a cancellation is ended."""
+    launching = asyncio.ensure_future(db(launch, *args, **kwargs))
+    try:
+        return await asyncio.shield(launching)
+    except asyncio.CancelledError:
+        # The thread goes on after a cancellation: what it claims must have an end, and not by its lease running out.
+        try:
+            turn = await launching
+            await db(transactions.finish_turn, turn, TurnEnd(state=TurnState.CANCELLED), step=None, usage=UsageRecord())
+        except Exception:
+            # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
+            logger.info("a sub-agent was not launched, as its parent was interrupted", exc_info=True)
+        raise
+
+
+async def end_turn(turn: TurnRecord, *, owner_id: int) -> None:
+    """End a sub-agent's turn, wherever it runs, and wait for its end if it runs here. Never raises."""
+
+    def interrupt() -> None:
+        found = open_turn(turn.session_id)
+        if found is None or found[0] != turn.id:  # another turn may run in the session by now
+            raise SessionNotRunning(session_id=turn.session_id)
+        lifecycle.interrupt(turn.session_id, owner_id=owner_id)
+
+    try:
+        await db(interrupt)
+    except (SessionNotRunning, SessionNotFoundError):
+        return
+    except Exception:
+        # Not raised, as in ``launched``; and here it can be ended without the database.
+        logger.exception("the interrupt of sub-agent %s was not written", turn.session_id)
+    runner.interrupt(turn.id)
+    await runner.wait(turn.id)
+
+
+def last_text(turn: TurnRecord) -> str:
+    last = load_messages_by_ids(turn.message_ids[-1:], session_id=turn.session_id)
+    said = [message for message in last if message.role == "assistant"]
+    return "\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in said)
+
+
+async def delegate(context: ToolContext, *handovers: Handover, are_siblings: bool = False) -> list[Answer]:
+    """Hand each task to a sub-agent, all at the same time, and wait for their answers, in order.
+
+    :param are_siblings: whether they divide the work, so that the turn need keep none of it
+    :raises DelegationRefused: a task may not be handed over.
+    :raises TimeoutError: an answer did not come in time; the sub-agents are interrupted.
+    """
+    parent = await db(_load_parent, context)
+    if are_siblings:
+        check_siblings(parent.delegator, handovers, parent.config.delegation)
+    else:
+        check_handover(parent.delegator, handovers[0], parent.config.delegation)
+    seconds = parent.config.delegation.timeout_seconds
+    launching = asyncio.Lock()  # one after the other: sessions are listed in the order of their tasks
+    try:
+        with runner.release_slot(context.turn_id):
+            async with asyncio.timeout(seconds):
+                return await side_by_side(_run(parent, handover, launching) for handover in handovers)
+    except TimeoutError:
+        raise TimeoutError(f"There was no answer within {seconds:g} seconds; the sub-agents are interrupted.") from None
+
+
+def _load_parent(context: ToolContext) -> _Parent:
+    session = load_session(context.session_id, owner_id=context.owner_id)
+    if not context.turn_id:
+        raise Conflict("a task is handed over by a turn, and none is running here")
+    turn = load_turn(context.turn_id, session_id=session.id)
+    question = load_messages_by_ids(turn.message_ids[:1], session_id=session.id)
+    delegator = Delegator(
+        depth=load_depth(session),
+        own_task="\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in question),
+        launched=len(launched_by_turn(session.id, turn.id)),
+    )
+    return _Parent(context=context, session=session, config=session_config(session.config), delegator=delegator)
+
+
+async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> Answer:
+    depth = parent.delegator.depth + 1
+    permits = _PERMITS.setdefault(asyncio.get_running_loop(), {})
+    async with permits.setdefault(depth, asyncio.Semaphore(site_config().turn.capacity)):
+        async with launching:
+            turn = await launched(_launch, parent, handover)
+        with runner.release_slot(turn.id):
+            runner.start(turn)
+            try:
+                ended = await _wait_for_end(parent, turn)
+            except BaseException:
+                await end_turn(turn, owner_id=parent.session.owner_id)
+                raise
+    return await db(_load_answer, parent, ended)
+
+
+def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
+    owner = get_user_model().objects.get(pk=parent.session.owner_id)
+    # The parent's configuration; an explorer has only those of its tools that read, now and at each of its turns.
+    names, turn = parent.config.turn.tools, parent.session.config.get("turn", {})
+    if handover.agent is AgentKind.EXPLORE:
+        found = offered_tools(names, user_id=parent.session.owner_id, depth=parent.delegator.depth + 1)
+        names = tuple(name for name, tool in found.items() if tool.read_only)
+        turn = turn | {"read_only": True}
+    config = parent.session.config | {"turn": turn | {"tools": list(names)}}
+
+    with change(parent.session.id) as record:
+        # Checked again under the parent's lock: calls beside this one have launched some, or the turn has ended.
+        turn_id = parent.context.turn_id
+        if open_turn(parent.session.id) != (turn_id, TurnState.RUNNING):
+            raise Conflict("the turn that hands this over has ended")
+        launched = len(launched_by_turn(parent.session.id, turn_id))
+        check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
+        child_id = session_store.create_session(
+            owner=owner,
+            model=parent.session.model,
+            title=excerpt(handover.title or handover.prompt, CHILD_TITLE_CHARACTERS),
+            agent=handover.agent.value,
+            system_prompt=SYSTEM_PROMPT,
+            config=config,
+            parent_id=parent.session.id,
+            parent_part_id=parent.context.part_id,
+            origin=SUB_AGENT,
+        )
+        started = claim_turn(
+            child_id,
+            owner_id=parent.session.owner_id,
+            message=handover.message(),
+            lease_owner=runner.owner,
+        )
+        _publish(record, EventType.DELEGATION_STARTED, parent, started.turn)
+    return started.turn
+
+
+async def _wait_for_end(parent: _Parent, turn: TurnRecord) -> TurnRecord:
+    def publish(type: EventType, **values: Any) -> None:
+        with change(parent.session.id) as record:
+            _publish(record, type, parent, turn, **values)
+
+    while True:
+        now = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=parent.session.owner_id)
+        if now.state != TurnState.SUSPENDED:
+            return now
+        # The parent's ledger says that its sub-agent waits for a person.
+        await db(publish, EventType.DELEGATION_SUSPENDED, child_part_ids=[call.part_id for call in now.waits_for])
+        with hub.follow(turn.session_id) as follower:
+            while (await db(load_turn, turn.id, session_id=turn.session_id)).state == TurnState.SUSPENDED:
+                await follower.news(seconds=lifecycle.LOOK_AGAIN_SECONDS)
+        await db(publish, EventType.DELEGATION_RESUMED)
+
+
+def _publish(record: Change, type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
+    part_id = parent.context.part_id
+    record.publish(type, part_id=part_id, child_id=turn.session_id, child_turn_id=turn.id, **values)
+
+
+def _load_answer(parent: _Parent, turn: TurnRecord) -> Answer:
+    with change(parent.session.id) as record:
+        _publish(record, EventType.DELEGATION_ENDED, parent, turn, state=turn.state)
+        is_archived = record.archived
+    if is_archived:  # since the turn began: what it launches afterwards belongs to it too
+        lifecycle.archive_session(turn.session_id, owner_id=parent.session.owner_id)
+    return Answer(session_id=turn.session_id, turn=turn, text=last_text(turn))
