@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 TASK = "agents_app.tasks.work"
 LONGEST_SECONDS = 600.0  # after this a worker begins no more items, so that other tasks get their turn
 TASK_SECONDS = 3_600  # a worker that takes longer hangs, and the cluster kills it
+LOOK_AT = 200  # rows of the queue
 
 
 def most_workers() -> int:
@@ -57,7 +58,8 @@ def wake_in_new_worker(**_signal: object) -> None:
 
 
 def is_queued() -> bool:
-    return any(_is_ours(row) for row in OrmQ.objects.filter(lock__lte=timezone.now()).order_by("id")[:_LOOK_AT])
+    rows = OrmQ.objects.filter(lock__lte=timezone.now()).order_by("id")
+    return any(row.func() == TASK for row in rows[:LOOK_AT])
 
 
 def is_cluster_stopping() -> bool:
@@ -69,11 +71,4 @@ def must_make_room() -> bool:
     """Return whether other tasks wait in the queue that only this worker can run."""
     if int(str(settings.Q_CLUSTER["workers"])) > most_workers():
         return False
-    return any(not _is_ours(row) for row in OrmQ.objects.order_by("-id")[:_LOOK_AT])
-
-
-_LOOK_AT = 200  # rows of the queue
-
-
-def _is_ours(row: OrmQ) -> bool:
-    return bool(row.func() == TASK)
+    return any(row.func() != TASK for row in OrmQ.objects.order_by("-id")[:LOOK_AT])

@@ -1,4 +1,8 @@
-"""What a turn has done so far, and its transactions: each checks that this process still has the turn, and is short."""
+"""What a turn has done so far, the answer that it streams, and its transactions.
+
+Each transaction checks that this process still has the turn, and is short. An answer goes to the followers at once, to the
+journal in batches, and is written whole at the end.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,7 @@ from files_app.contents import put_content
 from files_app.intake import add_file
 from mnesis_core.config import StreamConfig
 from mnesis_core.context.fitting import OUTPUTS, Size, cap_output, shorten_output
-from mnesis_core.errors import (
-    TurnCancelled,
-)
+from mnesis_core.errors import TurnCancelled
 from mnesis_core.events import EventType
 from mnesis_core.files.detection import Kind, kind_of_text
 from mnesis_core.llm.interface import (
@@ -105,12 +107,77 @@ def tool_parts(message: StoredMessage) -> list[tuple[StoredPart, ToolPart]]:
     return [(stored, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnd:
-    state: TurnState
-    error_code: str | None = None
-    error_message: str | None = None
-    exhausted: dict[str, Any] | None = None  # the limit that ended the turn, as spending.event_body has it
+# The answer.
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    session_id: str
+    message_id: str
+    config: StreamConfig
+    clock: Callable[[], float] = time.monotonic
+    texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
+    types: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    _unwritten: list[tuple[int, str]] = field(default_factory=list)
+    _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
+    _flushed_at: float = 0.0
+
+    async def stream(self, model: Model, request: Request) -> Reply:
+        """Ask the model, pass on and journal what it streams, and return its reply."""
+        self._flushed_at = self.clock()
+        async for item in model.stream(request):
+            if isinstance(item, Reply):
+                # A reply that says it gave nothing, after a part was passed on, would else be asked for again.
+                is_begun = self.types and item.outcome is Outcome.FAILED
+                return replace(item, outcome=Outcome.BROKEN) if is_begun else item
+            self._take(item)
+            size = sum(len(text) for _, text in self._unwritten)
+            is_due = self.clock() - self._flushed_at >= self.config.journal_seconds
+            if is_due or size >= self.config.journal_bytes:
+                await self.flush()
+        raise AssertionError("a model's stream must end with a Reply")
+
+    async def flush(self) -> None:
+        """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
+        unwritten, self._unwritten = self._unwritten, []
+        self._flushed_at = self.clock()
+        is_retry = bool(self._held_up)
+        for index in sorted({index for index, _ in unwritten}):
+            text = "".join(piece for of, piece in unwritten if of == index)
+            piece = message_store.Piece(
+                part_index=index, part_type=self.types[index], offset=self.lengths[index], text=text
+            )
+            self._held_up.append(piece)
+            self.lengths[index] += len(text)
+        if not self._held_up:
+            return
+        place = {"session_id": self.session_id, "message_id": self.message_id}
+        try:
+            await db(message_store.append_journal, **place, pieces=self._held_up, is_retry=is_retry)
+        except AWAY as error:
+            log_outage(logger, "What running answers say is kept in memory: the database does not take it", error)
+        else:
+            self._held_up = []
+
+    @property
+    def parts(self) -> list[TextPart | ReasoningPart]:
+        return [_part_of(kind, "".join(pieces)) for kind, pieces in zip(self.types, self.texts, strict=True)]
+
+    def _take(self, delta: TextDelta | ReasoningDelta) -> None:
+        kind = TextPart.type if isinstance(delta, TextDelta) else ReasoningPart.type
+        if not self.types or self.types[-1] != kind:
+            self.types.append(kind)
+            self.texts.append([])
+            self.lengths.append(0)
+        index = len(self.types) - 1
+        self.texts[index].append(delta.text)
+        self._unwritten.append((index, delta.text))
+        hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
+
+
+def _part_of(kind: str, text: str) -> TextPart | ReasoningPart:
+    return TextPart(text=text) if kind == TextPart.type else ReasoningPart(text=text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,6 +194,17 @@ class Step:
         said = sum(estimate_text(part.text) for part in self.answer.parts)
         usage = Usage(input_tokens=self.call.planned.prompt_tokens, output_tokens=said)
         return usage_record(usage, cost=cost_micros(self.call.planned.spec, usage))
+
+
+# Transactions.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnd:
+    state: TurnState
+    error_code: str | None = None
+    error_message: str | None = None
+    exhausted: dict[str, Any] | None = None  # the limit that ended the turn, as spending.event_body has it
 
 
 @contextmanager
@@ -150,7 +228,7 @@ def end_step(turn: TurnRecord, step: Step, reply: Reply) -> list[OpenCall]:
         part_ids = message_store.append_parts(record, message_id=step.message_id, parts=parts)
         message_store.finalize_message(record, step.message_id, end)
         call_store.finish_call(record, step.call.id, end, attempts=step.call.attempts)
-        if step.answer.is_journalled:
+        if any(step.answer.lengths):  # anything is journalled
             message_store.delete_journal(message_id=step.message_id)
     made = zip(calls, part_ids[len(part_ids) - len(tools) :], strict=True)
     return [OpenCall(call=call, part_id=part_id) for call, part_id in made]
@@ -319,91 +397,10 @@ def close_open_rows(record: Change, turn_id: str, *, error_code: str | None, err
     for call_id in running_calls(turn_id):
         call_store.finish_call(record, call_id, end)
     for message_id in unfinished_messages(turn_id):
-        parts = [
-            TextPart(text=piece.text) if piece.part_type == TextPart.type else ReasoningPart(text=piece.text)
-            for piece in journal_texts(record.session_id, message_id=message_id)
-        ]
+        pieces = journal_texts(record.session_id, message_id=message_id)
+        parts = [_part_of(piece.part_type, piece.text) for piece in pieces]
         message_store.append_parts(record, message_id=message_id, parts=parts)
         message_store.finalize_message(record, message_id, end)
         message_store.delete_journal(message_id=message_id)
     for part_id in unanswered_tools(turn_id):
         message_store.finish_tool(record, part_id, output=None, error=message)
-
-
-@dataclass(slots=True, kw_only=True)
-class Answer:
-    session_id: str
-    message_id: str
-    config: StreamConfig
-    clock: Callable[[], float] = time.monotonic
-    texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
-    types: list[str] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    _unwritten: list[tuple[int, str]] = field(default_factory=list)
-    _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
-    _flushed_at: float = 0.0
-
-    async def stream(self, model: Model, request: Request) -> Reply:
-        """Ask the model, pass on and journal what it streams, and return its reply."""
-        self._flushed_at = self.clock()
-        async for item in model.stream(request):
-            if isinstance(item, Reply):
-                # A reply that says it gave nothing, after a part was passed on, would else be asked for again.
-                is_begun = self.types and item.outcome is Outcome.FAILED
-                return replace(item, outcome=Outcome.BROKEN) if is_begun else item
-            self._take(item)
-            size = sum(len(text) for _, text in self._unwritten)
-            is_due = self.clock() - self._flushed_at >= self.config.journal_seconds
-            if is_due or size >= self.config.journal_bytes:
-                await self.flush()
-        raise AssertionError("a model's stream must end with a Reply")
-
-    async def flush(self) -> None:
-        """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
-        unwritten, self._unwritten = self._unwritten, []
-        self._flushed_at = self.clock()
-        held_up = len(self._held_up)
-        self._held_up += self._pieces(unwritten)
-        if not self._held_up:
-            return
-        place = {"session_id": self.session_id, "message_id": self.message_id}
-        try:
-            await db(message_store.append_journal, **place, pieces=self._held_up, is_retry=held_up > 0)
-        except AWAY as error:
-            log_outage(logger, "What running answers say is kept in memory: the database does not take it", error)
-        else:
-            self._held_up = []
-
-    @property
-    def is_journalled(self) -> bool:
-        return any(self.lengths)
-
-    @property
-    def parts(self) -> list[TextPart | ReasoningPart]:
-        return [
-            TextPart(text="".join(pieces)) if kind == TextPart.type else ReasoningPart(text="".join(pieces))
-            for kind, pieces in zip(self.types, self.texts, strict=True)
-        ]
-
-    def _take(self, delta: TextDelta | ReasoningDelta) -> None:
-        kind = TextPart.type if isinstance(delta, TextDelta) else ReasoningPart.type
-        if not self.types or self.types[-1] != kind:
-            self.types.append(kind)
-            self.texts.append([])
-            self.lengths.append(0)
-        index = len(self.types) - 1
-        self.texts[index].append(delta.text)
-        self._unwritten.append((index, delta.text))
-        hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
-
-    def _pieces(self, unwritten: list[tuple[int, str]]) -> list[message_store.Piece]:
-        pieces = []
-        for index in sorted({index for index, _ in unwritten}):
-            text = "".join(piece for of, piece in unwritten if of == index)
-            pieces.append(
-                message_store.Piece(
-                    part_index=index, part_type=self.types[index], offset=self.lengths[index], text=text
-                )
-            )
-            self.lengths[index] += len(text)
-        return pieces
