@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Length, Substr
@@ -70,6 +70,16 @@ class AttemptHead(AttemptRecord):
     output_length: int
 
 
+Value = TypeVar("Value")
+Attempt = TypeVar("Attempt", AttemptRecord, AttemptHead)
+
+
+def _value_of(row: Any, kind: type[Value], /, **columns: Any) -> Value:
+    """Return a row as a value of this kind, whose fields are columns of the same name or are given."""
+    names = [field.name for field in fields(kind) if field.name not in columns]  # type: ignore[arg-type]
+    return kind(**{name: getattr(row, name) for name in names}, **columns)
+
+
 # Inboxes.
 
 
@@ -114,18 +124,7 @@ def waiting_sessions(*, after: str = "", limit: int) -> list[str]:
 
 
 def _message(row: InboxRow) -> InboxMessage:
-    return InboxMessage(
-        id=row.id,
-        session_id=row.session_id,
-        seq=row.seq,
-        sender=row.sender_id,
-        kind=MessageKind(row.kind),
-        in_reply_to=row.in_reply_to,
-        text=row.text,
-        hops=row.hops,
-        created_at=row.created_at,
-        turn_id=row.turn_id,
-    )
+    return _value_of(row, InboxMessage, sender=row.sender_id, kind=MessageKind(row.kind))
 
 
 # MCP servers.
@@ -163,26 +162,12 @@ def audiences_of(server_ids: Collection[str]) -> dict[str, tuple[list[str], list
 
 
 def server_of(row: ServerRow) -> AttachedServer:
-    return AttachedServer(
-        id=row.id,
-        address=ServerAddress(
-            name=row.name,
-            argv=tuple(row.argv),
-            url=row.url,
-            secrets=dict(row.secrets),
-            timeout_seconds=row.timeout_seconds,
-            needs_approval=row.needs_approval,
-            trust_annotations=row.trust_annotations,
-            entered_on_host=row.entered_on_host,
-        ),
+    return _value_of(
+        row,
+        AttachedServer,
+        address=_value_of(row, ServerAddress, argv=tuple(row.argv), secrets=dict(row.secrets)),
         listing=read_listing(row.listing),
-        listed_at=row.listed_at,
-        problem=row.problem,
-        unreachable_since=row.unreachable_since,
         read_only_tools=dict(row.read_only_tools),
-        is_restricted=row.is_restricted,
-        created_at=row.created_at,
-        removed_at=row.removed_at,
     )
 
 
@@ -246,9 +231,8 @@ def live_runs_of(session_id: str) -> list[str]:
 
 
 def runs_of_part(session_id: str, part_id: str) -> list[RunRecord]:
-    rows = OperatorRun.objects.filter(Q(session_id=session_id), Q(part_id=part_id) & ~Q(part_id=""))
-    ids = rows.order_by("created_at", "id").values_list("id", flat=True)[:MOST_RUNS_OF_PART]
-    return [load_run(run_id, session_id=session_id) for run_id in ids]
+    rows = OperatorRun.objects.filter(session_id=session_id, part_id=part_id).exclude(part_id="")
+    return [_run(row) for row in rows.select_related("session").order_by("created_at", "id")[:MOST_RUNS_OF_PART]]
 
 
 def usage_of_maps(*session_ids: str) -> UsageRecord:
@@ -267,34 +251,15 @@ def seq_before(run_id: str) -> int:
 
 
 def _run(row: OperatorRun) -> RunRecord:
-    return RunRecord(
-        id=row.id,
-        session_id=row.session_id,
+    sums = {name: getattr(row, f"{name}_count") for name in ("completed", "failed", "cancelled")}
+    return _value_of(
+        row,
+        RunRecord,
         owner_id=row.session.owner_id,
-        turn_id=row.turn_id,
-        part_id=row.part_id,
         kind=OperatorKind(row.kind),
         spec=read_spec(row.spec),
-        input_file_id=row.input_file_id,
         state=RunState(row.state),
-        reason=row.reason,
-        counts=Counts(
-            items=row.item_count,
-            completed=row.completed_count,
-            failed=row.failed_count,
-            cancelled=row.cancelled_count,
-            tries=row.try_count,
-            tokens_input=row.tokens_input,
-            tokens_output=row.tokens_output,
-            cost_micros=row.cost_micros,
-        ),
-        output_file_id=row.output_file_id,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        idempotency_key=row.idempotency_key,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
+        counts=_value_of(row, Counts, items=row.item_count, tries=row.try_count, **sums),
     )
 
 
@@ -342,12 +307,8 @@ def load_item(run_id: str, number: int) -> ItemRecord:
 
 def last_item(run_id: str) -> tuple[int, int]:
     """Return the number of a run's last item and the offset of the byte after its line; (0, 0) where it has none yet."""
-    rows = (
-        OperatorItem.objects.filter(run_id=run_id)
-        .order_by("-number")
-        .values_list("number", "line_offset", "line_length")
-    )
-    number, offset, length = rows.first() or (0, 0, 0)
+    rows = OperatorItem.objects.filter(run_id=run_id).order_by("-number")
+    number, offset, length = rows.values_list("number", "line_offset", "line_length").first() or (0, 0, 0)
     return number, offset + length
 
 
@@ -359,7 +320,7 @@ def load_attempts(run_id: str, numbers: Collection[int]) -> dict[int, list[Attem
     """Return the attempts at these items by item number, in the order in which they were made."""
     attempts: dict[int, list[AttemptRecord]] = defaultdict(list)
     for row in OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers)).order_by("item", "number"):
-        attempts[row.item].append(AttemptRecord(**_attempt_values(row)))
+        attempts[row.item].append(_attempt(row, AttemptRecord))
     return dict(attempts)
 
 
@@ -415,22 +376,9 @@ def _items(where: str, values: Sequence[Any]) -> list[ItemRecord]:
     return [item_of(row) for row in fetch(f"SELECT {columns} FROM operator_items i WHERE {where}", values)]
 
 
-def _attempt_values(row: Any) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "run_id": row.run_id,
-        "item": row.item,
-        "number": row.number,
-        "call_id": row.call_id,
-        "child_turn_id": row.child_turn_id,
-        "output": row.output,
-        "accepted": row.accepted,
-        "error_kind": ErrorKind(row.error_kind) if row.error_kind else None,
-        "error": row.error,
-        "usage": usage_of(row),
-        "duration_ms": row.duration_ms,
-        "created_at": row.created_at,
-    }
+def _attempt(row: OperatorTry, kind: type[Attempt], /, **columns: Any) -> Attempt:
+    columns["error_kind"] = ErrorKind(row.error_kind) if row.error_kind else None
+    return _value_of(row, kind, usage=usage_of(row), **columns)
 
 
 # What workers ask of runs again and again, as cheaply as possible.
@@ -541,8 +489,8 @@ def load_attempt_heads(run_id: str, number: int, *, length: int, most: int) -> l
     )
     heads = []
     for row in rows.defer("output", "error").order_by("-number")[:most]:
-        row.output, row.error = _decoded(row.output_head), _decoded(row.error_head)
-        heads.append(AttemptHead(**_attempt_values(row), output_length=row.size))
+        texts = {"output": _decoded(row.output_head), "error": _decoded(row.error_head)}
+        heads.append(_attempt(row, AttemptHead, output_length=row.size, **texts))
     return heads[::-1]
 
 

@@ -461,12 +461,7 @@ def brake_model(model: str, *, seconds: float, began: datetime) -> datetime:
 
 
 def _renew(
-    worker: str,
-    demand: Demand,
-    shares: list[OperatorShare],
-    brake: Brake | None,
-    config: OperatorConfig,
-    now: datetime,
+    worker: str, demand: Demand, shares: list[OperatorShare], brake: Brake | None, config: OperatorConfig, now: datetime
 ) -> int:
     own = next((share for share in shares if (share.worker, share.run_id) == (worker, demand.run_id)), None)
 

@@ -314,10 +314,7 @@ def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
             origin=SUB_AGENT,
         )
         started = claim_turn(
-            child_id,
-            owner_id=parent.session.owner_id,
-            message=handover.message(),
-            lease_owner=runner.owner,
+            child_id, owner_id=parent.session.owner_id, message=handover.message(), lease_owner=runner.owner
         )
         _publish(record, EventType.DELEGATION_STARTED, parent, started.turn)
     return started.turn

@@ -15,13 +15,7 @@ from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_
 from agents_app.turns.claim import stored_key
 from compaction_app.context import load_frame, meter_of, read_newest_state
 from mnesis_core.config import Config
-from mnesis_core.errors import (
-    IdempotencyMismatch,
-    InboxFull,
-    NotInHostMode,
-    SessionArchived,
-    SessionNotFoundError,
-)
+from mnesis_core.errors import IdempotencyMismatch, InboxFull, NotInHostMode, SessionArchived, SessionNotFoundError
 from mnesis_core.llm.interface import Usage, cost_micros
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, TextPart
@@ -107,11 +101,7 @@ def _claim(
         if record.turn_seq != session.turn_seq or record.archived or not load_session(session.id).host_mode:
             return None
         turn_id = turn_store.start_turn(
-            record,
-            model=session.model,
-            origin=INBOX,
-            lease_owner=lease_owner,
-            lease_seconds=config.turn.lease_seconds,
+            record, model=session.model, origin=INBOX, lease_owner=lease_owner, lease_seconds=config.turn.lease_seconds
         )
         message_store.append_message(record, turn_id=turn_id, message=said, parts=parts)
         store.take_messages(record, [message.id for message in messages], turn_id=turn_id)

@@ -228,11 +228,7 @@ def finish_fork(fork_id: str, *, deadline: float | None = None) -> bool:
 
 
 def _new_fork(
-    session_id: str,
-    *,
-    owner: AbstractBaseUser,
-    at_message_id: str | None = None,
-    before_message_id: str | None = None,
+    session_id: str, *, owner: AbstractBaseUser, at_message_id: str | None = None, before_message_id: str | None = None
 ) -> Forking:
     if (at_message_id is None) == (before_message_id is None):
         raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
@@ -362,13 +358,7 @@ async def decide_approval(
     """
     with runner.permit(owner_id):
         decided = await _start(
-            claim.decide_approval,
-            session_id,
-            part_id,
-            is_resumed=True,
-            owner_id=owner_id,
-            approved=approved,
-            note=note,
+            claim.decide_approval, session_id, part_id, is_resumed=True, owner_id=owner_id, approved=approved, note=note
         )
     return decided.turn
 
