@@ -17,9 +17,9 @@ from compaction_app.queries import usage_of_compaction
 from mnesis_core.messages import text_of
 from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord, total_usage
 from mnesis_core.turns.inbox import MessageKind
-from sessions_app.record import call_queries, message_queries, session_queries
 from sessions_app.record.call_queries import usage_of_files, usage_of_session
-from sessions_app.record.session_queries import load_launched
+from sessions_app.record.message_queries import load_messages_by_ids
+from sessions_app.record.session_queries import load_launched, load_session
 from sessions_app.schemas import Out, SessionOut, Text, TurnOut, UsageOut, page_of
 from sessions_app.usage.limits import LimitOut, budget_of
 
@@ -82,12 +82,13 @@ class SessionRead(SessionOut, Schema):
 
     @staticmethod
     def resolve_billing(session: SessionRecord) -> dict[str, Any]:
-        turns, compaction = call_queries.usage_of_session(session.id), usage_of_compaction(session.id)
-        files, maps = call_queries.usage_of_files(session.id), usage_of_maps(session.id)
-        sub_agents = used_by(session_queries.load_launched(session.id))
-        total = total_usage(turns, compaction, files, maps, sub_agents)
-        parts = {"turns": turns, "compaction": compaction, "files": files, "sub_agents": sub_agents}
-        return {**asdict(total), **parts}
+        parts = {
+            "turns": usage_of_session(session.id),
+            "compaction": usage_of_compaction(session.id),
+            "files": usage_of_files(session.id),
+            "sub_agents": used_by(load_launched(session.id)),
+        }
+        return {**asdict(total_usage(*parts.values(), usage_of_maps(session.id))), **parts}
 
     @staticmethod
     def resolve_budget(session: SessionRecord) -> list[dict[str, Any]]:
@@ -135,7 +136,7 @@ class AnswerOut(TurnOut, Schema):
 
     @staticmethod
     def resolve_text(turn: TurnRecord) -> str:
-        messages = message_queries.load_messages_by_ids(list(turn.message_ids), session_id=turn.session_id)
+        messages = load_messages_by_ids(list(turn.message_ids), session_id=turn.session_id)
         answers = [message for message in messages if message.role == "assistant"]
         return text_of(tuple(stored.part for stored in answers[-1].parts)) if answers else ""
 
@@ -145,11 +146,11 @@ def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: i
 
     :raises SessionNotFoundError: it is not there, or belongs to another person.
     """
-    session_queries.load_session(session_id, owner_id=owner_id)
+    load_session(session_id, owner_id=owner_id)
     messages = list_inbox(session_id, waiting=waiting, after=after, limit=limit + 1)
     return page_of(messages, limit, attrgetter("seq"))
 
 
 def session_begun(session_id: str, turn_id: str) -> SessionRead:
-    read: SessionRead = SessionRead.model_validate(session_queries.load_session(session_id))
+    read: SessionRead = SessionRead.model_validate(load_session(session_id))
     return read.model_copy(update={"turn_id": turn_id})
