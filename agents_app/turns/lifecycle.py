@@ -1,6 +1,8 @@
 """The use cases of sessions and turns, one function for every endpoint that offers it. Each makes one change of the record.
 
-Each that is given the id of a session raises ``SessionNotFoundError`` if it is not there, or belongs to another person.
+Each that is given the id of a session raises ``SessionNotFoundError`` if it is not there, or belongs to another person;
+each that starts or resumes a turn raises ``AtCapacity`` or ``TooManyTurns`` if this process runs as many as it may, in all
+or of this person.
 """
 
 from __future__ import annotations
@@ -297,8 +299,6 @@ async def start_turn(
     :raises IdempotencyMismatch: the key was used for another request.
     :raises PeerNameTaken: another session of the owner in host mode has this one's name.
     :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
-    :raises AtCapacity: this process runs as many turns as it may.
-    :raises TooManyTurns: it runs as many of this person's as it may.
     """
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
@@ -336,8 +336,6 @@ async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results:
     :raises ToolCallAnswered: the call has its result.
     :raises ToolCallNotCallers: the tool runs here.
     :raises InvalidRequest: there is no result, or two for one call, or one that is neither output nor error.
-    :raises AtCapacity: this process runs as many turns as it may.
-    :raises TooManyTurns: it runs as many of this person's as it may.
     """
     with runner.permit(owner_id):
         return await _start(
@@ -353,8 +351,6 @@ async def decide_approval(
     :param note: the person's reason; the model is told why a call was refused
     :raises PartNotFoundError: the session has no such tool call.
     :raises ApprovalNotPending: it was decided already, or does not wait for an approval.
-    :raises AtCapacity: this process runs as many turns as it may.
-    :raises TooManyTurns: it runs as many of this person's as it may.
     """
     with runner.permit(owner_id):
         decided = await _start(

@@ -92,7 +92,7 @@ def once(first: Script, then: str = "Done: ") -> Callable[[str], Script]:
 def one_permit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that runs one turn at a time, and one sub-agent of each depth."""
     config = override(site_config(), {"turn": {"capacity": 1}})
-    for module in ("turns.runner", "subagents.delegate"):
+    for module in ("turns.runner", "subagents"):
         monkeypatch.setattr(f"agents_app.{module}.site_config", lambda: config)
 
 
