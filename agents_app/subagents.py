@@ -282,7 +282,16 @@ async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> 
             except BaseException:
                 await end_turn(turn, owner_id=parent.session.owner_id)
                 raise
-    return await db(_load_answer, parent, ended)
+
+    def end() -> Answer:
+        with change(parent.session.id) as record:
+            _publish(record, EventType.DELEGATION_ENDED, parent, ended, state=ended.state)
+            is_archived = record.archived
+        if is_archived:  # since the turn began: what it launches afterwards belongs to it too
+            lifecycle.archive_session(ended.session_id, owner_id=parent.session.owner_id)
+        return Answer(session_id=ended.session_id, turn=ended, text=last_text(ended))
+
+    return await db(end)
 
 
 def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
@@ -340,12 +349,3 @@ async def _wait_for_end(parent: _Parent, turn: TurnRecord) -> TurnRecord:
 def _publish(record: Change, type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
     part_id = parent.context.part_id
     record.publish(type, part_id=part_id, child_id=turn.session_id, child_turn_id=turn.id, **values)
-
-
-def _load_answer(parent: _Parent, turn: TurnRecord) -> Answer:
-    with change(parent.session.id) as record:
-        _publish(record, EventType.DELEGATION_ENDED, parent, turn, state=turn.state)
-        is_archived = record.archived
-    if is_archived:  # since the turn began: what it launches afterwards belongs to it too
-        lifecycle.archive_session(turn.session_id, owner_id=parent.session.owner_id)
-    return Answer(session_id=turn.session_id, turn=turn, text=last_text(turn))

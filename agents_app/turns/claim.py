@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.utils import timezone
 
@@ -52,7 +53,7 @@ from sessions_app.database.threads import db, work
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import find_tool_part, load_messages_by_ids
-from sessions_app.record.rows import prepare_parts
+from sessions_app.record.rows import PreparedPart, prepare_parts
 from sessions_app.record.session_queries import launched_by_turn, load_session
 from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, load_turn, open_turn
 
@@ -66,6 +67,7 @@ WORKER_SECONDS = 3.0  # a worker has so long for an exploration before this proc
 LOOK_SECONDS = 0.1
 CLOSING_SECONDS = 30.0  # the lease under which a dead process's turn is closed
 LATE_ERROR = "Error: "
+ANSWERED = MessageEnd(outcome=Outcome.COMPLETE.value)
 PLAIN = TurnOptions()  # everything as the session's configuration has it
 
 
@@ -121,7 +123,7 @@ def claim_turn(
         if known := find_started(session_id, idempotency_key, digest):
             return known
         if earlier:
-            _record_earlier(record, session, earlier)
+            write_ended_turn(record, session.model, [(before, None) for before in earlier])
         seq = record.next_seq
         turn = turn_store.claim_turn(
             record,
@@ -154,13 +156,27 @@ def find_started(session_id: str, idempotency_key: str | None, digest: str) -> S
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
 
 
-def _record_earlier(record: Change, session: SessionRecord, earlier: Sequence[Message]) -> None:
-    """Write what was said elsewhere as a turn of its own that has ended."""
-    turn_id = turn_store.start_turn(record, model=session.model, origin="record")
-    for said in earlier:
-        end = MessageEnd(outcome=Outcome.COMPLETE.value) if said.role == "assistant" else None
-        message_store.append_message(record, turn_id=turn_id, message=said, end=end)
-    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+def write_ended_turn(
+    record: Change,
+    model: str,
+    messages: Iterable[tuple[Message, Sequence[PreparedPart] | None]],
+    *,
+    end: MessageEnd = ANSWERED,
+    answerer: str = "",
+    **request: Any,
+) -> str:
+    """Write what was said elsewhere as a turn of its own that has ended, and return its id.
+
+    :param messages: each with its parts if they were prepared before
+    :param end: how each answer ended, and what the turn has used
+    :param answerer: the model that the answers name
+    """
+    turn_id = turn_store.start_turn(record, model=model, origin="record", **request)
+    for message, parts in messages:
+        of_answer: dict[str, Any] = {"end": end, "model": answerer} if message.role == "assistant" else {}
+        message_store.append_message(record, turn_id=turn_id, message=message, parts=parts, **of_answer)
+    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=end.usage)
+    return turn_id
 
 
 def title_from_message(record: Change, session: SessionRecord, message: str) -> None:

@@ -33,6 +33,7 @@ from agents_app.turns.claim import (
     stored_key,
     title_from_message,
     wait_until_explored,
+    write_ended_turn,
 )
 from agents_app.turns.inbox import deliver
 from agents_app.turns.runner import runner
@@ -50,7 +51,7 @@ from sessions_app.conf import checked_config, default_model, get_spec, session_c
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db
 from sessions_app.record import import_transcript as forking
-from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub
 from sessions_app.record.rows import prepare_parts
@@ -392,17 +393,15 @@ def record_turn(
     user = Message(role="user", parts=_with_files(turn.user, owner_id))
     assistant = Message(role="assistant", parts=_with_files(turn.assistant, owner_id))
     close_dead_turn(session, runner.owner)
-    user_parts, assistant_parts = prepare_parts(user.parts), prepare_parts(assistant.parts)
+    messages = [(message, prepare_parts(message.parts)) for message in (user, assistant)]
     model = turn.model or session.model
     end = MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage)
     with change(session_id) as record:
         seq = record.next_seq
         if known := find_started(session_id, key, digest):
             return known
-        id = turn_store.start_turn(record, model=model, origin="record", idempotency_key=key, request_digest=digest)
-        message_store.append_message(record, turn_id=id, message=user, parts=user_parts)
-        message_store.append_message(record, turn_id=id, message=assistant, parts=assistant_parts, model=model, end=end)
-        turn_store.finish_turn(record, id, state=TurnState.COMPLETED, usage=turn.usage)
+        request = {"idempotency_key": key, "request_digest": digest}
+        id = write_ended_turn(record, model, messages, end=end, answerer=model, **request)
         title_from_message(record, session, text_of(user.parts))
     compact_if_due(session_id)
     return StartedTurn(turn=load_turn(id, session_id=session_id), seq=seq, is_new=True)

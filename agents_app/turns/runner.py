@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 
 from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
@@ -127,20 +126,20 @@ class Runner:
         if owner_id is not None:
             self._owners[turn.id] = owner_id
         self._leases.start()
-        task.add_done_callback(partial(self._forget, session_id=turn.session_id))
-        self.start_heartbeat()
 
-    def _forget(self, task: asyncio.Task[bool], session_id: str) -> None:
-        turn_id = task.get_name()
-        if not task.cancelled() and task.result():
-            self.check_inbox(session_id)
-        # A turn that was suspended here may have been resumed before its first task came to its last line.
-        if self._tasks.get(turn_id) is task:
-            del self._tasks[turn_id]
-            self._owners.pop(turn_id, None)
-            self._interrupted.discard(turn_id)
-        if not self._tasks:
-            self._leases.stop()
+        def forget(task: asyncio.Task[bool]) -> None:
+            if not task.cancelled() and task.result():
+                self.check_inbox(turn.session_id)
+            # A turn that was suspended here may have been resumed before its first task came to its last line.
+            if self._tasks.get(turn.id) is task:
+                del self._tasks[turn.id]
+                self._owners.pop(turn.id, None)
+                self._interrupted.discard(turn.id)
+            if not self._tasks:
+                self._leases.stop()
+
+        task.add_done_callback(forget)
+        self.start_heartbeat()
 
     def check_inbox(self, session_id: str) -> None:
         if self.takes_messages and not self._is_stopping:
