@@ -19,8 +19,7 @@ class InboxMessage(AppendOnlyModel):
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
-    # The turn that took it.
-    turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")
+    turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")  # that took it
     seq = models.BigIntegerField()  # the event that it came with: its place in the inbox
     # The session that sent it; empty: the owner, or a program of theirs. No foreign key: a session is exported alone.
     sender_id = models.CharField(max_length=ID_LENGTH, default="")
@@ -82,8 +81,7 @@ class OperatorRun(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     turn_id = models.CharField(max_length=ID_LENGTH, default="")
-    # The tool call that asked for it; empty: a person or a program did.
-    part_id = models.CharField(max_length=ID_LENGTH, default="")
+    part_id = models.CharField(max_length=ID_LENGTH, default="")  # the tool call that asked for it; empty: none did
     kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in OperatorKind])
     # ``mnesis_core.maps.values.write_spec``. No JSON column: the keys of a schema keep their order.
     spec = models.TextField()
@@ -198,8 +196,7 @@ class OperatorTry(AppendOnlyModel):
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
     item = models.BigIntegerField()  # the item's number
-    # Its place among the tries at its item, from 1. One whose worker died is missing.
-    number = models.IntegerField()
+    number = models.IntegerField()  # its place among the tries at its item, from 1; one whose worker died is missing
     # None for a sub-agent, whose turn has calls of its own, and where a limit forbade the question.
     call = models.ForeignKey("sessions_app.ModelCall", null=True, on_delete=models.PROTECT, related_name="+")
     child_turn_id = models.CharField(max_length=ID_LENGTH, default="")
@@ -258,8 +255,7 @@ class OperatorBrake(models.Model):
 
     model = EncodedCharField(primary_key=True, max_length=100)  # its alias
     until = models.DateTimeField(null=True)  # no call begins before
-    # Calls in flight at the most, of all workers together; NULL: as the configuration says.
-    ceiling = models.IntegerField(null=True)
+    ceiling = models.IntegerField(null=True)  # calls in flight at the most, of all workers; NULL: as configured
     since = models.DateTimeField()  # when the ceiling was last changed
 
     class Meta:

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
@@ -26,13 +27,12 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.record.turn_queries import interrupted_turns
 
-# Between two heartbeats of the leases, or a quarter of the lease if that is less: a session may have a shorter one.
-RENEW_SECONDS = 1.0
+RENEW_SECONDS = (
+    1.0  # between heartbeats of the leases; a quarter of the lease if less: a session may have a shorter one
+)
 SWEEP_SECONDS = 5.0
-# The most sessions with waiting messages that one sweep looks at: leases must not wait long for them.
-SESSIONS_A_SWEEP = 50
-# What ``Retry-After`` says to a person with too many turns: no one knows when one of them ends.
-LATER_SECONDS = 5
+SESSIONS_A_SWEEP = 50  # with waiting messages, at the most: leases must not wait long for them
+LATER_SECONDS = 5  # in ``Retry-After``, for a person with too many turns: no one knows when one of them ends
 
 
 class Runner:
@@ -108,8 +108,9 @@ class Runner:
     def is_waiting(self, turn_id: str) -> bool:
         return turn_id in self._waiting
 
-    def has(self, turn_id: str) -> bool:
-        return turn_id in self._tasks
+    def has(self, turn_id: str, *, or_may: bool = False) -> bool:
+        """Return whether a turn runs here; with ``or_may`` also if any is being claimed, which may be this one."""
+        return turn_id in self._tasks or (or_may and self._permits.total() > 0)
 
     def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
         """Start a claimed turn. The task belongs to this runner, not to the caller.
@@ -195,9 +196,7 @@ class Runner:
                 self.interrupt(turn_id)
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = time.monotonic()
-            # One that is being claimed here may be no task yet.
-            may_run = lambda turn_id: turn_id in self._tasks or self._permits.total() > 0  # noqa: E731
-            await db(recover_turns, lease_owner=self.owner, runs_here=may_run)
+            await db(recover_turns, lease_owner=self.owner, runs_here=partial(self.has, or_may=True))
             await db(wake_stale)
             await db(wake_for_forsaken)
             await db(session_store.recorder.look)
