@@ -1,12 +1,14 @@
-"""Source in one of twelve languages: what it defines, imports and exports, each with its line."""
+"""Source in one of twelve languages: what it defines, imports and exports, each with its line.
+
+A language is a row in ``LANGUAGES``: which of ``_Outline``'s methods takes which nodes of its syntax tree.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from tree_sitter import Node, Tree
 from tree_sitter_language_pack import get_parser
@@ -14,185 +16,6 @@ from tree_sitter_language_pack import get_parser
 from mnesis_core.files.detection import detect
 from mnesis_core.files.kinds import text
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
-
-
-class Part(Enum):
-    """What a node of a syntax tree means for the outline."""
-
-    # Has a line, with the names of what is defined in it: a class, a trait.
-    HOLDER = auto()
-    # A holder if it has a body; without one, only a mention of its name.
-    BODIED = auto()
-    # Is named, and what is defined in it has lines of its own: a package, a namespace.
-    SPACE = auto()
-    # Has a line that shows all of it: an enumeration, an alias.
-    TYPE = auto()
-    # Has a line, or a name in its holder's line; its content is not visited.
-    FUNCTION = auto()
-    # A function if it declares one, else a value.
-    DECLARED = auto()
-    # A function if a function is assigned, an export if the target is one, else a value.
-    ASSIGNED = auto()
-    # Is named: a constant, a variable of the whole file, a field, a macro.
-    VALUE = auto()
-    IMPORT = auto()
-    # A call; an import if it calls one of the language's ``importing``.
-    COMMAND = auto()
-    EXPORT = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Language:
-    title: str
-    grammar: str
-    nodes: Mapping[str, Part]
-    importing: frozenset[str] = frozenset()
-
-
-_JAVASCRIPT = {
-    "class_declaration": Part.HOLDER,
-    "function_declaration": Part.FUNCTION,
-    "generator_function_declaration": Part.FUNCTION,
-    "method_definition": Part.FUNCTION,
-    "field_definition": Part.ASSIGNED,
-    "variable_declarator": Part.ASSIGNED,
-    "assignment_expression": Part.ASSIGNED,
-    "import_statement": Part.IMPORT,
-    "call_expression": Part.COMMAND,
-    "export_statement": Part.EXPORT,
-}
-_TYPESCRIPT = _JAVASCRIPT | {
-    "abstract_class_declaration": Part.HOLDER,
-    "interface_declaration": Part.HOLDER,
-    "enum_declaration": Part.TYPE,
-    "internal_module": Part.SPACE,
-    "module": Part.SPACE,
-    "function_signature": Part.FUNCTION,
-    "method_signature": Part.FUNCTION,
-    "abstract_method_signature": Part.FUNCTION,
-    "public_field_definition": Part.ASSIGNED,
-    "property_signature": Part.VALUE,
-    "type_alias_declaration": Part.TYPE,
-}
-_RUST = {
-    "struct_item": Part.TYPE,
-    "enum_item": Part.TYPE,
-    "union_item": Part.TYPE,
-    "type_item": Part.TYPE,
-    "trait_item": Part.HOLDER,
-    "impl_item": Part.HOLDER,
-    "mod_item": Part.SPACE,
-    "function_item": Part.FUNCTION,
-    "function_signature_item": Part.FUNCTION,
-    "macro_definition": Part.FUNCTION,
-    "const_item": Part.VALUE,
-    "static_item": Part.VALUE,
-    "use_declaration": Part.IMPORT,
-    "extern_crate_declaration": Part.IMPORT,
-}
-_GO = {
-    "package_clause": Part.SPACE,
-    "type_spec": Part.TYPE,
-    "type_alias": Part.TYPE,
-    "function_declaration": Part.FUNCTION,
-    "method_declaration": Part.FUNCTION,
-    "const_spec": Part.VALUE,
-    "var_spec": Part.VALUE,
-    "import_spec": Part.IMPORT,
-}
-_JAVA = {
-    "class_declaration": Part.HOLDER,
-    "interface_declaration": Part.HOLDER,
-    "enum_declaration": Part.HOLDER,
-    "record_declaration": Part.HOLDER,
-    "annotation_type_declaration": Part.HOLDER,
-    "method_declaration": Part.FUNCTION,
-    "constructor_declaration": Part.FUNCTION,
-    "package_declaration": Part.SPACE,
-    "import_declaration": Part.IMPORT,
-}
-_C = {
-    "function_definition": Part.FUNCTION,
-    "declaration": Part.DECLARED,
-    "struct_specifier": Part.BODIED,
-    "union_specifier": Part.BODIED,
-    "enum_specifier": Part.BODIED,
-    "field_declaration": Part.DECLARED,
-    "type_definition": Part.TYPE,
-    "preproc_def": Part.VALUE,
-    "preproc_function_def": Part.VALUE,
-    "preproc_include": Part.IMPORT,
-}
-_CPP = _C | {
-    "class_specifier": Part.BODIED,
-    "namespace_definition": Part.SPACE,
-    "concept_definition": Part.TYPE,
-    "alias_declaration": Part.TYPE,
-    "using_declaration": Part.IMPORT,
-}
-_CSHARP = {
-    "namespace_declaration": Part.SPACE,
-    "file_scoped_namespace_declaration": Part.SPACE,
-    "class_declaration": Part.HOLDER,
-    "interface_declaration": Part.HOLDER,
-    "struct_declaration": Part.HOLDER,
-    "record_declaration": Part.HOLDER,
-    "enum_declaration": Part.TYPE,
-    "delegate_declaration": Part.TYPE,
-    "method_declaration": Part.FUNCTION,
-    "constructor_declaration": Part.FUNCTION,
-    "local_function_statement": Part.FUNCTION,
-    "property_declaration": Part.VALUE,
-    "using_directive": Part.IMPORT,
-}
-_RUBY = {
-    "class": Part.BODIED,
-    "module": Part.BODIED,
-    "method": Part.FUNCTION,
-    "singleton_method": Part.FUNCTION,
-    "call": Part.COMMAND,
-}
-_PHP = {
-    "namespace_definition": Part.SPACE,
-    "class_declaration": Part.HOLDER,
-    "interface_declaration": Part.HOLDER,
-    "trait_declaration": Part.HOLDER,
-    "enum_declaration": Part.HOLDER,
-    "function_definition": Part.FUNCTION,
-    "method_declaration": Part.FUNCTION,
-    "const_element": Part.VALUE,
-    "namespace_use_declaration": Part.IMPORT,
-    "require_expression": Part.IMPORT,
-    "require_once_expression": Part.IMPORT,
-    "include_expression": Part.IMPORT,
-    "include_once_expression": Part.IMPORT,
-}
-_SHELL = {
-    "function_definition": Part.FUNCTION,
-    "variable_assignment": Part.VALUE,
-    "command": Part.COMMAND,
-}
-LANGUAGES: dict[str, Language] = {
-    "javascript": Language(
-        title="JavaScript", grammar="javascript", nodes=_JAVASCRIPT, importing=frozenset(("require", "import"))
-    ),
-    "typescript": Language(
-        title="TypeScript", grammar="typescript", nodes=_TYPESCRIPT, importing=frozenset(("require",))
-    ),
-    "tsx": Language(title="TypeScript with JSX", grammar="tsx", nodes=_TYPESCRIPT, importing=frozenset(("require",))),
-    "rust": Language(title="Rust", grammar="rust", nodes=_RUST),
-    "go": Language(title="Go", grammar="go", nodes=_GO),
-    "java": Language(title="Java", grammar="java", nodes=_JAVA),
-    "c": Language(title="C", grammar="c", nodes=_C),
-    "cpp": Language(title="C++", grammar="cpp", nodes=_CPP),
-    "csharp": Language(title="C#", grammar="csharp", nodes=_CSHARP),
-    "ruby": Language(
-        title="Ruby", grammar="ruby", nodes=_RUBY, importing=frozenset(("require", "require_relative", "load"))
-    ),
-    "php": Language(title="PHP", grammar="php", nodes=_PHP),
-    "shell": Language(title="Shell", grammar="bash", nodes=_SHELL, importing=frozenset(("source", "."))),
-}
-
 
 # A syntax tree takes some thirty times as much memory as its source.
 MOST_BYTES = 2_097_152
@@ -227,8 +50,10 @@ class _Definition:
 
 @dataclass(slots=True)
 class _Outline:
+    """What was found in a tree. Its public methods take a node, with its depth, and return whether to visit its children."""
+
     data: bytes
-    language: Language
+    importing: tuple[str, ...]
     definitions: list[_Definition] = field(default_factory=list)
     functions: int = 0
     spaces: list[str] = field(default_factory=list)
@@ -238,15 +63,274 @@ class _Outline:
     # Each with its depth in the tree; the innermost last.
     holders: list[tuple[int, _Definition]] = field(default_factory=list)
 
+    def holder(self, node: Node, depth: int) -> bool:
+        """Take what has a line with the names of what is defined in it: a class, a trait."""
+        self.holders.append((depth, self._define(node, self._header(node, node))))
+        return True
+
+    def bodied(self, node: Node, depth: int) -> bool:
+        """Take a holder if it has a body; without one, it is only a mention of its name."""
+        return node.child_by_field_name("body") is None or self.holder(node, depth)
+
+    def space(self, node: Node, _depth: int) -> bool:
+        """Take what is named, and in which definitions have lines of their own: a package, a namespace."""
+        self.spaces.append(self._name(node) or self._without_keyword(node))
+        return True
+
+    def type(self, node: Node, _depth: int) -> bool:
+        """Take what has a line that shows all of it: an enumeration, an alias."""
+        header = shown(self._decoded(node.start_byte, node.end_byte), characters=HEADER_CHARACTERS)
+        name = self._name(node)
+        self._define(node, header if name in header else f"{header} {name}")
+        return False
+
+    def function(self, node: Node, _depth: int) -> bool:
+        """Take what has a line, or a name in its holder's line; its content is not visited."""
+        self._define_function(node, node)
+        return False
+
+    def declared(self, node: Node, depth: int) -> bool:
+        """Take a function if it declares one, else a value."""
+        if (function := _function_of(node, None)) is not None:
+            self._define_function(node, function)
+        elif depth <= FILE_DEPTH or self.holders:
+            self.value(node, depth)
+        return False
+
+    def assigned(self, node: Node, depth: int) -> bool:
+        """Take a function if a function is assigned, an export if the target is one, else a value."""
+        value = node.child_by_field_name("value") or node.child_by_field_name("right")
+        if (function := _function_of(node, value)) is not None:
+            self._define_function(node, function)
+            return False
+        if node.type == "assignment_expression":
+            name = self._name(node)
+            if (match := _EXPORTED.match(name)) and value is not None:
+                self.exports.append(name[match.end() :] or self._text(value))
+        elif (depth <= FILE_DEPTH or self.holders) and "require(" not in self._text(value):
+            self.value(node, depth)
+        return True
+
+    def value(self, node: Node, _depth: int) -> bool:
+        """Take what is named: a constant, a variable of the whole file, a field, a macro."""
+        names = self.holders[-1][1].members if self.holders else self.values
+        names.append(self._name(node))
+        return True
+
+    def imported(self, node: Node, _depth: int) -> bool:
+        found = next((found for name in _IMPORTING_FIELDS if (found := node.child_by_field_name(name))), None)
+        self.imports.append(self._without_keyword(node) if found is None else self._text(found).strip("\"'<>"))
+        return False
+
+    def command(self, node: Node, _depth: int) -> bool:
+        """Take a call; it is an import if it calls one of the language's ``importing``."""
+        names = ("function", "method", "name")
+        called = next((found for name in names if (found := node.child_by_field_name(name))), None)
+        if self._text(called) not in self.importing:
+            return True
+        self.imports.append(self._without_keyword(node))
+        return False
+
+    def export(self, node: Node, _depth: int) -> bool:
+        declared = node.child_by_field_name("declaration")
+        if declared is None:
+            self.exports.append(self._without_keyword(node))
+            return True
+        within = [declared] if declared.child_by_field_name("name") else declared.named_children
+        names = [name for one in within if (name := self._name(one))]
+        self.exports.extend(names or ["default"])
+        return True
+
+    def _define(self, node: Node, header: str, *, is_function: bool = False) -> _Definition:
+        definition = _Definition(node.start_point[0] + 1, header, self._name(node), is_function)
+        self.definitions.append(definition)
+        return definition
+
+    def _define_function(self, node: Node, function: Node) -> None:
+        self.functions += 1
+        if self.holders:
+            self.holders[-1][1].members.append(self._name(node))
+        else:
+            self._define(node, self._header(node, function), is_function=True)
+
+    def _name(self, node: Node) -> str:
+        found: Node | None = node
+        while found is not None and (inner := found.child_by_field_name("declarator")) is not None:
+            found = inner
+        if found is node:
+            found = next((found for name in _NAMING_FIELDS if (found := node.child_by_field_name(name))), None)
+            found = found or next(
+                (child for child in node.named_children if "identifier" in child.type or child.type == "name"), None
+            )
+        return self._text(found)
+
+    def _without_keyword(self, node: Node) -> str:
+        """Return what follows the first word: ``import``, ``package``."""
+        return re.sub(r"^[#\s]*[\w.]+", "", self._text(node), count=1).replace('"', "").strip(" '<>();")
+
+    def _header(self, node: Node, function: Node) -> str:
+        """Return a definition up to its body."""
+        body = function.child_by_field_name("body")
+        before = self._decoded(node.start_byte, node.end_byte if body is None else body.start_byte)
+        return shown(before.rstrip(" \n\t;{"), characters=HEADER_CHARACTERS)
+
+    def _text(self, node: Node | None) -> str:
+        return "" if node is None else shown(self._decoded(node.start_byte, node.end_byte))
+
+    def _decoded(self, start: int, end: int) -> str:
+        # Lines that are only comments or attributes are left out.
+        return _COMMENT_LINES.sub("", self.data[start : min(end, start + HEADER_BYTES)].decode("utf-8", "ignore"))
+
+
+def _function_of(node: Node, value: Node | None) -> Node | None:
+    if value is not None and value.type in _FUNCTIONS:
+        return value
+    inner = node.child_by_field_name("declarator")
+    while inner is not None and inner.type in ("pointer_declarator", "reference_declarator"):
+        inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
+    return node if inner is not None and inner.type == "function_declarator" else None
+
+
+Taker = Callable[[_Outline, Node, int], bool]
+
+
+def _nodes(takers: Mapping[Taker, str]) -> dict[str, Taker]:
+    """Return the method that takes each type of node, from the types of each method."""
+    return {type_: taker for taker, types in takers.items() for type_ in types.split()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    title: str
+    grammar: str
+    nodes: Mapping[str, Taker]
+    importing: tuple[str, ...] = ()
+
+
+_JAVASCRIPT = _nodes(
+    {
+        _Outline.holder: "class_declaration",
+        _Outline.function: "function_declaration generator_function_declaration method_definition",
+        _Outline.assigned: "field_definition variable_declarator assignment_expression",
+        _Outline.imported: "import_statement",
+        _Outline.command: "call_expression",
+        _Outline.export: "export_statement",
+    }
+)
+_TYPESCRIPT = _JAVASCRIPT | _nodes(
+    {
+        _Outline.holder: "abstract_class_declaration interface_declaration",
+        _Outline.type: "enum_declaration type_alias_declaration",
+        _Outline.space: "internal_module module",
+        _Outline.function: "function_signature method_signature abstract_method_signature",
+        _Outline.assigned: "public_field_definition",
+        _Outline.value: "property_signature",
+    }
+)
+_RUST = _nodes(
+    {
+        _Outline.type: "struct_item enum_item union_item type_item",
+        _Outline.holder: "trait_item impl_item",
+        _Outline.space: "mod_item",
+        _Outline.function: "function_item function_signature_item macro_definition",
+        _Outline.value: "const_item static_item",
+        _Outline.imported: "use_declaration extern_crate_declaration",
+    }
+)
+_GO = _nodes(
+    {
+        _Outline.space: "package_clause",
+        _Outline.type: "type_spec type_alias",
+        _Outline.function: "function_declaration method_declaration",
+        _Outline.value: "const_spec var_spec",
+        _Outline.imported: "import_spec",
+    }
+)
+_JAVA = _nodes(
+    {
+        _Outline.holder: "class_declaration interface_declaration enum_declaration record_declaration"
+        " annotation_type_declaration",
+        _Outline.function: "method_declaration constructor_declaration",
+        _Outline.space: "package_declaration",
+        _Outline.imported: "import_declaration",
+    }
+)
+_C = _nodes(
+    {
+        _Outline.function: "function_definition",
+        _Outline.declared: "declaration field_declaration",
+        _Outline.bodied: "struct_specifier union_specifier enum_specifier",
+        _Outline.type: "type_definition",
+        _Outline.value: "preproc_def preproc_function_def",
+        _Outline.imported: "preproc_include",
+    }
+)
+_CPP = _C | _nodes(
+    {
+        _Outline.bodied: "class_specifier",
+        _Outline.space: "namespace_definition",
+        _Outline.type: "concept_definition alias_declaration",
+        _Outline.imported: "using_declaration",
+    }
+)
+_CSHARP = _nodes(
+    {
+        _Outline.space: "namespace_declaration file_scoped_namespace_declaration",
+        _Outline.holder: "class_declaration interface_declaration struct_declaration record_declaration",
+        _Outline.type: "enum_declaration delegate_declaration",
+        _Outline.function: "method_declaration constructor_declaration local_function_statement",
+        _Outline.value: "property_declaration",
+        _Outline.imported: "using_directive",
+    }
+)
+_RUBY = _nodes(
+    {_Outline.bodied: "class module", _Outline.function: "method singleton_method", _Outline.command: "call"}
+)
+_PHP = _nodes(
+    {
+        _Outline.space: "namespace_definition",
+        _Outline.holder: "class_declaration interface_declaration trait_declaration enum_declaration",
+        _Outline.function: "function_definition method_declaration",
+        _Outline.value: "const_element",
+        _Outline.imported: "namespace_use_declaration require_expression require_once_expression include_expression"
+        " include_once_expression",
+    }
+)
+_SHELL = _nodes(
+    {_Outline.function: "function_definition", _Outline.value: "variable_assignment", _Outline.command: "command"}
+)
+LANGUAGES: dict[str, Language] = {
+    "javascript": Language(
+        title="JavaScript", grammar="javascript", nodes=_JAVASCRIPT, importing=("require", "import")
+    ),
+    "typescript": Language(title="TypeScript", grammar="typescript", nodes=_TYPESCRIPT, importing=("require",)),
+    "tsx": Language(title="TypeScript with JSX", grammar="tsx", nodes=_TYPESCRIPT, importing=("require",)),
+    "rust": Language(title="Rust", grammar="rust", nodes=_RUST),
+    "go": Language(title="Go", grammar="go", nodes=_GO),
+    "java": Language(title="Java", grammar="java", nodes=_JAVA),
+    "c": Language(title="C", grammar="c", nodes=_C),
+    "cpp": Language(title="C++", grammar="cpp", nodes=_CPP),
+    "csharp": Language(title="C#", grammar="csharp", nodes=_CSHARP),
+    "ruby": Language(title="Ruby", grammar="ruby", nodes=_RUBY, importing=("require", "require_relative", "load")),
+    "php": Language(title="PHP", grammar="php", nodes=_PHP),
+    "shell": Language(title="Shell", grammar="bash", nodes=_SHELL, importing=("source", ".")),
+}
+
 
 def explore(source: Source) -> Findings:
     language = LANGUAGES[detect(source).name]
     data = source.head(MOST_BYTES).decode(source.encoding, "replace").encode("utf-8", "replace")
-    tree = _parsed(language, data)
-    outline = _Outline(data, language)
-    _walk(outline, tree.root_node)
-    covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
-    broken = _broken_lines(tree.root_node)
+    root = _parsed(language, data).root_node
+    outline = _Outline(data, language.importing)
+    _walk(outline, language.nodes, root)
+    broken, waiting = [], [root] if root.has_error else []
+    while waiting:
+        node = waiting.pop()
+        if node.is_error or node.is_missing:
+            broken.append(node.start_point[0] + 1)
+        else:
+            waiting.extend(child for child in node.children if child.has_error or child.is_missing)
+    broken.sort()
     found = outline.definitions
     types = sum(not one.is_function for one in found)
     named = {
@@ -255,11 +339,11 @@ def explore(source: Source) -> Findings:
         "Exports": outline.exports,
         "Constants and variables": outline.values,
     }
-    nothing = not found and not any(named.values())
-    if nothing and broken:
-        raise Unreadable(f"not valid {outline.language.title} in line {broken[0]:,}")
+    if broken and not found and not any(named.values()):
+        raise Unreadable(f"not valid {language.title} in line {broken[0]:,}")
+
     lines = [
-        f"{outline.language.title}, {counted(text.count_lines(source), 'line')}: {counted(types, 'type')}, "
+        f"{language.title}, {counted(text.count_lines(source), 'line')}: {counted(types, 'type')}, "
         f"{counted(outline.functions, 'function')}"
     ]
     if broken:
@@ -267,6 +351,7 @@ def explore(source: Source) -> Findings:
         lines.append(f"Its syntax is broken in {counted(len(broken), 'place')}: line {places}")
     lines += [f"{word}: {listed(dict.fromkeys(names))}" for word, names in named.items() if names]
     lines += [str(one) for one in sorted(found, key=lambda one: one.name.startswith("_"))]
+    covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
     return Findings(lines=lines if found else [*lines, *text.explore(source).lines[1:]], covered=covered)
 
 
@@ -283,190 +368,18 @@ def _parsed(language: Language, data: bytes) -> Tree:
         raise Unreadable(f"it takes more than {MOST_SECONDS} seconds to parse as {language.title}") from None
 
 
-def _broken_lines(root: Node) -> list[int]:
-    broken, waiting = [], [root] if root.has_error else []
-    while waiting:
-        node = waiting.pop()
-        if node.is_error or node.is_missing:
-            broken.append(node.start_point[0] + 1)
-        else:
-            waiting.extend(child for child in node.children if child.has_error or child.is_missing)
-    return sorted(broken)
-
-
-def _walk(outline: _Outline, root: Node) -> None:
+def _walk(outline: _Outline, takers: Mapping[str, Taker], root: Node) -> None:
     # A tree may be too deep for recursion.
     cursor, depth = root.walk(), 0
     while True:
         while outline.holders and outline.holders[-1][0] >= depth:
             outline.holders.pop()
         node = cursor.node
-        if node is not None and _take(outline, node, depth) and cursor.goto_first_child():
+        taker = takers.get(node.type) if node is not None and node.is_named else None
+        if node is not None and (taker is None or taker(outline, node, depth)) and cursor.goto_first_child():
             depth += 1
             continue
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
                 return
             depth -= 1
-
-
-def _take(outline: _Outline, node: Node, depth: int) -> bool:
-    """Note what a node is. Return whether its children are to be visited."""
-    part = outline.language.nodes.get(node.type) if node.is_named else None
-    return True if part is None else _TAKERS[part](outline, node, depth)
-
-
-def _take_holder(outline: _Outline, node: Node, depth: int) -> bool:
-    outline.holders.append((depth, _define(outline, node, _header(outline, node, node))))
-    return True
-
-
-def _take_bodied(outline: _Outline, node: Node, depth: int) -> bool:
-    return node.child_by_field_name("body") is None or _take_holder(outline, node, depth)
-
-
-def _take_space(outline: _Outline, node: Node, _depth: int) -> bool:
-    outline.spaces.append(_name(outline, node) or _without_keyword(outline, node))
-    return True
-
-
-def _take_type(outline: _Outline, node: Node, _depth: int) -> bool:
-    header = shown(_decoded(outline, node.start_byte, node.end_byte), characters=HEADER_CHARACTERS)
-    name = _name(outline, node)
-    _define(outline, node, header if name in header else f"{header} {name}")
-    return False
-
-
-def _take_function(outline: _Outline, node: Node, _depth: int) -> bool:
-    _define_function(outline, node, node)
-    return False
-
-
-def _take_value(outline: _Outline, node: Node, _depth: int) -> bool:
-    _value(outline, _name(outline, node))
-    return True
-
-
-def _take_import(outline: _Outline, node: Node, _depth: int) -> bool:
-    found = next((found for name in _IMPORTING_FIELDS if (found := node.child_by_field_name(name))), None)
-    outline.imports.append(_without_keyword(outline, node) if found is None else _text(outline, found).strip("\"'<>"))
-    return False
-
-
-def _take_declared(outline: _Outline, node: Node, depth: int) -> bool:
-    if (function := _function_of(node, None)) is not None:
-        _define_function(outline, node, function)
-    elif depth <= FILE_DEPTH or outline.holders:
-        _value(outline, _name(outline, node))
-    return False
-
-
-def _take_assigned(outline: _Outline, node: Node, depth: int) -> bool:
-    value = node.child_by_field_name("value") or node.child_by_field_name("right")
-    if (function := _function_of(node, value)) is not None:
-        _define_function(outline, node, function)
-        return False
-    name = _name(outline, node)
-    if node.type == "assignment_expression":
-        if (match := _EXPORTED.match(name)) and value is not None:
-            outline.exports.append(name[match.end() :] or _text(outline, value))
-    elif (depth <= FILE_DEPTH or outline.holders) and "require(" not in _text(outline, value):
-        _value(outline, name)
-    return True
-
-
-def _define(outline: _Outline, node: Node, header: str, *, is_function: bool = False) -> _Definition:
-    line = node.start_point[0] + 1
-    definition = _Definition(line, header, _name(outline, node), is_function)
-    outline.definitions.append(definition)
-    return definition
-
-
-def _define_function(outline: _Outline, node: Node, function: Node) -> None:
-    outline.functions += 1
-    if outline.holders:
-        outline.holders[-1][1].members.append(_name(outline, node))
-        return
-    _define(outline, node, _header(outline, node, function), is_function=True)
-
-
-def _function_of(node: Node, value: Node | None) -> Node | None:
-    if value is not None and value.type in _FUNCTIONS:
-        return value
-    inner = node.child_by_field_name("declarator")
-    while inner is not None and inner.type in ("pointer_declarator", "reference_declarator"):
-        inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
-    return node if inner is not None and inner.type == "function_declarator" else None
-
-
-def _value(outline: _Outline, name: str) -> None:
-    names = outline.holders[-1][1].members if outline.holders else outline.values
-    names.append(name)
-
-
-def _take_command(outline: _Outline, node: Node, _depth: int) -> bool:
-    called = next((found for name in ("function", "method", "name") if (found := node.child_by_field_name(name))), None)
-    if _text(outline, called) not in outline.language.importing:
-        return True
-    outline.imports.append(_without_keyword(outline, node))
-    return False
-
-
-def _take_export(outline: _Outline, node: Node, _depth: int) -> bool:
-    declared = node.child_by_field_name("declaration")
-    if declared is None:
-        outline.exports.append(_without_keyword(outline, node))
-        return True
-    within = [declared] if declared.child_by_field_name("name") else declared.named_children
-    names = [name for one in within if (name := _name(outline, one))]
-    outline.exports.extend(names or ["default"])
-    return True
-
-
-def _name(outline: _Outline, node: Node) -> str:
-    found: Node | None = node
-    while found is not None and (inner := found.child_by_field_name("declarator")) is not None:
-        found = inner
-    if found is node:
-        found = next((found for name in _NAMING_FIELDS if (found := node.child_by_field_name(name))), None)
-        found = found or next(
-            (child for child in node.named_children if "identifier" in child.type or child.type == "name"), None
-        )
-    return _text(outline, found)
-
-
-def _without_keyword(outline: _Outline, node: Node) -> str:
-    """Return what follows the first word: ``import``, ``package``."""
-    return re.sub(r"^[#\s]*[\w.]+", "", _text(outline, node), count=1).replace('"', "").strip(" '<>();")
-
-
-def _header(outline: _Outline, node: Node, function: Node) -> str:
-    """Return a definition up to its body."""
-    body = function.child_by_field_name("body")
-    end = node.end_byte if body is None else body.start_byte
-    text_before = _decoded(outline, node.start_byte, end)
-    return shown(text_before.rstrip(" \n\t;{"), characters=HEADER_CHARACTERS)
-
-
-def _text(outline: _Outline, node: Node | None) -> str:
-    return "" if node is None else shown(_decoded(outline, node.start_byte, node.end_byte))
-
-
-def _decoded(outline: _Outline, start: int, end: int) -> str:
-    # Lines that are only comments or attributes are left out.
-    return _COMMENT_LINES.sub("", outline.data[start : min(end, start + HEADER_BYTES)].decode("utf-8", "ignore"))
-
-
-_TAKERS = {
-    Part.HOLDER: _take_holder,
-    Part.BODIED: _take_bodied,
-    Part.SPACE: _take_space,
-    Part.TYPE: _take_type,
-    Part.FUNCTION: _take_function,
-    Part.DECLARED: _take_declared,
-    Part.ASSIGNED: _take_assigned,
-    Part.VALUE: _take_value,
-    Part.IMPORT: _take_import,
-    Part.COMMAND: _take_command,
-    Part.EXPORT: _take_export,
-}
