@@ -25,29 +25,11 @@ from mnesis_core.files.source import Source
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 OPEN_FILES = 64
-_PROCESSES = (
-    "socket.",
-    "subprocess.",
-    "os.system",
-    "os.exec",
-    "os.fork",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.kill",
-    "pty.",
-)
-_FILES = (
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.mkdir",
-    "os.link",
-    "os.symlink",
-    "os.truncate",
-    "os.chmod",
-    "os.chown",
-    "shutil.",
-    "tempfile.",
+# Audit events that begin with these: of sockets, processes and files.
+_REFUSED = (
+    *("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.kill", "pty."),
+    *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown"),
+    *("shutil.", "tempfile."),
 )
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.M)
@@ -58,7 +40,6 @@ def main() -> None:
     # A parser that prints must not print into our answer.
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    # The network namespace is left if the system allows it; the audit hook refuses sockets in any case.
     # The network namespace is left if the system allows it; the audit hook refuses sockets in any case.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)
@@ -80,27 +61,24 @@ def main() -> None:
     began = time.monotonic()
     problem = asked["problem"]
     found = explore_plainly(source, detect(source), problem=problem) if problem else explore(source)
-    json.dump({"exploration": asdict(found), "seconds": time.monotonic() - began, "peak_bytes": _peak()}, answer)
+    seconds = time.monotonic() - began
+    # getrusage would also count the memory of the parent before exec.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(OSError):
+        if status := _PEAK.search(Path("/proc/self/status").read_text()):
+            peak = int(status[1])
+    json.dump({"exploration": asdict(found), "seconds": seconds, "peak_bytes": peak * 1024}, answer)
     answer.close()
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    if event.startswith(_PROCESSES + _FILES) or (event == "open" and _writes(*arguments)):
+    is_writing = False
+    if event == "open":
+        path, _, flags = arguments
+        # A path that is a number is a file that is open already.
+        is_writing = not isinstance(path, int) and isinstance(flags, int) and bool(flags & _WRITING)
+    if is_writing or event.startswith(_REFUSED):
         raise PermissionError(f"an exploration may not use {event}")
-
-
-def _writes(path: object, mode: object, flags: object) -> bool:
-    # A number is a file that is open already.
-    return not isinstance(path, int) and isinstance(flags, int) and bool(flags & _WRITING)
-
-
-def _peak() -> int:
-    # getrusage would also count the memory of the parent before exec.
-    try:
-        found = _PEAK.search(Path("/proc/self/status").read_text())
-    except OSError:
-        found = None
-    return int(found[1]) * 1024 if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

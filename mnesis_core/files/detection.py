@@ -19,7 +19,10 @@ BINARY, TEXT = "binary", "text"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     name: str
+    # In ``kinds/``.
     module: str
+    # A module of several kinds has a function for each, as ``explore_toml``.
+    function: str = "explore"
     suffixes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     magic: tuple[bytes, ...] = ()
@@ -29,7 +32,8 @@ class Kind:
     @property
     def explorer(self) -> str:
         """Return the explorer's name and version, as ``csv-1``: a stored exploration is valid for this one only."""
-        return f"{self.module.rpartition('.')[2]}-{self.version}"
+        name = self.module if self.function == "explore" else self.function.removeprefix("explore_")
+        return f"{name}-{self.version}"
 
 
 def _code(name: str, *suffixes: str, names: tuple[str, ...] = ()) -> Kind:
@@ -38,7 +42,13 @@ def _code(name: str, *suffixes: str, names: tuple[str, ...] = ()) -> Kind:
 
 # In the order in which they are tried.
 KINDS: tuple[Kind, ...] = (
-    Kind(name="sqlite", module="sqlite", suffixes=(".sqlite", ".sqlite3", ".db"), magic=(b"SQLite format 3\x00",)),
+    Kind(
+        name="sqlite",
+        module="sql",
+        function="explore_sqlite",
+        suffixes=(".sqlite", ".sqlite3", ".db"),
+        magic=(b"SQLite format 3\x00",),
+    ),
     Kind(name="parquet", module="parquet", suffixes=(".parquet",), magic=(b"PAR1",)),
     Kind(name="pdf", module="pdf", suffixes=(".pdf",), magic=(b"%PDF-",)),
     Kind(
@@ -47,9 +57,9 @@ KINDS: tuple[Kind, ...] = (
         suffixes=(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".avif"),
         magic=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*"),
     ),
-    Kind(name="docx", module="office.docx", suffixes=(".docx",)),
-    Kind(name="xlsx", module="office.xlsx", suffixes=(".xlsx", ".xlsm")),
-    Kind(name="pptx", module="office.pptx", suffixes=(".pptx",)),
+    Kind(name="docx", module="docx", suffixes=(".docx",)),
+    Kind(name="xlsx", module="xlsx", suffixes=(".xlsx", ".xlsm")),
+    Kind(name="pptx", module="pptx", suffixes=(".pptx",)),
     Kind(
         name="archive",
         module="archive",
@@ -71,31 +81,31 @@ KINDS: tuple[Kind, ...] = (
     _code("shell", ".sh", ".bash", names=(".bashrc", ".profile")),
     Kind(name="notebook", module="notebook", suffixes=(".ipynb",)),
     Kind(name="json", module="json", suffixes=(".json", ".jsonc", ".geojson", ".topojson", ".webmanifest", ".har")),
-    Kind(name="jsonl", module="json_lines", suffixes=(".jsonl", ".ndjson", ".jsonlines")),
+    Kind(name="jsonl", module="json", function="explore_json_lines", suffixes=(".jsonl", ".ndjson", ".jsonlines")),
     Kind(name="yaml", module="yaml", suffixes=(".yaml", ".yml")),
-    Kind(name="toml", module="toml", suffixes=(".toml",)),
+    Kind(name="toml", module="yaml", function="explore_toml", suffixes=(".toml",)),
     Kind(
         name="xml",
-        module="markup.xml",
+        module="xml",
         suffixes=(".xml", ".svg", ".xsd", ".xsl", ".xslt", ".rss", ".atom", ".kml", ".gpx", ".plist", ".wsdl"),
         magic=(b"<?xml",),
     ),
-    Kind(name="html", module="markup.html", suffixes=(".html", ".htm", ".xhtml")),
+    Kind(name="html", module="markup", function="explore_html", suffixes=(".html", ".htm", ".xhtml")),
     Kind(name="csv", module="csv", suffixes=(".csv",)),
     Kind(name="tsv", module="csv", suffixes=(".tsv", ".tab")),
     Kind(name="sql", module="sql", suffixes=(".sql",)),
-    Kind(name="markdown", module="markup.markdown", suffixes=(".md", ".markdown", ".mdx")),
+    Kind(name="markdown", module="markup", function="explore_markdown", suffixes=(".md", ".markdown", ".mdx")),
     Kind(name="email", module="email", suffixes=(".eml",)),
-    Kind(name="log", module="log", suffixes=(".log",), names=("syslog", "messages", "dmesg")),
+    Kind(name="log", module="text", function="explore_log", suffixes=(".log",), names=("syslog", "messages", "dmesg")),
     Kind(name=TEXT, module="text", suffixes=(".txt", ".rst", ".text")),
     Kind(name=BINARY, module="binary", suffixes=(".bin", ".dat", ".exe", ".so", ".o")),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_SUFFIX = {suffix: kind for kind in reversed(KINDS) for suffix in kind.suffixes}
 _BY_FILE_NAME = {name: kind for kind in reversed(KINDS) for name in kind.names}
-_OFFICE = {b"word/": "docx", b"xl/": "xlsx", b"ppt/": "pptx"}
+_OFFICE = ((b"word/", "docx"), (b"xl/", "xlsx"), (b"ppt/", "pptx"))
 _SHEBANGS = (("python", "python"), ("node", "javascript"), ("ruby", "ruby"), ("php", "php"), ("sh", "shell"))
-_BINARY_SUFFIXES = {"sqlite", "parquet", "pdf", "image", "docx", "xlsx", "pptx", "archive", BINARY}
+_NO_TEXT = {"sqlite", "parquet", "pdf", "image", "docx", "xlsx", "pptx", "archive", BINARY}
 _TIME = re.compile(
     r"^\W?(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\[ *\d+\.\d{6}\]"
     r"|\S{1,100} \S{1,100} \S{1,100} \[\d\d/[A-Z][a-z]{2}/\d{4}:)"
@@ -108,16 +118,25 @@ _ROTATED = re.compile(r"\.log[.-][\d.-]+$")
 _DUMP = re.compile(
     r"(-- (MySQL|MariaDB|PostgreSQL|phpMyAdmin|PostgreSQL database) |--\n-- PostgreSQL|PRAGMA foreign_keys=OFF;)"
 )
+# The end record of a zip file with its longest comment.
+_ZIP_TAIL = 65_557
+_ZIP_END, _ZIP_END_64 = b"PK\x05\x06", b"PK\x06\x06"
 _HEADER = re.compile(r"^(From|To|Subject|Date|Received|Return-Path|Message-ID|MIME-Version): ", re.I)
 
 
 def detect(source: Source) -> Kind:
     head = source.head()
-    by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
-    if _ROTATED.search(source.name.lower()) and not is_binary(head) and _by_bytes(source, head) is None:
+    by_bytes = _by_bytes(source, head)
+    if by_bytes is not None:
+        return by_bytes
+    has_text = not is_binary(head)
+    if has_text and _ROTATED.search(source.name.lower()):
         return BY_NAME["log"]
-    found = _by_bytes(source, head) or (None if by_name is None else _agreeing(by_name, head))
-    return found or BY_NAME[BINARY if is_binary(head) else _looks_like(head)]
+    by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
+    # A file of a kind with magic bytes would begin with them.
+    if by_name is not None and (has_text if is_text(by_name.name) else not by_name.magic):
+        return by_name
+    return BY_NAME[_looks_like(head) if has_text else BINARY]
 
 
 def kind_of_text(data: bytes) -> Kind:
@@ -126,7 +145,7 @@ def kind_of_text(data: bytes) -> Kind:
 
 
 def is_text(name: str) -> bool:
-    return name not in _BINARY_SUFFIXES and name in BY_NAME
+    return name not in _NO_TEXT and name in BY_NAME
 
 
 def plain_kind(source: Source) -> Kind:
@@ -141,7 +160,12 @@ def _by_bytes(source: Source, head: bytes) -> Kind | None:
         return BY_NAME["archive"]
     found = next((kind for kind in KINDS if head.startswith(kind.magic)), None)
     if found is BY_NAME["archive"] and head.startswith(b"PK"):
-        return BY_NAME[_office_kind(source)]
+        start, length = zip_list(source)
+        names = source.read(start, min(length, HEAD_BYTES)) if start >= 0 else b""
+        if not names and source.suffix in (".docx", ".xlsx", ".pptx"):
+            return BY_NAME[source.suffix[1:]]
+        is_office = b"[Content_Types].xml" in names
+        return next((BY_NAME[kind] for folder, kind in _OFFICE if is_office and folder in names), found)
     # A page or a drawing is XML too: its name says more.
     return None if found is BY_NAME["xml"] and source.suffix in _BY_SUFFIX else found
 
@@ -153,23 +177,6 @@ def _is_image(head: bytes) -> bool:
     if head[4:8] == b"ftyp":
         return head[8:12] in (b"avif", b"avis")
     return is_binary(head) and head.startswith((b"BM", b"\x00\x00\x01\x00"))
-
-
-def _office_kind(source: Source) -> str:
-    names = list_beginning(source, HEAD_BYTES)
-    by_suffix = source.suffix.removeprefix(".")
-    if not names and by_suffix in _OFFICE.values():
-        return by_suffix
-    if b"[Content_Types].xml" not in names:
-        return "archive"
-    return next((kind for folder, kind in _OFFICE.items() if folder in names), "archive")
-
-
-def _agreeing(by_name: Kind, head: bytes) -> Kind | None:
-    never_text = by_name.name in _BINARY_SUFFIXES
-    if never_text and by_name.magic:
-        return None
-    return by_name if never_text or not is_binary(head) else None
 
 
 def is_binary(head: bytes) -> bool:
@@ -203,37 +210,18 @@ def _looks_like(head: bytes) -> str:
     return "log" if sum(_TIME.match(line) is not None for line in lines) * 2 > len(lines) else TEXT
 
 
-# The list of entries at the end of a zip file is found without reading it, since it may be of any size.
+def zip_list(source: Source) -> tuple[int, int]:
+    """Return where the list of a zip file's entries begins and how long it claims to be; -1 and -1 if there is none.
 
-# The end record with its longest comment.
-_TAIL = 65_557
-_END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
-
-
-def list_bytes(source: Source) -> int:
-    """Return the length that the list of a zip file's entries claims to have; -1 if there is none."""
-    tail = _tail(source)
-    at, at_64 = tail.rfind(_END), tail.rfind(_END_64)
+    The list may be of any size, so it is found by the record at the file's end, without being read.
+    """
+    before = max(0, source.size - _ZIP_TAIL)
+    tail = source.read(before, _ZIP_TAIL)
+    at, at_64 = tail.rfind(_ZIP_END), tail.rfind(_ZIP_END_64)
     if at < 0 or len(tail) < at + 22:
-        return -1
+        return -1, -1
     if at_64 >= 0 and len(tail) >= at_64 + 48:
-        return int(struct.unpack_from("<Q", tail, at_64 + 40)[0])
-    return int(struct.unpack_from("<L", tail, at + 12)[0])
-
-
-def list_beginning(source: Source, limit: int) -> bytes:
-    """Return the first bytes of the list, which hold the first entries' names."""
-    tail, length = _tail(source), list_bytes(source)
-    at = tail.rfind(_END_64) if _END_64 in tail else tail.rfind(_END)
-    start = source.size - len(tail) + at - length
-    if length < 0 or start < 0:
-        return b""
-    with source.path.open("rb") as file:
-        file.seek(start)
-        return file.read(min(limit, length))
-
-
-def _tail(source: Source) -> bytes:
-    with source.path.open("rb") as file:
-        file.seek(max(0, source.size - _TAIL))
-        return file.read(_TAIL)
+        [length] = struct.unpack_from("<Q", tail, at_64 + 40)
+    else:
+        [length] = struct.unpack_from("<L", tail, at + 12)
+    return before + (at if at_64 < 0 else at_64) - length, length

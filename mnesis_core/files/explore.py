@@ -26,7 +26,7 @@ def explore(source: Source) -> Exploration:
     """Describe a file. One that its kind's module cannot read is described as text or bytes, with the reason."""
     kind = detect(source)
     try:
-        return _exploration(kind, _ask(kind, source))
+        return _exploration(kind, kind, source)
     except Unreadable as error:
         problem = _message(source, error)
     except MemoryError:
@@ -39,21 +39,17 @@ def explore(source: Source) -> Exploration:
 
 
 def explore_plainly(source: Source, kind: Kind, *, problem: str) -> Exploration:
-    return _exploration(kind, _ask(plain_kind(source), source), problem=problem)
-
-
-def _ask(kind: Kind, source: Source) -> Findings:
-    # Imported when asked for: a parser of another kind may take a second to load.
-    module = importlib.import_module(f"mnesis_core.files.kinds.{kind.module}")
-    findings: Findings = module.explore(source)
-    return findings
+    return _exploration(kind, plain_kind(source), source, problem=problem)
 
 
 def _message(source: Source, error: Exception) -> str:
     return shown(str(error).replace(str(source.path), source.name), characters=PROBLEM_CHARACTERS)
 
 
-def _exploration(kind: Kind, findings: Findings, *, problem: str = "") -> Exploration:
+def _exploration(kind: Kind, read_as: Kind, source: Source, *, problem: str = "") -> Exploration:
+    # Imported when asked for: a parser of another kind may take a second to load.
+    module = importlib.import_module(f"mnesis_core.files.kinds.{read_as.module}")
+    findings: Findings = getattr(module, read_as.function)(source)
     lines = [f"Not read as {kind.name}: {problem}"] if problem else []
     return Exploration(
         kind=kind.name,

@@ -12,6 +12,19 @@ SUMMARY_CHARACTERS = 2_400
 NAME_CHARACTERS = 80
 # As in the reference.
 MOST_NAMES = 20
+HEAD_BYTES = 65_536
+# A longer line is returned in pieces of this size: a file may be one line of 2 GB.
+LINE_BYTES = 65_536
+PIECE_CHARACTERS = 262_144
+# The limit for parsers that need all of a file at once.
+WHOLE_BYTES = 16_777_216
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 # Used within words of Persian and Hindi, and within emoji.
 _JOINERS = "\u200c\u200d"
 
@@ -34,12 +47,9 @@ def shown(text: str, *, characters: int = NAME_CHARACTERS) -> str:
     """
     # What is far beyond the cut is never split: a name may be all of a file.
     line = " ".join(text[: characters * 8].split())
-    line = line if line.isprintable() else "".join(map(_visible, line))
+    if not line.isprintable():
+        line = "".join(one if one.isprintable() or one in _JOINERS else "\ufffd" for one in line)
     return line if len(line) <= characters else line[: characters - 1] + "…"
-
-
-def _visible(character: str) -> str:
-    return character if character.isprintable() or character in _JOINERS else "\ufffd"
 
 
 def listed(names: Iterable[str], *, most: int = MOST_NAMES) -> str:
@@ -56,23 +66,6 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-# A file that is explored: read in bounded pieces, never whole unless it is small.
-
-HEAD_BYTES = 65_536
-# A longer line is returned in pieces of this size: a file may be one line of 2 GB.
-LINE_BYTES = 65_536
-PIECE_CHARACTERS = 262_144
-# The limit for parsers that need all of a file at once.
-WHOLE_BYTES = 16_777_216
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-
-
 def encoding_of(head: bytes) -> str:
     """Return the encoding that the byte order mark names, else UTF-8."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
@@ -80,9 +73,11 @@ def encoding_of(head: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
+    """A file that is explored: read in bounded pieces, never whole unless it is small."""
+
     # Says nothing about the file's name.
     path: Path
-    # As its owner calls it, with or without folders; never opened.
+    # What its owner calls it, with or without folders; never opened.
     name: str
     size: int
 
@@ -91,19 +86,20 @@ class Source:
         """Return the ending of the name in lower case, with the dot; may be empty."""
         return PurePosixPath(self.name).suffix.lower()
 
-    def head(self, limit: int = HEAD_BYTES) -> bytes:
+    def read(self, start: int, length: int) -> bytes:
         with self.path.open("rb") as file:
-            return file.read(limit)
+            file.seek(start)
+            return file.read(length)
+
+    def head(self, limit: int = HEAD_BYTES) -> bytes:
+        return self.read(0, limit)
 
     @property
     def encoding(self) -> str:
         return encoding_of(self.head(4))
 
     def whole(self, limit: int = WHOLE_BYTES) -> bytes:
-        """Return all bytes.
-
-        :raises Unreadable: there are more than ``limit``
-        """
+        """:raises Unreadable: there are more bytes than ``limit``"""
         if self.size > limit:
             raise Unreadable(f"larger than the {limit:,} bytes that are read of this kind")
         return self.path.read_bytes()

@@ -1,4 +1,6 @@
-"""Archives and compressed files: what is in them, read from their lists or in a stream, and never unpacked."""
+"""Archives and compressed files: what is in them, read from their lists or in a stream, and never unpacked. Documents of
+office programs are zip archives too, and are checked here before their own modules read them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, Any, Literal
 
-from mnesis_core.files.detection import list_bytes
+from mnesis_core.files.detection import zip_list
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 # Entries read of a tar archive.
@@ -38,6 +40,17 @@ _STREAMS: tuple[tuple[bytes, str, Any], ...] = (
 )
 _ZIPS = {".whl": "Python package (wheel)", ".jar": "Java archive", ".epub": "book (EPUB)", ".apk": "Android program"}
 
+# Unpacked bytes of one part of a document that is held whole; a tree of XML takes some ten times as much memory.
+MOST_PART = 33_554_432
+MOST_UNPACKED = 268_435_456
+MOST_PARTS = 20_000
+# What the libraries raise over parts of documents that are not what they should be.
+READ_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError),
+    *(SyntaxError, NotImplementedError),
+)
+_OLD_DOCUMENT = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
@@ -52,26 +65,11 @@ class _Enough(Exception):
     """``MOST_STREAMED`` bytes were decompressed."""
 
 
-def explore(source: Source) -> Findings:
-    head = source.head(512)
-    if head.startswith(b"PK"):
-        return _zip(source)
-    with source.path.open("rb") as file:
-        if head[257:262] == b"ustar":
-            return _tar(source, "tar archive", file, "r:")
-        packed = next(((name, reader) for mark, name, reader in _STREAMS if head.startswith(mark)), None)
-        if packed is None:
-            raise Unreadable("no archive of a known format: zip, tar, gzip, bzip2, xz")
-        name, reader = packed
-        with reader(file) as stream:
-            return _stream(source, name, _Bounded(stream), file)
-
-
 class _Bounded:
     """A decompressed stream that counts its bytes and is limited in length."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.taken, self.beginning = stream, 0, b""
+        self.stream, self.taken = stream, 0
 
     def read(self, size: int = _STEP) -> bytes:
         """Return the next bytes.
@@ -86,26 +84,7 @@ class _Bounded:
         except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError) as error:
             raise Unreadable(f"broken after {self.taken:,} unpacked bytes: {shown(str(error))}") from None
         self.taken += len(data)
-        self.beginning = self.beginning or data[:512]
         return data
-
-
-def _stream(source: Source, name: str, stream: _Bounded, file: IO[bytes]) -> Findings:
-    beginning = stream.read(512)
-    if beginning[257:262] == b"ustar":
-        return _tar(source, f"tar archive in {name}", _Rejoined(stream, beginning), "r|")
-    covered, whole = "all of it", True
-    try:
-        while stream.read():
-            pass
-    except _Enough:
-        covered, whole = f"the first {stream.taken:,} unpacked bytes", False
-    said = f"{name}: {counted(source.size, 'byte')}, unpacked {'' if whole else 'more than '}{counted(stream.taken, 'byte')}"
-    if b"\x00" in beginning:
-        begins = f"It begins with the bytes {beginning[:16].hex(' ')}"
-    else:
-        begins = f"It begins: {shown(beginning.decode('utf-8', 'replace'), characters=_BEGINNING)}"
-    return Findings(lines=(said, *_doubtful_ratio(stream.taken, file.tell()), begins), covered=covered)
 
 
 class _Rejoined:
@@ -123,32 +102,6 @@ class _Rejoined:
         return b"".join(parts)
 
 
-def _zip(source: Source) -> Findings:
-    # Only the list of entries is read: the sizes are what it claims.
-    if list_bytes(source) < 0:
-        raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
-    if list_bytes(source) > MOST_LIST_BYTES:
-        raise Unreadable(f"its list of entries is larger than {MOST_LIST_BYTES:,} bytes")
-    try:
-        with zipfile.ZipFile(source.path) as archive:
-            every = archive.infolist()
-            comment = archive.comment.decode("utf-8", "replace")
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, UnicodeDecodeError) as error:
-        raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
-    entries = [
-        _Entry(
-            name=info.orig_filename or info.filename,
-            size=info.file_size,
-            is_folder=info.is_dir(),
-            is_encrypted=bool(info.flag_bits & 1),
-            problem=_problem(info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16)),
-        )
-        for info in every
-    ]
-    lines = _lines(_ZIPS.get(source.suffix, "zip archive"), entries, source.size)
-    return Findings(lines=[*lines, f"Comment: {shown(comment)}"] if comment else lines, covered="its list of entries")
-
-
 class _Header(tarfile.TarInfo):
     # tarfile would read a long header whole into memory, however large it claims to be.
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
@@ -157,12 +110,87 @@ class _Header(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
 
 
+def explore(source: Source) -> Findings:
+    head = source.head(512)
+    if head.startswith(b"PK"):
+        return _zip(source)
+    with source.path.open("rb") as file:
+        if head[257:262] == b"ustar":
+            return _tar(source, "tar archive", file, "r:")
+        for mark, name, reader in _STREAMS:
+            if head.startswith(mark):
+                with reader(file) as stream:
+                    return _stream(source, name, _Bounded(stream), file)
+    raise Unreadable("no archive of a known format: zip, tar, gzip, bzip2, xz")
+
+
+def _zip(source: Source) -> Findings:
+    # The sizes are what the list of entries claims.
+    too_long = f"its list of entries is larger than {MOST_LIST_BYTES:,} bytes"
+    infos, comment = _zip_entries(source, MOST_LIST_BYTES, too_long)
+    entries = [
+        _Entry(
+            name=info.orig_filename or info.filename,
+            size=info.file_size,
+            is_folder=info.is_dir(),
+            is_encrypted=bool(info.flag_bits & 1),
+            problem=_problem(info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16)),
+        )
+        for info in infos
+    ]
+    lines = _lines(_ZIPS.get(source.suffix, "zip archive"), entries, source.size)
+    if comment:
+        lines.append(f"Comment: {shown(comment.decode('utf-8', 'replace'))}")
+    return Findings(lines=lines, covered="its list of entries")
+
+
+def _zip_entries(source: Source, most_bytes: int, too_long: str) -> tuple[list[zipfile.ZipInfo], bytes]:
+    """Return the entries and the comment of a zip archive.
+
+    :raises Unreadable: its list of entries cannot be read, or is longer than ``most_bytes`` (``too_long``)
+    """
+    _, length = zip_list(source)
+    if length < 0:
+        raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
+    if length > most_bytes:
+        raise Unreadable(too_long)
+    try:
+        with zipfile.ZipFile(source.path) as archive:
+            return archive.infolist(), archive.comment
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
+
+
+def _stream(source: Source, name: str, stream: _Bounded, file: IO[bytes]) -> Findings:
+    beginning = stream.read(512)
+    if beginning[257:262] == b"ustar":
+        return _tar(source, f"tar archive in {name}", _Rejoined(stream, beginning), "r|")
+    covered, more_than = "all of it", ""
+    try:
+        while stream.read():
+            pass
+    except _Enough:
+        covered, more_than = f"the first {stream.taken:,} unpacked bytes", "more than "
+    if b"\x00" in beginning:
+        begins = f"It begins with the bytes {beginning[:16].hex(' ')}"
+    else:
+        begins = f"It begins: {shown(beginning.decode('utf-8', 'replace'), characters=_BEGINNING)}"
+    sizes = f"{name}: {counted(source.size, 'byte')}, unpacked {more_than}{counted(stream.taken, 'byte')}"
+    return Findings(lines=(sizes, *_doubtful_ratio(stream.taken, file.tell()), begins), covered=covered)
+
+
 def _tar(source: Source, title: str, file: Any, mode: Literal["r:", "r|"]) -> Findings:
     entries: list[_Entry] = []
     covered = "its list of entries"
     try:
         with tarfile.open(fileobj=file, mode=mode, tarinfo=_Header) as archive:
-            entries.extend(_tar_entries(archive))
+            for info in archive:
+                problem = _problem(info.name, is_link=info.issym() or info.islnk(), target=info.linkname)
+                if info.ischr() or info.isblk() or info.isfifo():
+                    problem = "a device"
+                entries.append(_Entry(name=info.name, size=info.size, is_folder=info.isdir(), problem=problem))
+                if len(entries) >= MOST_ENTRIES:
+                    break
     except _Enough:
         covered = f"the entries in the first {MOST_STREAMED:,} unpacked bytes"
     except (tarfile.TarError, Unreadable, ValueError) as error:
@@ -172,16 +200,6 @@ def _tar(source: Source, title: str, file: Any, mode: Literal["r:", "r|"]) -> Fi
     if len(entries) >= MOST_ENTRIES:
         covered = f"the first {MOST_ENTRIES:,} entries"
     return Findings(lines=_lines(title, entries, source.size), covered=covered)
-
-
-def _tar_entries(archive: tarfile.TarFile) -> Iterator[_Entry]:
-    for count, info in enumerate(archive, start=1):
-        problem = _problem(info.name, is_link=info.issym() or info.islnk(), target=info.linkname)
-        if info.ischr() or info.isblk() or info.isfifo():
-            problem = "a device"
-        yield _Entry(name=info.name, size=info.size, is_folder=info.isdir(), problem=problem)
-        if count >= MOST_ENTRIES:
-            return
 
 
 def _problem(name: str, *, is_link: bool, target: str = "") -> str:
@@ -206,17 +224,49 @@ def _lines(title: str, entries: list[_Entry], packed: int) -> list[str]:
     endings = Counter(PurePosixPath(one.name).suffix.lower() or "without an ending" for one in files)
     kinds = listed((f"{number:,} {ending}" for ending, number in endings.most_common()), most=10)
     lines.append(f"Kinds: {kinds}")
-    if len(files) > SHOWN_ENTRIES:
-        largest = sorted(files, key=lambda one: -one.size)[:LARGEST]
-        lines.append(
-            f"Folders and files at its top: {listed(dict.fromkeys(one.name.split('/')[0] for one in entries))}"
-        )
-        lines.append(f"Largest: {listed(f'{one.name} ({one.size:,})' for one in largest)}")
-    lines += [f"{shown(one.name)}: {counted(one.size, 'byte')}" for one in files[:SHOWN_ENTRIES]]
-    return lines if len(files) <= SHOWN_ENTRIES else [*lines, f"and {len(files) - SHOWN_ENTRIES:,} more files"]
+    shown_files = [f"{shown(one.name)}: {counted(one.size, 'byte')}" for one in files[:SHOWN_ENTRIES]]
+    if len(files) <= SHOWN_ENTRIES:
+        return [*lines, *shown_files]
+    largest = sorted(files, key=lambda one: -one.size)[:LARGEST]
+    return [
+        *lines,
+        f"Folders and files at its top: {listed(dict.fromkeys(one.name.split('/')[0] for one in entries))}",
+        f"Largest: {listed(f'{one.name} ({one.size:,})' for one in largest)}",
+        *shown_files,
+        f"and {len(files) - SHOWN_ENTRIES:,} more files",
+    ]
 
 
 def _doubtful_ratio(unpacked: int, packed: int) -> list[str]:
     if packed == 0 or unpacked // packed < SUSPICIOUS_RATIO:
         return []
     return [f"Unpacked it is {unpacked // packed:,} times as large: it may be meant to fill a disk"]
+
+
+def check_parts(source: Source, needed: str, *, streamed: tuple[str, ...] = ()) -> None:
+    """Check the sizes of a document's parts before any is read; none is read beyond the size claimed for it.
+
+    :param needed: the prefix of a part's name that every document of this kind has
+    :param streamed: prefixes of the names of parts that are read as a stream
+    :raises Unreadable: it is no such document, encrypted, or too large
+    """
+    if source.head(8) == _OLD_DOCUMENT:
+        raise Unreadable("it is encrypted with a password, or of an office program before 2007")
+    too_many = f"it has more than {MOST_PARTS:,} parts"
+    parts, _ = _zip_entries(source, MOST_PARTS * 200, too_many)
+    if not any(part.filename.startswith(needed) for part in parts):
+        raise Unreadable(f"it has no {needed}")
+    if len(parts) > MOST_PARTS:
+        raise Unreadable(too_many)
+    held = [part for part in parts if not part.filename.startswith(streamed)]
+    if sum(part.file_size for part in held) > MOST_UNPACKED:
+        raise Unreadable(f"unpacked it is larger than {MOST_UNPACKED:,} bytes")
+    if any(part.file_size > MOST_PART for part in held if part.filename.endswith((".xml", ".rels", ".vml"))):
+        raise Unreadable(f"one of its parts is larger than {MOST_PART:,} bytes")
+
+
+def properties_of(properties: Any) -> Iterator[str]:
+    words = {"title": "Title", "author": "Author", "creator": "Author", "modified": "Last changed"}
+    for attribute, word in words.items():
+        if (value := str(getattr(properties, attribute, None) or "")).strip():
+            yield f"{word}: {shown(value, characters=160)}"

@@ -1,4 +1,6 @@
-"""JSON, also with comments: which keys hold what, how many, how deep. A large file is streamed in constant memory."""
+"""JSON, also with comments: which keys hold what, how many, how deep; a large file is streamed in constant memory. JSON
+Lines: how many records, and which keys they have with values of which types.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mnesis_core.files.kinds import json_lines
+from mnesis_core.files.kinds.text import count_lines
 from mnesis_core.files.schemas import (
     ARRAY,
     BOOLEAN,
@@ -22,6 +24,8 @@ from mnesis_core.files.schemas import (
 )
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
+# A larger document is streamed: parsed, it takes up to thirty times its size.
+PARSED_BYTES = 8_388_608
 # About 100 MB of a file of records.
 MOST_TOKENS = 20_000_000
 TOKEN_CHARACTERS = 33_554_432
@@ -34,10 +38,15 @@ _CONSTANTS = {"true": BOOLEAN, "false": BOOLEAN, "null": NULL, "NaN": NUMBER, "I
 _OPENING = {"{": OBJECT, "[": ARRAY}
 _CLOSING = {"}": OBJECT, "]": ARRAY}
 
+# The lines after them are only counted.
+MOST_RECORDS = 20_000
+MOST_RECORD_CHARACTERS = 67_108_864
+# A longer line arrives in pieces, none of which is a record.
+RECORD_CHARACTERS = 8_388_608
 
-def without_comments(text: str) -> str:
-    """Return JSON with comments and trailing commas as strict JSON."""
-    return _WITHOUT_LAST_COMMAS.sub(r"\1", _WITHOUT_COMMENTS.sub(r"\1", text))
+
+class _SeveralValues(Exception):
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +54,62 @@ class Streamed:
     builder: SchemaBuilder
     characters: int
     is_all: bool
+
+
+def explore(source: Source) -> Findings:
+    try:
+        streamed = _parsed(source) if source.size <= PARSED_BYTES else _streamed(source)
+    except _SeveralValues:
+        return explore_json_lines(source)
+    builder = streamed.builder
+    lines = schema_lines(builder.root)
+    if builder.depth and streamed.is_all:
+        lines.insert(0, f"It breaks off: {counted(builder.depth, 'object or array', 'objects and arrays')} not closed")
+    if builder.deepest > DEPTH:
+        lines.append(f"Nested {builder.deepest:,} levels deep")
+    if streamed.is_all:
+        return Findings(lines=lines)
+    megabytes = f"{streamed.characters / 1e6:,.0f} of {source.size / 1e6:,.0f} MB"
+    return Findings(lines=lines, covered=f"about the first {megabytes}: it has more than is counted")
+
+
+def _parsed(source: Source) -> Streamed:
+    text = source.text()
+    if not text.strip():
+        raise Unreadable("not valid JSON: it is empty")
+    builder = SchemaBuilder()
+    try:
+        builder.value(_loaded(text))
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and error.lineno > 1:
+            raise _SeveralValues from None
+        raise Unreadable(f"not valid JSON: {error}") from None
+    except (RecursionError, ValueError):
+        # Deeper than the parser goes, or a number of thousands of digits.
+        return _streamed(source)
+    return Streamed(builder=builder, characters=len(text), is_all=True)
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        strict = _WITHOUT_LAST_COMMAS.sub(r"\1", _WITHOUT_COMMENTS.sub(r"\1", text))
+        if strict == text:
+            raise
+        try:
+            return json.loads(strict)
+        except json.JSONDecodeError:
+            raise error from None
+
+
+def _streamed(source: Source) -> Streamed:
+    streamed = streamed_schema(source)
+    if streamed.builder.root.count > 1:
+        raise _SeveralValues
+    if not streamed.builder.root.count:
+        raise Unreadable("not valid JSON: it holds no value")
+    return streamed
 
 
 def streamed_schema(source: Source) -> Streamed:
@@ -112,65 +177,27 @@ def _tokens(source: Source) -> Iterator[str]:
             raise Unreadable(f"it has a string of more than {TOKEN_CHARACTERS:,} characters")
 
 
-# A larger document is streamed: parsed, it takes up to thirty times its size.
-PARSED_BYTES = 8_388_608
-
-
-def explore(source: Source) -> Findings:
-    try:
-        streamed = _parsed(source) if source.size <= PARSED_BYTES else _streamed(source)
-    except _SeveralValues:
-        return json_lines.explore(source)
-    builder = streamed.builder
-    lines = schema_lines(builder.root)
-    if builder.depth and streamed.is_all:
-        lines.insert(0, f"It breaks off: {counted(builder.depth, 'object or array', 'objects and arrays')} not closed")
-    if builder.deepest > DEPTH:
-        lines.append(f"Nested {builder.deepest:,} levels deep")
-    if streamed.is_all:
-        return Findings(lines=lines)
-    megabytes = f"{streamed.characters / 1e6:,.0f} of {source.size / 1e6:,.0f} MB"
-    return Findings(lines=lines, covered=f"about the first {megabytes}: it has more than is counted")
-
-
-class _SeveralValues(Exception):
-    pass
-
-
-def _parsed(source: Source) -> Streamed:
-    text = source.text()
-    if not text.strip():
-        raise Unreadable("not valid JSON: it is empty")
+def explore_json_lines(source: Source) -> Findings:
     builder = SchemaBuilder()
-    try:
-        builder.value(_loaded(text))
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and error.lineno > 1:
-            raise _SeveralValues from None
-        raise Unreadable(f"not valid JSON: {error}") from None
-    except (RecursionError, ValueError):
-        # Deeper than the parser goes, or a number of thousands of digits.
-        return _streamed(source)
-    return Streamed(builder=builder, characters=len(text), is_all=True)
-
-
-def _loaded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        strict = without_comments(text)
-        if strict == text:
-            raise
+    records, broken, first_broken, characters, is_all = 0, 0, "", 0, True
+    for number, line in enumerate(source.lines(RECORD_CHARACTERS), start=1):
+        if records + broken >= MOST_RECORDS or characters > MOST_RECORD_CHARACTERS:
+            is_all = False
+            break
+        characters += len(line)
+        if not line.strip("\x1e \t\r"):
+            continue
         try:
-            return json.loads(strict)
-        except json.JSONDecodeError:
-            raise error from None
-
-
-def _streamed(source: Source) -> Streamed:
-    streamed = streamed_schema(source)
-    if streamed.builder.root.count > 1:
-        raise _SeveralValues
-    if not streamed.builder.root.count:
-        raise Unreadable("not valid JSON: it holds no value")
-    return streamed
+            builder.value(json.loads(line.strip("\x1e")))
+            records += 1
+        except (ValueError, RecursionError) as error:
+            broken += 1
+            first_broken = first_broken or f"line {number:,}: {shown(str(error))}"
+    if records <= broken:
+        raise Unreadable(f"not JSON Lines: {first_broken or 'it is empty'}")
+    lines = [counted(records, "record") if is_all else f"{counted(count_lines(source), 'line')}, one record each"]
+    if broken:
+        lines.append(f"{counted(broken, 'line is', 'lines are')} no JSON: {first_broken}")
+    lines += schema_lines(builder.root, name="Each record:")
+    covered = "all of it" if is_all else f"the first {records + broken:,} records; the others counted"
+    return Findings(lines=lines, covered=covered)

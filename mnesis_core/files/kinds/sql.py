@@ -1,8 +1,13 @@
-"""SQL, as in dumps: tables with their columns, how many rows are inserted into each, and which other statements."""
+"""SQL, as in dumps: tables with their columns, how many rows are inserted into each, and which other statements. SQLite's
+databases: tables with columns and row counts, indexes, views; read only, and nothing of their own is run.
+"""
 
 from __future__ import annotations
 
 import re
+import sqlite3
+from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from mnesis_core.files.source import HEAD_BYTES, Findings, Source, Unreadable, counted, listed, shown
@@ -22,6 +27,12 @@ _FIRST_WORDS = re.compile(r"\s*([A-Za-z]+)(?:\s+([A-Za-z]+))?")
 _IN_DEFINITION = re.compile(r"'[^']*+'|[(),]")
 _NO_COLUMNS = ("primary", "foreign", "unique", "constraint", "check", "key", "index", "exclude", "fulltext", "like")
 
+MOST_DATABASE_TABLES = 60
+# Calls of the progress handler, each after ``STEP`` instructions, for all statements together.
+COUNT_STEPS = 20_000
+STEP = 10_000
+_SCHEMA = "SELECT type, name, tbl_name, substr(sql, 1, 200) FROM sqlite_schema LIMIT 5000"
+
 
 @dataclass(slots=True)
 class _Table:
@@ -34,7 +45,7 @@ class _Script:
 
     def __init__(self, *, has_backslashes: bool) -> None:
         self.tables: dict[str, _Table] = {}
-        self.others: dict[str, int] = {}
+        self.others: Counter[str] = Counter()
         self.statements = 0
         self._endings = {
             "'": re.compile(r"\\.|'" if has_backslashes else "'"),
@@ -124,13 +135,27 @@ class _Script:
             name = " ".join(word.upper()[:30] for word in words.groups() if word)
             name = name if name.startswith(("CREATE", "ALTER", "DROP")) else name.split(" ")[0]
             if name in self.others or len(self.others) < MOST_TABLES:
-                self.others[name] = self.others.get(name, 0) + 1
+                self.others[name] += 1
 
     def _table(self, name: str) -> _Table:
         name = name.replace("`", "").replace('"', "")[:200]
         if name not in self.tables and len(self.tables) >= MOST_TABLES:
             return _Table()
         return self.tables.setdefault(name, _Table())
+
+
+def _columns(definition: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for match in _IN_DEFINITION.finditer(definition):
+        if match.group() == "(":
+            depth += 1
+            start = match.end() if depth == 1 else start
+        elif depth == 1 and match.group() in ",)":
+            parts.append(definition[start : match.start()])
+            start = match.end()
+        depth -= match.group() == ")"
+    words = [part.split(None, 2)[:2] for part in parts if part.strip()]
+    return [" ".join(word).replace("`", "").replace('"', "") for word in words if word[0].lower() not in _NO_COLUMNS]
 
 
 def explore(source: Source) -> Findings:
@@ -145,32 +170,75 @@ def explore(source: Source) -> Findings:
     script.end()
     if not script.statements:
         raise Unreadable("it has no SQL statement")
-    covered = "all of it" if characters <= MOST_CHARACTERS else f"the first {characters:,} characters"
     rows = sum(table.rows for table in script.tables.values())
     lines = [
         f"{counted(script.statements, 'statement')}, {counted(len(script.tables), 'table')}, {counted(rows, 'inserted row')}"
     ]
-    by_rows = sorted(script.tables.items(), key=lambda pair: -pair[1].rows)
+    if script.others:
+        others = listed((f"{name} ×{count:,}" for name, count in script.others.most_common()), most=12)
+        lines.append(f"Other statements: {others}")
     lines += [
         f"{shown(name)} ({counted(table.rows, 'row')})" + (f": {listed(table.columns)}" if table.columns else "")
-        for name, table in by_rows[:60]
+        for name, table in sorted(script.tables.items(), key=lambda pair: -pair[1].rows)[:60]
     ]
-    if script.others:
-        others = sorted(script.others.items(), key=lambda pair: -pair[1])
-        # Before the tables, which may be many.
-        lines.insert(1, f"Other statements: {listed((f'{name} ×{count:,}' for name, count in others), most=12)}")
+    covered = "all of it" if characters <= MOST_CHARACTERS else f"the first {characters:,} characters"
     return Findings(lines=lines, covered=covered)
 
 
-def _columns(text: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for match in _IN_DEFINITION.finditer(text):
-        if match.group() == "(":
-            depth += 1
-            start = match.end() if depth == 1 else start
-        elif depth == 1 and match.group() in ",)":
-            parts.append(text[start : match.start()])
-            start = match.end()
-        depth -= match.group() == ")"
-    words = [part.split(None, 2)[:2] for part in parts if part.strip()]
-    return [" ".join(word).replace("`", "").replace('"', "") for word in words if word[0].lower() not in _NO_COLUMNS]
+def explore_sqlite(source: Source) -> Findings:
+    steps = 0
+
+    def is_enough() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > COUNT_STEPS
+
+    try:
+        uri = f"{source.path.absolute().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 16_777_216)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.set_progress_handler(is_enough, STEP)
+            return _database(connection)
+    except sqlite3.Error as error:
+        raise Unreadable(f"not a readable SQLite database: {shown(str(error))}") from None
+
+
+def _database(connection: sqlite3.Connection) -> Findings:
+    rows = connection.execute(_SCHEMA).fetchall()
+    tables = [(name, sql or "") for type_, name, _, sql in rows if type_ == "table" and not name.startswith("sqlite_")]
+    lines = [f"{counted(len(tables), 'table')}: {listed(name for name, _ in tables)}"]
+    uncounted = 0
+    for name, sql in tables[:MOST_DATABASE_TABLES]:
+        # A virtual table is not asked, since its module would run.
+        if sql.upper().startswith("CREATE VIRTUAL"):
+            count, columns = None, shown(sql, characters=120)
+        else:
+            count, columns = _rows_and_columns(connection, name)
+        uncounted += count is None
+        lines.append(f"{shown(name)} ({'rows not counted' if count is None else counted(count, 'row')}): {columns}")
+    for one in ("view", "trigger"):
+        if names := [name for type_, name, *_ in rows if type_ == one]:
+            lines.append(f"{counted(len(names), one)}: {listed(names)}")
+    if indexes := [f"{name} on {table}" for type_, name, table, sql in rows if type_ == "index" and sql]:
+        lines.append(f"{counted(len(indexes), 'index', 'indexes')}: {listed(indexes)}")
+    is_all = len(tables) <= MOST_DATABASE_TABLES
+    covered = "all of it" if is_all else f"{MOST_DATABASE_TABLES} of {len(tables):,} tables"
+    return Findings(
+        lines=lines, covered=covered + (f"; rows of {counted(uncounted, 'table')} not counted" if uncounted else "")
+    )
+
+
+def _rows_and_columns(connection: sqlite3.Connection, table: str) -> tuple[int | None, str]:
+    quoted = '"' + table.replace('"', '""') + '"'
+    try:
+        count = int(connection.execute(f"SELECT count(*) FROM {quoted}").fetchone()[0])  # noqa: S608
+    except sqlite3.Error:  # counting takes too long, or the table is broken
+        count = None
+    try:
+        found = connection.execute(f"PRAGMA table_xinfo({quoted})").fetchmany(300)
+    except sqlite3.Error as error:
+        return count, shown(str(error))
+    return count, listed(f"{name} {type_}".strip() + (" key" if key else "") for _, name, type_, _, _, key, _ in found)

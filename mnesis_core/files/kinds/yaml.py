@@ -1,9 +1,11 @@
-"""YAML: its documents, and which keys hold what. Nothing is constructed and no alias is followed."""
+"""YAML: its documents, and which keys hold what; nothing is constructed and no alias is followed. TOML: its sections."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections import Counter
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -29,7 +31,8 @@ class _Reading:
         self.documents = 0
         self.titles: list[str] = []
         self.aliases = 0
-        self.tags: dict[str, int] = {}
+        self.tags: Counter[str] = Counter()
+        # What a manifest of Kubernetes is known by: the first ``kind`` and ``name`` of a document.
         self._title: dict[str, str] = {}
         self._key = ""
 
@@ -52,56 +55,20 @@ class _Reading:
             self.builder.scalar("alias", f"*{event.anchor}")
             return
         if event.tag and not event.tag.startswith("tag:yaml.org,2002:str") and len(self.tags) < 200:
-            self.tags[event.tag] = self.tags.get(event.tag, 0) + 1
+            self.tags[event.tag] += 1
         if isinstance(event, yaml.ScalarEvent):
             if self.builder.depth <= 2:
-                # What a manifest of Kubernetes is known by.
                 if self._key in ("kind", "name") and self._key not in self._title:
                     self._title[self._key] = event.value
                 self._key = event.value[:10]
-            is_plain = not event.style and event.implicit[0]
-            self.builder.scalar(
-                _type_of_word(event.value) if is_plain else STRING, event.value or ("" if not is_plain else "null")
-            )
+            if event.style or not event.implicit[0]:
+                self.builder.scalar(STRING, event.value)
+            else:
+                self.builder.scalar(_type_of_word(event.value), event.value or "null")
             return
         if self.builder.depth >= DEEPEST:
             raise Unreadable(f"nested more than {DEEPEST} levels deep")
         self.builder.open(OBJECT if isinstance(event, yaml.MappingStartEvent) else ARRAY)
-
-
-def explore(source: Source) -> Findings:
-    try:
-        reading, is_all = _read(source)
-    except (yaml.YAMLError, ValueError) as error:
-        raise Unreadable(f"not valid YAML: {shown(str(error), characters=200)}") from None
-    if not reading.documents:
-        raise Unreadable("it holds no document")
-    covered = "all of it" if is_all else f"the first {MOST_EVENTS:,} keys and values"
-    root = reading.builder.root
-    if set(root.types) <= {STRING, NULL} and reading.documents == 1:
-        raise Unreadable("it has neither keys nor lists, only text")
-    lines = []
-    if reading.documents > 1:
-        titles = f": {listed(reading.titles)}" if reading.titles else ""
-        lines.append(f"{counted(reading.documents, 'document')}{titles}")
-    lines += schema_lines(root, name="Each document:" if reading.documents > 1 else "")
-    if reading.tags:
-        lines.append(f"Tags: {listed(f'{tag} ×{count:,}' for tag, count in reading.tags.items())}")
-    if reading.aliases:
-        lines.append(f"{counted(reading.aliases, 'alias', 'aliases')}, not followed")
-    return Findings(lines=lines, covered=covered)
-
-
-def _read(source: Source) -> tuple[_Reading, bool]:
-    """Return what the events said, and whether there were no more of them."""
-    reading = _Reading()
-    with source.path.open("rb") as file:
-        events: Iterator[yaml.Event] = yaml.parse(file, Loader=_PARSER)
-        for number, event in enumerate(events):
-            if number == MOST_EVENTS:
-                return reading, False
-            reading.take(event)
-    return reading, True
 
 
 def _type_of_word(word: str) -> str:
@@ -110,3 +77,45 @@ def _type_of_word(word: str) -> str:
     if _INTEGER.fullmatch(word):
         return INTEGER
     return NUMBER if _NUMBER.fullmatch(word) else STRING
+
+
+def explore(source: Source) -> Findings:
+    reading = _Reading()
+    try:
+        with source.path.open("rb") as file:
+            events = yaml.parse(file, Loader=_PARSER)
+            for event in islice(events, MOST_EVENTS):
+                reading.take(event)
+            is_all = next(events, None) is None
+    except (yaml.YAMLError, ValueError) as error:
+        raise Unreadable(f"not valid YAML: {shown(str(error), characters=200)}") from None
+    if not reading.documents:
+        raise Unreadable("it holds no document")
+    root, has_several = reading.builder.root, reading.documents > 1
+    if set(root.types) <= {STRING, NULL} and not has_several:
+        raise Unreadable("it has neither keys nor lists, only text")
+    lines = schema_lines(root, name="Each document:" if has_several else "")
+    if has_several:
+        titles = f": {listed(reading.titles)}" if reading.titles else ""
+        lines.insert(0, f"{counted(reading.documents, 'document')}{titles}")
+    if reading.tags:
+        lines.append(f"Tags: {listed(f'{tag} ×{count:,}' for tag, count in reading.tags.items())}")
+    if reading.aliases:
+        lines.append(f"{counted(reading.aliases, 'alias', 'aliases')}, not followed")
+    covered = "all of it" if is_all else f"the first {MOST_EVENTS:,} keys and values"
+    return Findings(lines=lines, covered=covered)
+
+
+def explore_toml(source: Source) -> Findings:
+    try:
+        document = tomllib.loads(source.text())
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise Unreadable(f"not valid TOML: {error}") from None
+    sections = [name for name, value in document.items() if isinstance(value, dict)]
+    keys = [name for name in document if name not in sections]
+    return Findings(
+        lines=(
+            f"{counted(len(sections), 'section')}: {listed(sections)}",
+            f"{counted(len(keys), 'top-level key')}: {listed(keys)}",
+        )
+    )

@@ -83,8 +83,8 @@ def explore(source: Source) -> Findings:
 
 
 def main() -> None:
-    parser: Any = ModuleType("mnesis_core.files.kinds.toml")
-    parser.explore = explore
+    parser: Any = ModuleType("mnesis_core.files.kinds.yaml")
+    parser.explore_toml = explore
     sys.modules[parser.__name__] = parser
     child.main()
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from mnesis_core.files.detection import detect
 from mnesis_core.files.explore import explore as explore_any
-from mnesis_core.files.kinds.office.docx import explore
+from mnesis_core.files.kinds.docx import explore
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 from tests.core.exploration.office_files import OLD, bomb, changed, mangled, with_entities

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.files.kinds.markup import html
+from mnesis_core.files.kinds import markup
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
@@ -14,7 +14,7 @@ PAGE = b"""<!doctype html><html lang="en"><head><title>A &amp; B</title><style>h
 
 
 def test_title_outline_and_counts_are_told(source: MakeSource) -> None:
-    assert html.explore(source("a.html", PAGE)).lines == [
+    assert markup.explore_html(source("a.html", PAGE)).lines == [
         "Title: A & B, language en",
         "6 words; 1 link, 1 form, 1 table, 1 script, 1 input",
         "Headings:",
@@ -28,10 +28,10 @@ def test_title_outline_and_counts_are_told(source: MakeSource) -> None:
 
 @pytest.mark.parametrize("tag", [b"<a ", b"<!--", b"<title>", b'<a b="', b"&#", b"</"])
 def test_what_is_never_closed_ends_soon(source: MakeSource, tag: bytes) -> None:
-    found = html.explore(source("a.html", b"<p>" + tag * 300_000))
+    found = markup.explore_html(source("a.html", b"<p>" + tag * 300_000))
     assert found.lines[0].startswith("Title: ")
 
 
 def test_what_has_no_tag_is_unreadable(source: MakeSource) -> None:
     with pytest.raises(Unreadable, match="no HTML tag"):
-        html.explore(source("a.html", b"hello"))
+        markup.explore_html(source("a.html", b"hello"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from mnesis_core.files.kinds import json
-from mnesis_core.files.kinds import json as json_tokens
 from mnesis_core.files.schemas import schema_lines
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
@@ -36,12 +35,12 @@ def test_comments_and_last_commas_are_read(source: MakeSource) -> None:
 def test_what_is_streamed_has_the_shape_of_what_is_read_whole(source: MakeSource) -> None:
     data = b'{"a\\u00e9": [1, 2.5, "x\\"y", {"b": [true, null]}], "c": {"d": {}}, "e": []}'
     file = source("a.json", data)
-    assert schema_lines(json_tokens.streamed_schema(file).builder.root) == list(json.explore(file).lines)
+    assert schema_lines(json.streamed_schema(file).builder.root) == list(json.explore(file).lines)
 
 
 def test_a_string_over_many_pieces_is_one_token(source: MakeSource) -> None:
     data = b'["' + b'\\"' * 1_000_000 + b'", 1]'
-    shape = json_tokens.streamed_schema(source("a.json", data)).builder.root
+    shape = json.streamed_schema(source("a.json", data)).builder.root
     assert shape.items is not None
     assert shape.items.types == {"string": 1, "integer": 1}
 

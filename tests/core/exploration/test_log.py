@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.files.kinds import log
+from mnesis_core.files.kinds import text
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
@@ -16,7 +16,7 @@ def test_time_levels_and_repeated_lines_are_told(source: MakeSource) -> None:
         b"2024-03-01 10:00:02,123 ERROR request 3 failed: 0xdeadbeef\n"
         b"2024-03-01 10:00:03,123 WARN session 123e4567-e89b-12d3-a456-426614174000 is slow\n"
     )
-    assert log.explore(source("a.log", data)).lines == [
+    assert text.explore_log(source("a.log", data)).lines == [
         "4 lines",
         "From 2024-03-01 10:00:00,123 to 2024-03-01 10:00:03,123, a time in 4 of them",
         "Levels: INFO ×2, ERROR ×1, WARNING ×1",
@@ -40,28 +40,30 @@ def test_time_levels_and_repeated_lines_are_told(source: MakeSource) -> None:
     ],
 )
 def test_times_of_many_kinds_are_found(source: MakeSource, line: bytes, time: str) -> None:
-    assert log.explore(source("a.log", line)).lines[1].startswith(f"From {time} to {time}")
+    assert text.explore_log(source("a.log", line)).lines[1].startswith(f"From {time} to {time}")
 
 
 @pytest.mark.parametrize("line", [b"time=1 level=error x", b'{"level":"error"}', b"[error] x", b"<err> x"])
 def test_levels_in_small_letters_are_found_where_a_level_stands(source: MakeSource, line: bytes) -> None:
-    assert "Levels: ERROR ×1" in log.explore(source("a.log", line + b"\nthere was no error\n")).lines
+    assert "Levels: ERROR ×1" in text.explore_log(source("a.log", line + b"\nthere was no error\n")).lines
 
 
 def test_answers_of_http_are_counted(source: MakeSource) -> None:
     line = b'1.2.3.4 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" %d 12\n'
-    assert "HTTP answers: 2xx ×2, 5xx ×1" in log.explore(source("a.log", line % 200 + line % 204 + line % 503)).lines
+    assert (
+        "HTTP answers: 2xx ×2, 5xx ×1" in text.explore_log(source("a.log", line % 200 + line % 204 + line % 503)).lines
+    )
 
 
 def test_a_frequent_shape_survives_very_many_rare_ones(source: MakeSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "MOST_SHAPES", 100)
+    monkeypatch.setattr(text, "MOST_SHAPES", 100)
     words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(2_000)]
     data = "\n".join(f"{word}\nalways the same" for word in words)
-    found = log.explore(source("a.log", data.encode()))
+    found = text.explore_log(source("a.log", data.encode()))
     assert "  ×2,000: always the same" in found.lines
     assert any("rare ones" in line for line in found.lines)
 
 
 def test_an_empty_file_is_unreadable(source: MakeSource) -> None:
     with pytest.raises(Unreadable):
-        log.explore(source("a.log", b""))
+        text.explore_log(source("a.log", b""))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_core.files.kinds import sqlite
+from mnesis_core.files.kinds import sql
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
@@ -30,7 +30,7 @@ def database(folder: Path, script: str) -> bytes:
 
 
 def test_tables_columns_rows_indexes_and_views_are_told(source: MakeSource, tmp_path: Path) -> None:
-    assert sqlite.explore(source("a.db", database(tmp_path, SCHEMA))).lines == [
+    assert sql.explore_sqlite(source("a.db", database(tmp_path, SCHEMA))).lines == [
         "1 table: people",
         "people (2 rows): id INTEGER key, name TEXT",
         "1 view: endless",
@@ -41,21 +41,21 @@ def test_tables_columns_rows_indexes_and_views_are_told(source: MakeSource, tmp_
 def test_counting_ends_when_it_takes_too_long(
     source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "COUNT_STEPS", 1)
-    monkeypatch.setattr(sqlite, "STEP", 10)
+    monkeypatch.setattr(sql, "COUNT_STEPS", 1)
+    monkeypatch.setattr(sql, "STEP", 10)
     rows = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r LIMIT 5000) INSERT INTO t SELECT x, hex(x) FROM r;"
     data = database(tmp_path, f"CREATE TABLE t (a, b); {rows}")
     with pytest.raises(Unreadable, match="interrupted"):
-        sqlite.explore(source("a.db", data))
+        sql.explore_sqlite(source("a.db", data))
 
 
 def test_a_virtual_table_is_named_and_not_asked(source: MakeSource, tmp_path: Path) -> None:
-    found = sqlite.explore(source("a.db", database(tmp_path, "CREATE VIRTUAL TABLE words USING fts5(text);")))
+    found = sql.explore_sqlite(source("a.db", database(tmp_path, "CREATE VIRTUAL TABLE words USING fts5(text);")))
     assert "words (rows not counted): CREATE VIRTUAL TABLE words USING fts5(text)" in found.lines
 
 
 def test_a_hostile_name_stays_in_its_line(source: MakeSource, tmp_path: Path) -> None:
-    found = sqlite.explore(source("a.db", database(tmp_path, 'CREATE TABLE "a\n\u202e""b" (x);')))
+    found = sql.explore_sqlite(source("a.db", database(tmp_path, 'CREATE TABLE "a\n\u202e""b" (x);')))
     assert found.lines[1] == 'a \ufffd"b (0 rows): x'
 
 
@@ -65,7 +65,7 @@ def test_the_file_is_not_changed(source: MakeSource, tmp_path: Path) -> None:
     beside = file.path.with_name(f"{file.path.name}-wal")
     beside.write_bytes(b"left by another" * 100)
     before = file.path.read_bytes()
-    sqlite.explore(file)
+    sql.explore_sqlite(file)
     assert (file.path.read_bytes(), beside.read_bytes()) == (before, b"left by another" * 100)
     assert {path.name for path in tmp_path.iterdir()} == {file.path.name, beside.name}
 
@@ -73,7 +73,7 @@ def test_the_file_is_not_changed(source: MakeSource, tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"SQLite format 3\x00" + b"\xff" * 5_000, b"hello"])
 def test_what_is_no_database_is_unreadable_or_empty(source: MakeSource, data: bytes) -> None:
     if not data:
-        assert sqlite.explore(source("a.db", data)).lines == ["0 tables: none"]
+        assert sql.explore_sqlite(source("a.db", data)).lines == ["0 tables: none"]
         return
     with pytest.raises(Unreadable, match="not a readable SQLite database"):
-        sqlite.explore(source("a.db", data))
+        sql.explore_sqlite(source("a.db", data))

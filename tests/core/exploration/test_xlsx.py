@@ -10,8 +10,8 @@ import pytest
 
 from mnesis_core.files.detection import detect
 from mnesis_core.files.explore import explore as explore_any
-from mnesis_core.files.kinds.office import xlsx
-from mnesis_core.files.kinds.office.xlsx import explore
+from mnesis_core.files.kinds import xlsx
+from mnesis_core.files.kinds.xlsx import explore
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 from tests.core.exploration.office_files import OLD, changed, with_entities

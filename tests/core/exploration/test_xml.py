@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.files.kinds.markup import xml
+from mnesis_core.files.kinds import xml
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 

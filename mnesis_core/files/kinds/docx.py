@@ -8,7 +8,7 @@ from typing import Any
 import docx
 from docx.opc.exceptions import OpcError
 
-from mnesis_core.files.kinds.office import READ_ERRORS, check_parts, pictures, properties_of
+from mnesis_core.files.kinds.archive import READ_ERRORS, check_parts, properties_of
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 MOST_HEADINGS = 60
@@ -29,19 +29,19 @@ def explore(source: Source) -> Findings:
     words = sum(len(text.split()) for _, text in paragraphs)
     tables = sum(1 for _ in body.iter(f"{_WORD}tbl"))
     counts = [counted(len(paragraphs), "paragraph"), counted(words, "word"), counted(tables, "table")]
-    drawn = sum(1 for _ in body.iter(f"{_WORD}drawing", f"{_WORD}pict"))
-    lines = [f"Word document: {', '.join([*counts, *pictures(drawn)])}", *properties_of(document.core_properties)]
-    headings = [f"{'  ' * (level - 1)}{shown(text)}" for level, text in paragraphs if level]
-    if headings:
+    if drawn := sum(1 for _ in body.iter(f"{_WORD}drawing", f"{_WORD}pict")):
+        counts.append(counted(drawn, "picture"))
+    lines = [f"Word document: {', '.join(counts)}", *properties_of(document.core_properties)]
+    if headings := [f"{'  ' * (level - 1)}{shown(text)}" for level, text in paragraphs if level]:
         lines += [f"{counted(len(headings), 'heading')}:", *headings[:MOST_HEADINGS]]
     texts = filter(None, (_text(one) for one in body.iterchildren(f"{_WORD}p") if not _level(one, styles)))
-    begins = [shown(text, characters=PARAGRAPH_CHARACTERS) for text in islice(texts, FIRST_PARAGRAPHS)]
-    heads = []
+    if begins := [shown(text, characters=PARAGRAPH_CHARACTERS) for text in islice(texts, FIRST_PARAGRAPHS)]:
+        lines += ["It begins:", *begins]
     for table in list(body.iter(f"{_WORD}tbl"))[:5]:
         row = next(table.iter(f"{_WORD}tr"), None)
         cells = [] if row is None else [" ".join(map(_text, cell.iter(f"{_WORD}p"))) for cell in row.iter(f"{_WORD}tc")]
-        heads.append(f"Table: {listed(cells)}")
-    return Findings(lines=[*lines, *(["It begins:", *begins] if begins else []), *heads])
+        lines.append(f"Table: {listed(cells)}")
+    return Findings(lines=lines)
 
 
 def _text(paragraph: Any) -> str:

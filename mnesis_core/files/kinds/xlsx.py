@@ -14,7 +14,7 @@ from openpyxl.utils.cell import range_boundaries
 from openpyxl.utils.exceptions import InvalidFileException
 from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 
-from mnesis_core.files.kinds.office import READ_ERRORS, check_parts, properties_of
+from mnesis_core.files.kinds.archive import READ_ERRORS, check_parts, properties_of
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
 MOST_SHEETS = 20
@@ -23,14 +23,9 @@ MOST_COLUMNS = 30
 # Characters of all texts together, and what each text counts beyond its length.
 MOST_TEXT, TEXT_OVERHEAD = 134_217_728, 50
 _NAMES = {
-    int: "number",
-    float: "number",
-    str: "text",
-    bool: "yes or no",
-    datetime.datetime: "date",
-    datetime.time: "time",
+    **{int: "number", float: "number", str: "text", bool: "yes or no"},
+    **{datetime.datetime: "date", datetime.time: "time"},
 }
-
 _DIMENSION, _DIMENSION_BYTES = re.compile(rb'<(?:\w+:)?dimension ref="([A-Z0-9:]{2,40})"'), 4_096
 
 
@@ -97,20 +92,16 @@ def _lines(book: Any) -> Iterator[str]:
         for name in sheets[:MOST_SHEETS]:
             sheet = book[name]
             rows = list(sheet.iter_rows(max_row=MOST_ROWS, max_col=MOST_COLUMNS, values_only=True))
-            yield f"{shown(name)}: {_size(sheet, rows)}"
+            size = f"{counted(len(rows), 'row')}{' or more' if len(rows) == MOST_ROWS else ''}"
+            if sheet.max_row and sheet.max_column:  # what a sheet says of its size is not checked
+                size = f"{counted(sheet.max_row, 'row')}, {counted(sheet.max_column, 'column')}"
+            yield f"{shown(name)}: {size}"
             heads = rows[0] if rows else ()
             columns = [_column(head, [row[at] for row in rows[1:] if at < len(row)]) for at, head in enumerate(heads)]
             if any(columns):
                 yield f"  Columns: {'; '.join(filter(None, columns))}"
     finally:
         book.close()
-
-
-def _size(sheet: Any, rows: Sequence[Sequence[Any]]) -> str:
-    # What a sheet says of its size is not checked.
-    if sheet.max_row and sheet.max_column:
-        return f"{counted(sheet.max_row, 'row')}, {counted(sheet.max_column, 'column')}"
-    return f"{counted(len(rows), 'row')}{' or more' if len(rows) == MOST_ROWS else ''}"
 
 
 def _column(head: object, values: Sequence[object]) -> str:

@@ -52,25 +52,21 @@ class _Elements(ContentHandler):
             self._hidden += 1
             self.deepest = max(self.deepest, DEEPEST_PATH + self._hidden)
             return
-        above = self._open[-1] + "/" if self._open else ""
-        self._open.append(above + name[:EXAMPLE_CHARACTERS])
+        where = (self._open[-1] + "/" if self._open else "") + name[:EXAMPLE_CHARACTERS]
+        self._open.append(where)
         self.deepest = max(self.deepest, len(self._open))
-        self._count(self._open[-1], attrs)
-
-    def _count(self, where: str, attributes: Any) -> None:
-        path = self.paths.get(where)
-        if path is None:
-            if len(self.paths) >= MOST_PATHS:
-                self.unnamed += 1
-                return
-            path = self.paths[where] = _Path()
+        if where not in self.paths and len(self.paths) >= MOST_PATHS:
+            self.unnamed += 1
+            return
+        path = self.paths.setdefault(where, _Path())
         path.count += 1
-        for name in attributes.getNames()[:MOST_ATTRIBUTES]:
-            if name.startswith("xmlns"):
+        for attribute in attrs.getNames()[:MOST_ATTRIBUTES]:
+            value = attrs.getValue(attribute)
+            if attribute.startswith("xmlns"):
                 if len(self.namespaces) < MOST_ATTRIBUTES:
-                    self.namespaces[attributes.getValue(name)[:200]] = None
+                    self.namespaces[value[:200]] = None
             elif len(path.attributes) < MOST_ATTRIBUTES:
-                path.attributes.setdefault(name[:EXAMPLE_CHARACTERS], attributes.getValue(name)[:EXAMPLE_CHARACTERS])
+                path.attributes.setdefault(attribute[:EXAMPLE_CHARACTERS], value[:EXAMPLE_CHARACTERS])
 
     def characters(self, content: str) -> None:
         if not self._hidden and len(self._text) < 8:
@@ -89,27 +85,27 @@ class _Elements(ContentHandler):
 def explore(source: Source) -> Findings:
     elements = _Elements()
     broken = ""
+    read = source.size
     try:
         read = _parse(source, elements)
     except DefusedXmlException as error:
         raise Unreadable(f"it declares entities, which are not read ({type(error).__name__})") from None
     except SAXParseException as error:
-        broken = f"line {error.getLineNumber():,}: {shown(error.getMessage())}"
+        place = f"line {error.getLineNumber():,}"
+        broken = f"{place}: {shown(error.getMessage())}"
         if elements.elements < ENOUGH_ELEMENTS:
             raise Unreadable(f"not valid XML: {broken}") from None
-        read = source.size
     if not elements.elements:
         raise Unreadable("not valid XML: it has no element")
-    lines = ([f"Not valid XML after {counted(elements.elements, 'element')}: {broken}"] if broken else []) + _lines(
-        elements
-    )
+    if broken:
+        first = f"Not valid XML after {counted(elements.elements, 'element')}: {broken}"
+        return Findings(lines=[first, *_lines(elements)], covered=f"what is before the error in {place}")
     covered = "all of it" if read >= source.size else f"the first {read:,} of {source.size:,} bytes"
-    return Findings(
-        lines=lines, covered=f"what is before the error in line {broken.split(':')[0][5:]}" if broken else covered
-    )
+    return Findings(lines=_lines(elements), covered=covered)
 
 
 def _parse(source: Source, elements: _Elements) -> int:
+    """Parse a file, or so much of it that ``MOST_ELEMENTS`` are found. Return how many bytes were read."""
     parser = sax.make_parser()
     # A document type names a file elsewhere; many harmless documents have one. It is not fetched.
     parser.forbid_external = False
@@ -127,17 +123,13 @@ def _parse(source: Source, elements: _Elements) -> int:
 
 
 def _lines(elements: _Elements) -> list[str]:
-    root, first = next(iter(elements.paths.items()))
+    (root, first), *others = elements.paths.items()
     lines = [
         f"{counted(elements.elements, 'element')}, {elements.deepest:,} deep; the root is {_path_line(root, first)}"
     ]
     if elements.namespaces:
         lines.append(f"Namespaces: {listed(elements.namespaces)}")
-    others = list(elements.paths.items())[1:]
-    # Outer elements first: what they hold is then understood.
-    others.sort(key=lambda pair: pair[0].count("/") if len(others) > TOLD_PATHS else 0)
-    prefix = len(root) + 1
-    lines += [f"{_path_line(path[prefix:], told)}" for path, told in others[:TOLD_PATHS]]
+    lines += [_path_line(path[len(root) + 1 :], told) for path, told in others[:TOLD_PATHS]]
     if len(others) > TOLD_PATHS:
         lines.append(f"{len(others) - TOLD_PATHS:,} more paths" + (", and others" if elements.unnamed else ""))
     return lines

@@ -1,1 +1,0 @@
-"""Text with markup: HTML, Markdown, XML."""
