@@ -94,9 +94,7 @@ def recognised(head: bytes) -> str:
         return f"{what} (Windows, {_PE_MACHINES.get(machine, f'machine {machine}')})"
     if head.startswith(_JAVA_CLASS) and len(head) >= 8:
         version = int.from_bytes(head[6:8], "big")
-        return (
-            f"Java class (Java {version - _FIRST_JAVA})"
-            if version > _FIRST_JAVA
-            else "programs or libraries (Mach-O, macOS)"
-        )
+        if version > _FIRST_JAVA:
+            return f"Java class (Java {version - _FIRST_JAVA})"
+        return "programs or libraries (Mach-O, macOS)"
     return next((said for at, mark, said in _MAGIC if head[at : at + len(mark)] == mark), "")

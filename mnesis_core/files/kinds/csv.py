@@ -8,10 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+LINE_CHARACTERS = 4_194_304
+CELL_CHARACTERS = 2_097_152
+MOST_COLUMNS = 200
+# Rows beyond these characters are counted, but their columns are not examined.
+MOST_CHARACTERS = 268_435_456
+MOST_COUNTED = 1_073_741_824
 # Different values counted in one column.
 MOST_DIFFERENT = 1_000
 VALUE_CHARACTERS = 60
@@ -20,8 +29,32 @@ MISSING = frozenset(("", "NA", "N/A", "NULL", "null", "NaN", "nan", "None", "\\N
 BOOLEANS = frozenset(
     ("true", "false", "True", "False", "TRUE", "FALSE", "yes", "no", "Yes", "No", "YES", "NO", "t", "f")
 )
+_SAMPLE_LINES = 50
+_BATCH_ROWS = 2_000
+_BATCH_CHARACTERS = 1_048_576
 _NO_NUMBER = re.compile(r"[_a-df-zA-DF-Z]")
 _DAY = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}(?:[ T]\d{1,2}:\d\d(?::\d\d)?)?")
+
+
+def _each(read: Callable[[str], Any], values: list[str]) -> list[Any] | None:
+    try:
+        return list(map(read, values))
+    except ValueError:
+        return None
+
+
+def _numbers(read: Callable[[str], Any], values: list[str]) -> list[Any] | None:
+    return None if _NO_NUMBER.search("".join(values)) else _each(read, values)
+
+
+# Types, the narrowest first. Each reader returns None if not all values are of its type, and nothing if they have no range.
+_READERS: tuple[tuple[str, Callable[[list[str]], list[Any] | None]], ...] = (
+    ("boolean", lambda values: [] if BOOLEANS.issuperset(values) else None),
+    ("integer", partial(_numbers, int)),
+    ("decimal", partial(_numbers, float)),
+    ("date", partial(_each, lambda value: datetime.fromisoformat(value).replace(tzinfo=None))),
+    ("date", lambda values: [] if all(map(_DAY.fullmatch, values)) else None),
+)
 
 
 class Column:
@@ -32,15 +65,9 @@ class Column:
         self.highest: Any = None
         self.longest = 0
         # Holds one value more than ``MOST_DIFFERENT`` if there are more.
-        self.different: dict[str, int] = {}
+        self.different: Counter[str] = Counter()
+        # The first is of the narrowest type that all values have.
         self._readers = list(_READERS)
-
-    @property
-    def type(self) -> str:
-        """Return the narrowest type that all values have."""
-        if not self.filled:
-            return "empty"
-        return self._readers[0][0] if self._readers else "text"
 
     def saw(self, values: Sequence[str]) -> None:
         present = [value for value in values if value not in MISSING]
@@ -49,20 +76,15 @@ class Column:
             return
         self.filled += len(present)
         self.longest = max(self.longest, max(map(len, present)))
-        self._count(present)
+        if len(self.different) <= MOST_DIFFERENT:
+            for value in present:
+                self.different[value[:VALUE_CHARACTERS]] += 1
+                if len(self.different) > MOST_DIFFERENT:
+                    break
         while self._readers and not self._read(present):
             if self._readers.pop(0)[0] != "integer":
                 # An integer is a decimal too: what they span goes on.
                 self.lowest = self.highest = None
-
-    def _count(self, present: list[str]) -> None:
-        if len(self.different) > MOST_DIFFERENT:
-            return
-        for value in present:
-            cut = value[:VALUE_CHARACTERS]
-            self.different[cut] = self.different.get(cut, 0) + 1
-            if len(self.different) > MOST_DIFFERENT:
-                return
 
     def _read(self, present: list[str]) -> bool:
         """Return whether the values of this batch and of earlier ones are of the first type left."""
@@ -81,97 +103,28 @@ class Column:
         return True
 
     def description(self) -> str:
-        facts = [fact for fact in (self._span(), self._variety()) if fact]
-        if self.missing and self.filled:
-            facts.append(f"{self.missing:,} empty")
-        return ", ".join([self.type, *facts])
-
-    def _span(self) -> str:
-        if self.lowest is None:
-            return ""
-        if isinstance(self.lowest, datetime):
-            return f"{_day(self.lowest)} to {_day(self.highest)}"
-        return f"{self.lowest:.12g} to {self.highest:.12g}"
-
-    def _variety(self) -> str:
         if not self.filled:
-            return ""
-        count = len(self.different)
-        if count > MOST_DIFFERENT:
-            most = (
-                f", up to {self.longest:,} characters"
-                if self.type == "text" and self.longest > VALUE_CHARACTERS
-                else ""
-            )
-            return f"over {MOST_DIFFERENT:,} different values{most}" if self.lowest is None else ""
-        if count <= FEW_VALUES and count * 2 <= self.filled:
-            frequent = sorted(self.different.items(), key=lambda pair: -pair[1])
-            return "values " + "; ".join(f"{shown(value, characters=30)} ×{times:,}" for value, times in frequent)
-        example = shown(next(iter(self.different)), characters=40)
-        return f"{count:,} different" + (f" as {example}" if self.lowest is None else "")
+            return "empty"
+        type_ = self._readers[0][0] if self._readers else "text"
+        has_range, different = self.lowest is not None, len(self.different)
+        facts = [type_, f"{_bound(self.lowest)} to {_bound(self.highest)}"] if has_range else [type_]
+        if different <= FEW_VALUES and different * 2 <= self.filled:
+            frequent = (f"{shown(value, characters=30)} ×{times:,}" for value, times in self.different.most_common())
+            facts.append(f"values {'; '.join(frequent)}")
+        elif different <= MOST_DIFFERENT:
+            example = "" if has_range else f" as {shown(next(iter(self.different)), characters=40)}"
+            facts.append(f"{different:,} different{example}")
+        elif not has_range:
+            is_long = type_ == "text" and self.longest > VALUE_CHARACTERS
+            most = f", up to {self.longest:,} characters" if is_long else ""
+            facts.append(f"over {MOST_DIFFERENT:,} different values{most}")
+        if self.missing:
+            facts.append(f"{self.missing:,} empty")
+        return ", ".join(facts)
 
 
-def _day(moment: datetime) -> str:
-    return moment.isoformat(" ").removesuffix(" 00:00:00")
-
-
-def _booleans(values: list[str]) -> list[Any] | None:
-    return [] if BOOLEANS.issuperset(values) else None
-
-
-def _integers(values: list[str]) -> list[Any] | None:
-    if _NO_NUMBER.search("".join(values)):
-        return None
-    return _each(int, values)
-
-
-def _decimals(values: list[str]) -> list[Any] | None:
-    if _NO_NUMBER.search("".join(values)):
-        return None
-    return _each(float, values)
-
-
-def _moments(values: list[str]) -> list[Any] | None:
-    read = _each(datetime.fromisoformat, values)
-    return None if read is None else [moment.replace(tzinfo=None) for moment in read]
-
-
-def _days(values: list[str]) -> list[Any] | None:
-    return [] if all(map(_DAY.fullmatch, values)) else None
-
-
-def _each(read: Callable[[str], Any], values: list[str]) -> list[Any] | None:
-    try:
-        return list(map(read, values))
-    except ValueError:
-        return None
-
-
-# The narrowest first.
-_READERS: tuple[tuple[str, Callable[[list[str]], list[Any] | None]], ...] = (
-    ("boolean", _booleans),
-    ("integer", _integers),
-    ("decimal", _decimals),
-    ("date", _moments),
-    ("date", _days),
-)
-
-
-def is_typed(value: str) -> bool:
-    """Return whether a value is a number, date or truth value, which a column's name is not."""
-    return any(read([value]) is not None for _, read in _READERS)
-
-
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-LINE_CHARACTERS = 4_194_304
-CELL_CHARACTERS = 2_097_152
-MOST_COLUMNS = 200
-# Rows beyond these characters are counted, but their columns are not examined.
-MOST_CHARACTERS = 268_435_456
-MOST_COUNTED = 1_073_741_824
-_SAMPLE_LINES = 50
-_BATCH_ROWS = 2_000
-_BATCH_CHARACTERS = 1_048_576
+def _bound(value: Any) -> str:
+    return value.isoformat(" ").removesuffix(" 00:00:00") if isinstance(value, datetime) else f"{value:.12g}"
 
 
 @dataclass(slots=True)
@@ -205,7 +158,9 @@ class _Lines:
 
 def explore(source: Source) -> Findings:
     csv.field_size_limit(CELL_CHARACTERS)
-    sample = _sample(source)
+    sample = [line + "\n" for line in islice(source.lines(), _SAMPLE_LINES) if line.strip()]
+    if not sample:
+        raise Unreadable("not a table: it is empty")
     # The delimiter that splits the most lines alike, into most cells, wins.
     order = ["\t", ",", ";", "|"] if source.suffix in (".tsv", ".tab") else list(DELIMITERS)
     scores = {delimiter: _score(sample, delimiter) for delimiter in order}
@@ -218,14 +173,14 @@ def explore(source: Source) -> Findings:
         if not table.rows:
             raise Unreadable(f"not a table: {error}") from None
         table.problem = f"It cannot be read after row {table.rows:,}: {shown(str(error))}"
-    return Findings(lines=_lines(table), covered=_covered(table, lines))
-
-
-def _sample(source: Source) -> list[str]:
-    sample = [line + "\n" for line, _ in zip(source.lines(), range(_SAMPLE_LINES), strict=False) if line.strip()]
-    if not sample:
-        raise Unreadable("not a table: it is empty")
-    return sample
+    covered = "all of it"
+    if table.problem:
+        covered = f"the first {table.rows:,} rows"
+    elif lines.characters > MOST_CHARACTERS:
+        is_cut = lines.characters > MOST_COUNTED
+        others = f"{table.rows:,} rows were counted, more follow" if is_cut else "the others were counted"
+        covered = f"the columns of the first {table.read_rows:,} rows; {others}"
+    return Findings(lines=_lines(table), covered=covered)
 
 
 def _score(sample: list[str], delimiter: str) -> tuple[float, int]:
@@ -278,10 +233,14 @@ def _take(table: _Table, batch: list[Sequence[str]]) -> None:
 
 
 def _is_header(batch: list[Sequence[str]]) -> bool:
-    # A header has different texts that its columns do not hold again.
+    # A header has different texts, no numbers, dates or truth values, that its columns do not hold again.
     first, rest = batch[0], batch[1 : _SAMPLE_LINES + 1]
     names = [name.strip() for name in first]
-    if len(set(names)) < len(names) or sum(not name for name in names) > 1 or any(map(is_typed, names)):
+    if (
+        len(set(names)) < len(names)
+        or sum(not name for name in names) > 1
+        or any(read([name]) is not None for _, read in _READERS for name in names)
+    ):
         return False
     return all(
         name not in {row[position] for row in rest if position < len(row)} for position, name in enumerate(first)
@@ -306,13 +265,3 @@ def _lines(table: _Table) -> list[str]:
     if width > MOST_COLUMNS:
         lines.append(f"{width - MOST_COLUMNS:,} more columns are not looked into")
     return lines
-
-
-def _covered(table: _Table, lines: _Lines) -> str:
-    if table.problem:
-        return f"the first {table.rows:,} rows"
-    if lines.characters > MOST_COUNTED:
-        return f"the columns of the first {table.read_rows:,} rows; {table.rows:,} rows were counted, more follow"
-    if lines.characters > MOST_CHARACTERS:
-        return f"the columns of the first {table.read_rows:,} rows; the others were counted"
-    return "all of it"

@@ -18,16 +18,25 @@ _HEADERS = ("From", "To", "Cc", "Subject", "Date", "Reply-To")
 
 def explore(source: Source) -> Findings:
     message = email.message_from_bytes(source.head(MOST_BYTES))
-    headers = [f"{name}: {_header(message, name)}" for name in _HEADERS if name in message]
-    if not headers:
+    lines = [f"{name}: {_header(message, name)}" for name in _HEADERS if name in message]
+    if not lines:
         raise Unreadable("it has neither sender, receiver nor subject")
     leaves = _leaves(message)
-    attachments = [_attachment(part) for part in leaves if part.get_filename()]
     number = f"{MOST_PARTS} parts or more" if len(leaves) == MOST_PARTS else counted(len(leaves), "part")
-    lines = [*headers, f"{number}: {listed(part.get_content_type() for part in leaves)}"]
+    lines.append(f"{number}: {listed(part.get_content_type() for part in leaves)}")
+    attachments = [
+        f"{shown(str(name), characters=60)} ({part.get_content_type()}, {counted(len(_payload(part)), 'byte')})"
+        for part in leaves
+        if (name := part.get_filename())
+    ]
     if attachments:
         lines.append(f"{counted(len(attachments), 'attachment')}: {listed(attachments)}")
-    lines += _beginning(leaves)
+    texts = [part for part in leaves if part.get_content_maintype() == "text" and not part.get_filename()]
+    plain = [part for part in texts if part.get_content_subtype() == "plain"]
+    if first := (plain or texts)[:1]:
+        text = _decoded(_payload(first[0])[:BODY_CHARACTERS], first[0].get_content_charset("utf-8"))
+        if begins := [shown(line, characters=160) for line in text.splitlines() if line.strip()]:
+            lines += ["It begins:", *begins[:FIRST_LINES]]
     covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
     return Findings(lines=lines, covered=covered)
 
@@ -63,19 +72,6 @@ def _leaves(message: Message) -> list[Message]:
     return found
 
 
-def _attachment(part: Message) -> str:
+def _payload(part: Message) -> bytes:
     payload = part.get_payload(decode=True)
-    size = len(payload) if isinstance(payload, bytes) else 0
-    return f"{shown(str(part.get_filename()), characters=60)} ({part.get_content_type()}, {counted(size, 'byte')})"
-
-
-def _beginning(leaves: list[Message]) -> list[str]:
-    texts = [part for part in leaves if part.get_content_maintype() == "text" and not part.get_filename()]
-    plain = [part for part in texts if part.get_content_subtype() == "plain"]
-    if not texts:
-        return []
-    part = (plain or texts)[0]
-    payload = part.get_payload(decode=True)
-    text = _decoded(payload[:BODY_CHARACTERS], part.get_content_charset("utf-8")) if isinstance(payload, bytes) else ""
-    lines = [shown(line, characters=160) for line in text.splitlines() if line.strip()]
-    return ["It begins:", *lines[:FIRST_LINES]] if lines else []
+    return payload if isinstance(payload, bytes) else b""

@@ -55,7 +55,6 @@ def _metadata(picture: Any) -> list[str]:
         lines.append("It says where it was taken")
     for key in ("Title", "Description", "comment"):
         if isinstance(value := picture.info.get(key), str | bytes) and value:
-            lines.append(
-                f"{key.capitalize()}: {shown(value.decode('utf-8', 'replace') if isinstance(value, bytes) else value)}"
-            )
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            lines.append(f"{key.capitalize()}: {shown(text)}")
     return lines

@@ -23,15 +23,10 @@ def explore(source: Source) -> Findings:
         notebook = json.loads(source.text(MOST_BYTES))
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not a notebook: {shown(str(error))}") from None
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if not isinstance(cells, list):
+    every = notebook.get("cells") if isinstance(notebook, dict) else None
+    if not isinstance(every, list):
         raise Unreadable("not a notebook: it has no cells")
-    cells = [cell for cell in cells if isinstance(cell, dict)]
-    covered = "all of it" if len(cells) <= MOST_CELLS else f"{MOST_CELLS:,} of {len(cells):,} cells"
-    return Findings(lines=_lines(notebook, cells), covered=covered)
-
-
-def _lines(notebook: dict[str, Any], every: list[dict[str, Any]]) -> list[str]:
+    every = [cell for cell in every if isinstance(cell, dict)]
     cells = every[:MOST_CELLS]
     code = [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "code"]
     prose = [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "markdown"]
@@ -39,8 +34,16 @@ def _lines(notebook: dict[str, Any], every: list[dict[str, Any]]) -> list[str]:
     types = Counter(shown(str(cell.get("cell_type")), characters=20) for cell in every)
     data = (_dict(output.get("data")) or (output.get("output_type"),) for output in outputs)
     kinds = Counter(str(kind) for each in data for kind in each)
+
+    metadata = _dict(notebook.get("metadata"))
+    kernel, language = _dict(metadata.get("kernelspec")), _dict(metadata.get("language_info"))
+    name = str(language.get("name") or kernel.get("language") or "unknown language")
+    version = f" {language['version']}" if "version" in language else ""
+    title = str(kernel.get("display_name") or "")
     lines = [
-        f"{_language(notebook)}; {counted(len(every), 'cell')}: "
+        shown(name + version)
+        + (f" (kernel {shown(title)})" if title else "")
+        + f"; {counted(len(every), 'cell')}: "
         + listed(f"{count:,} {type_}" for type_, count in types.most_common()),
         f"Imports {listed(_names(_IMPORT, code))}",
         f"Defines {listed(_names(_DEFINITION, code))}",
@@ -52,21 +55,12 @@ def _lines(notebook: dict[str, Any], every: list[dict[str, Any]]) -> list[str]:
     lines += [f"{marks} {shown(title)}" for marks, title in headings[:40]]
     if code and not headings:
         lines.append(f"The first code: {shown(code[0], characters=200)}")
-    return lines
+    covered = "all of it" if len(every) <= MOST_CELLS else f"{MOST_CELLS:,} of {len(every):,} cells"
+    return Findings(lines=lines, covered=covered)
 
 
-def _language(notebook: dict[str, Any]) -> str:
-    metadata = _dict(notebook.get("metadata"))
-    kernel, language = _dict(metadata.get("kernelspec")), _dict(metadata.get("language_info"))
-    name = str(language.get("name") or kernel.get("language") or "unknown language")
-    version = f" {language['version']}" if "version" in language else ""
-    said = str(kernel.get("display_name") or "")
-    return shown(name + version) + (f" (kernel {shown(said)})" if said else "")
-
-
-def _names(pattern: re.Pattern[str], code: list[str]) -> list[str]:
-    found = [name for text in code for match in pattern.finditer(text) for name in match.groups() if name]
-    return list(dict.fromkeys(found))
+def _names(pattern: re.Pattern[str], code: list[str]) -> dict[str, None]:
+    return dict.fromkeys(name for text in code for match in pattern.finditer(text) for name in match.groups() if name)
 
 
 def _text(source: Any) -> str:

@@ -17,55 +17,45 @@ VALUE_CHARACTERS = 30
 
 
 def explore(source: Source) -> Findings:
-    _check_footer(source)
+    if source.size < 12:
+        raise Unreadable("too short for Parquet")
+    end = source.read(source.size - 8, 8)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] == b"PARE":
+        raise Unreadable("it is encrypted")
+    if end[4:] != b"PAR1" or length > source.size:
+        raise Unreadable("it does not end as Parquet does; it may be cut off")
+    if length > MOST_FOOTER:
+        raise Unreadable(f"its footer is larger than {MOST_FOOTER:,} bytes")
     try:
         with source.path.open("rb") as file:
             metadata = arrow_parquet.read_metadata(file)  # type: ignore[no-untyped-call]
         schema = metadata.schema.to_arrow_schema()
     except (arrow.ArrowException, OSError) as error:
         raise Unreadable(f"not readable as Parquet: {shown(str(error))}") from None
+    return Findings(lines=_lines(metadata, schema), covered="its footer; the rows themselves were not read")
+
+
+def _lines(metadata: Any, schema: Any) -> list[str]:
     lines = [
         f"Parquet: {counted(metadata.num_rows, 'row')}, {counted(len(schema), 'column')}, "
         f"{counted(metadata.num_row_groups, 'row group')}",
         f"Written by: {shown(metadata.created_by or 'unknown')}",
     ]
-    if metadata.num_row_groups and metadata.num_columns:
-        group = metadata.row_group(0)
-        packed = dict.fromkeys(group.column(at).compression for at in range(min(metadata.num_columns, MOST_COLUMNS)))
+    groups = [metadata.row_group(at) for at in range(min(metadata.num_row_groups, MOST_GROUPS + 1))]
+    columns = range(min(metadata.num_columns, MOST_COLUMNS))
+    if groups and columns:
+        packed = dict.fromkeys(groups[0].column(at).compression for at in columns)
         lines.append(f"Compression: {listed(packed)}")
-    spans = _spans(metadata)
+    spans: dict[str, str] = {}
+    for at in columns if len(groups) <= MOST_GROUPS else ():
+        if "." not in (path := metadata.schema.column(at).path):
+            spans[path] = _span([group.column(at).statistics for group in groups])
     for field in list(schema)[:MOST_COLUMNS]:
         lines.append(f"{shown(field.name)}: {shown(str(field.type))}{spans.get(field.name, '')}")
     if len(schema) > MOST_COLUMNS:
         lines.append(f"and {len(schema) - MOST_COLUMNS:,} more columns")
-    return Findings(lines=lines, covered="its footer; the rows themselves were not read")
-
-
-def _check_footer(source: Source) -> None:
-    if source.size < 12:
-        raise Unreadable("too short for Parquet")
-    with source.path.open("rb") as file:
-        file.seek(-8, 2)
-        end = file.read(8)
-    if end[4:] == b"PARE":
-        raise Unreadable("it is encrypted")
-    length = int.from_bytes(end[:4], "little")
-    if end[4:] != b"PAR1" or length > source.size:
-        raise Unreadable("it does not end as Parquet does; it may be cut off")
-    if length > MOST_FOOTER:
-        raise Unreadable(f"its footer is larger than {MOST_FOOTER:,} bytes")
-
-
-def _spans(metadata: Any) -> dict[str, str]:
-    if metadata.num_row_groups > MOST_GROUPS:
-        return {}
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-    paths = [metadata.schema.column(at).path for at in range(min(metadata.num_columns, MOST_COLUMNS))]
-    return {
-        path: _span([group.column(at).statistics for group in groups])
-        for at, path in enumerate(paths)
-        if "." not in path
-    }
+    return lines
 
 
 def _span(statistics: list[Any]) -> str:
@@ -73,11 +63,9 @@ def _span(statistics: list[Any]) -> str:
         return ""
     least, most = min(one.min for one in statistics), max(one.max for one in statistics)
     nulls = sum(one.null_count for one in statistics if one.has_null_count)
-    said = f", from {_value(least)} to {_value(most)}"
-    return f"{said}, {counted(nulls, 'null')}" if nulls else said
+    return f", from {_value(least)} to {_value(most)}" + (f", {counted(nulls, 'null')}" if nulls else "")
 
 
 def _value(value: object) -> str:
-    return shown(
-        value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value), characters=VALUE_CHARACTERS
-    )
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return shown(text, characters=VALUE_CHARACTERS)

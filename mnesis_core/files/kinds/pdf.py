@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +28,12 @@ def explore(source: Source) -> Findings:
             if reader.is_encrypted and not reader.decrypt(""):
                 raise Unreadable("it is encrypted and can only be read with its password")
             pages = len(reader.pages)
-            lines = [f"PDF, {counted(pages, 'page')}", *_details(reader)]
+            lines = [f"PDF, {counted(pages, 'page')}"]
+            metadata = reader.metadata
+            for attribute, word in _DETAILS.items():
+                with suppress(PyPdfError, ValueError):
+                    if (value := str(getattr(metadata, attribute, None) or "")).strip():
+                        lines.append(f"{word}: {shown(value, characters=160)}")
             headings = _headings(reader)
             texts = [_text(reader, number) for number in range(min(pages, MOST_PAGES_READ))]
         except (PyPdfError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -41,15 +45,6 @@ def explore(source: Source) -> Findings:
     lines += [f"Page {number} begins: {text}" for number, text in enumerate(texts, start=1) if text]
     covered = "all of it" if pages <= MOST_PAGES_READ else f"the text of the first {MOST_PAGES_READ} of {pages:,} pages"
     return Findings(lines=lines, covered=covered)
-
-
-def _details(reader: PdfReader) -> Iterator[str]:
-    metadata = reader.metadata
-    for attribute, word in _DETAILS.items():
-        with suppress(PyPdfError, ValueError):
-            value = getattr(metadata, attribute, None)
-            if value and str(value).strip():
-                yield f"{word}: {shown(str(value), characters=160)}"
 
 
 def _headings(reader: PdfReader) -> list[str]:

@@ -13,14 +13,12 @@ MOST_BYTES = 4_194_304
 HEADER_CHARACTERS = 160
 MOST_METHODS = 12
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def explore(source: Source) -> Findings:
     data = source.whole(MOST_BYTES)
     module = _parsed(data)
-    statements = list(_statements(module.body))
-    definitions = [one for one in statements if isinstance(one, _Definition)]
+    definitions, imports, constants = _top_level(module)
     classes = sum(isinstance(one, ast.ClassDef) for one in definitions)
     lines = [
         f"Python, {counted(len(data.splitlines()), 'line')}: {counted(classes, 'class', 'classes')}, "
@@ -30,12 +28,12 @@ def explore(source: Source) -> Findings:
         lines.append(f"It says of itself: {shown(document.partition(chr(10))[0], characters=HEADER_CHARACTERS)}")
     if any(isinstance(one, ast.If) and ast.unparse(one.test) == "__name__ == '__main__'" for one in module.body):
         lines.append("It runs as a program")
-    if imports := list(dict.fromkeys(_imports(statements))):
-        lines.append(f"Imports: {listed(imports)}")
-    if constants := list(dict.fromkeys(_constants(statements))):
-        lines.append(f"Constants: {listed(constants)}")
+    if imports:
+        lines.append(f"Imports: {listed(dict.fromkeys(imports))}")
+    if constants:
+        lines.append(f"Constants: {listed(dict.fromkeys(constants))}")
     public_first = sorted(definitions, key=lambda one: one.name.startswith("_"))
-    return Findings(lines=(*lines, *(_line(one) for one in public_first)))
+    return Findings(lines=(*lines, *map(_line, public_first)))
 
 
 def _parsed(data: bytes) -> ast.Module:
@@ -50,6 +48,22 @@ def _parsed(data: bytes) -> ast.Module:
         raise Unreadable(f"not valid Python: {shown(str(error))}") from None
 
 
+def _top_level(module: ast.Module) -> tuple[list[_Definition], list[str], list[str]]:
+    """Return the definitions of a module, and the names of its imports and constants."""
+    definitions, imports, constants = [], [], []
+    for one in _statements(module.body):
+        if isinstance(one, _Definition):
+            definitions.append(one)
+        elif isinstance(one, ast.Import):
+            imports += [name.name for name in one.names]
+        elif isinstance(one, ast.ImportFrom):
+            imports.append("." * one.level + (one.module or ""))
+        elif isinstance(one, ast.Assign | ast.AnnAssign):
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            constants += [name.id for name in targets if isinstance(name, ast.Name) and name.id.isupper()]
+    return definitions, imports, constants
+
+
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements of a module, also those under its conditions."""
     waiting = list(reversed(body))
@@ -57,50 +71,26 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         statement = waiting.pop()
         yield statement
         if isinstance(statement, ast.If | ast.Try | ast.TryStar | ast.With):
-            handlers = [each for handler in getattr(statement, "handlers", ()) for each in handler.body]
             inner = [
                 *statement.body,
-                *handlers,
-                *getattr(statement, "orelse", ()),
-                *getattr(statement, "finalbody", ()),
+                *(each for handler in getattr(statement, "handlers", ()) for each in handler.body),
             ]
+            inner += [*getattr(statement, "orelse", ()), *getattr(statement, "finalbody", ())]
             waiting.extend(reversed(inner))
-
-
-def _imports(statements: list[ast.stmt]) -> Iterator[str]:
-    for statement in statements:
-        if isinstance(statement, ast.Import):
-            yield from (name.name for name in statement.names)
-        if isinstance(statement, ast.ImportFrom):
-            yield "." * statement.level + (statement.module or "")
-
-
-def _constants(statements: list[ast.stmt]) -> Iterator[str]:
-    for statement in statements:
-        if isinstance(statement, ast.Assign):
-            named = statement.targets
-        elif isinstance(statement, ast.AnnAssign):
-            named = [statement.target]
-        else:
-            continue
-        yield from (target.id for target in named if isinstance(target, ast.Name) and target.id.isupper())
 
 
 def _line(definition: _Definition) -> str:
     if isinstance(definition, ast.ClassDef):
         bases = ", ".join(ast.unparse(base) for base in definition.bases)
         header = shown(f"class {definition.name}({bases})" if bases else f"class {definition.name}")
-        fields = [
-            one.target.id
-            for one in definition.body
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
-        ]
-        methods = [
-            (f"async {one.name}" if isinstance(one, ast.AsyncFunctionDef) else one.name)
-            for one in definition.body
-            if isinstance(one, _Function)
-        ]
-        inner = [one.name for one in definition.body if isinstance(one, ast.ClassDef)]
+        fields, methods, inner = [], [], []
+        for one in definition.body:
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+                fields.append(one.target.id)
+            elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+                methods.append(f"async {one.name}" if isinstance(one, ast.AsyncFunctionDef) else one.name)
+            elif isinstance(one, ast.ClassDef):
+                inner.append(one.name)
         said = (("fields", fields), ("methods", methods), ("classes", inner))
         parts = [f"{word} {listed(dict.fromkeys(names), most=MOST_METHODS)}" for word, names in said if names]
         return f"{definition.lineno}: {header}" + (f": {'; '.join(parts)}" if parts else "")
