@@ -1,4 +1,4 @@
-"""The patterns of a search in a file's lines, in time linear in the file's size (RE2)."""
+"""The lines of a file: read a window of bytes at a time, searched in linear time (RE2), and found by number or range."""
 
 from __future__ import annotations
 
@@ -19,128 +19,22 @@ from mnesis_core.search import parse_pattern, refuse_long
 from mnesis_core.text import LONGEST_CHARACTER, character_start
 
 Mode = Literal["text", "regex"]
-# Matches counted in one line.
-MOST_COUNTED = 1_000
+# Takes an offset and a number of bytes.
+Read = Callable[[int, int], bytes]
+# What a processor's cache holds: larger windows are slower.
+WINDOW_BYTES = 131_072
+SHOWN_CHARACTERS = 2_000
 # Pieces of a long line overlap, so that a match no longer than this is found wherever they end.
 OVERLAP_BYTES = 4_096
+# Matches counted in one line.
+MOST_COUNTED = 1_000
+# Bytes of a line around its first match, and of those the ones before it.
 SHOWN_BYTES, BEFORE_BYTES = 400, 120
 _LARGEST_PROGRAM = 10_000
 # A window times a pattern's size: about what RE2 does in a second at its slowest.
 _STEPS = 50_000_000
-_ASKED = re.compile(r'"([^"]+)"|(\S+)')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePattern:
-    """Patterns that a line must all match."""
-
-    # The longest, and so most likely the rarest, first.
-    patterns: tuple[re2._Regexp[bytes], ...]
-
-    @property
-    def window_bytes(self) -> int:
-        """Return how many bytes to search in one step, so that none takes long."""
-        size: int = sum(pattern.programsize for pattern in self.patterns)
-        return max(2 * OVERLAP_BYTES, min(WINDOW_BYTES, _STEPS // max(size, 1)))
-
-    def places(self, line: bytes) -> list[tuple[int, int]]:
-        """Return where the matches are, in order; none unless every pattern has one."""
-        found = [[match.span() for match in islice(one.finditer(line), MOST_COUNTED)] for one in self.patterns]
-        return list(islice(_apart(sorted(chain(*found))), MOST_COUNTED)) if all(found) else []
-
-
-def _apart(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    end = 0
-    for first, last in places:
-        if first >= end:
-            yield first, last
-            end = last
-
-
-def parse_lines(text: str, mode: Mode) -> LinePattern:
-    """Parse a regular expression, or terms that a line must all contain, anywhere and in any case.
-
-    A term is a word or ``"in quotes"``. The ``*`` of ``begin*`` is ignored, since parts of words match anyway.
-
-    :raises InvalidRequest: it is empty or too long, or RE2 does not accept it
-    """
-    if mode == "regex":
-        parse_pattern(text)
-        return LinePattern(patterns=(_compiled(text),))
-    refuse_long(text)
-    asked = [
-        quoted or (word[:-1] if word.endswith("*") and word[:-1].isalnum() else word)
-        for quoted, word in _ASKED.findall(text)
-    ]
-    terms = sorted(dict.fromkeys(asked), key=len, reverse=True)
-    return LinePattern(patterns=tuple(_compiled(f"(?i){re2.escape(term)}") for term in terms))
-
-
-def _compiled(pattern: str) -> re2._Regexp[bytes]:
-    options = re2.Options()
-    options.log_errors = False
-    options.never_nl = True  # no match goes over the end of a line
-    try:
-        compiled = re2.compile(b"(?m)" + pattern.encode(), options)
-    except (UnicodeEncodeError, re2.error):
-        raise InvalidRequest("RE2 does not know this pattern.", field="q") from None
-    if compiled.programsize > _LARGEST_PROGRAM:
-        raise InvalidRequest("This pattern is too large. Repeat less in it.", field="q")
-    return compiled
-
-
-def hits_in(window: Window, pattern: LinePattern) -> Iterator[tuple[LineHit, Place]]:
-    """Yield the lines of a window that match, each with the place from which the search continues."""
-    text, first = window.text, pattern.patterns[0]
-    at, counted, index = 0, 0, 0
-    while at < len(text) and (match := first.search(text, at)):
-        begin = text.rfind(b"\n", 0, match.start()) + 1
-        if begin == len(text):
-            return
-        end = text.find(b"\n", begin)
-        end = len(text) if end < 0 else end
-        index += text.count(b"\n", counted, begin)
-        counted, at = begin, end + 1
-        places = pattern.places(text[begin:end])
-        if window.seen and begin == 0:
-            places = [place for place in places if place[1] > window.seen]
-        if places:
-            after = window.after
-            if end < len(text):
-                after = Place(line=window.place.line + index + 1, offset=window.line_offset(index + 1, end + 1))
-            yield _hit(window, index, begin, text[begin:end], places), after
-
-
-def _hit(window: Window, index: int, begin: int, line: bytes, places: list[tuple[int, int]]) -> LineHit:
-    text, matches = _excerpt(line, places)
-    return LineHit(
-        number=window.place.line + index,
-        offset=window.line_offset(index, begin) + window.length(line[: places[0][0]]),
-        text=text,
-        matches=matches,
-        count=len(places),
-    )
-
-
-def _excerpt(line: bytes, places: list[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return a line around its first match, of at most ``SHOWN_BYTES``, and the matches' positions in it."""
-    is_long = len(line) > SHOWN_BYTES
-    begin = character_start(line, max(0, places[0][0] - BEFORE_BYTES)) if is_long else 0
-    end = character_start(line, min(len(line), begin + SHOWN_BYTES)) if is_long else len(line)
-    lead, tail = "…" if begin else "", "…" if end < len(line) else ""
-
-    def at(byte: int) -> int:
-        return len(lead) + len(line[begin : min(byte, end)].decode(errors="replace"))
-
-    matches = tuple((at(first), at(last)) for first, last in places if begin <= first < min(last, end))
-    return f"{lead}{line[begin:end].decode(errors='replace')}{tail}", matches
-
-
-# What a processor's cache holds: larger windows are slower.
-WINDOW_BYTES = 131_072
-SHOWN_CHARACTERS = 2_000
-# Takes an offset and a number of bytes.
-Read = Callable[[int, int], bytes]
+_TERM = re.compile(r'"([^"]+)"|(\S+)')
+_RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*", re.ASCII | re.IGNORECASE)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -153,7 +47,7 @@ _MARKS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLine:
     number: int
-    # Of the line's first byte in the file.
+    # The place of the line's first byte in the file.
     offset: int
     text: str
     # True if the line is longer; a range of bytes reads the rest.
@@ -173,13 +67,13 @@ class FileLines:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineHit:
     number: int
-    # Of the first match's first byte in the file.
+    # The place of the first match's first byte in the file.
     offset: int
     # Shortened around the first match.
     text: str
     # Positions in ``text``: the first character, and the one after the last.
     matches: tuple[tuple[int, int], ...]
-    # At most ``patterns.MOST_COUNTED``.
+    # At most ``MOST_COUNTED``.
     count: int
 
 
@@ -234,6 +128,12 @@ class Encoding:
         return len(text.encode(self.name, "replace"))
 
 
+def encoding_of(head: bytes) -> Encoding:
+    """Return the encoding that the byte order mark names; UTF-8 without one."""
+    found = next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", "utf-8"))
+    return Encoding(name=found[1], mark=len(found[0]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     line: int
@@ -279,12 +179,6 @@ class Window:
     def length(self, text: bytes) -> int:
         """Return the bytes that a piece of ``text`` within a line takes in the file."""
         return len(text) if self.encoding.name == "utf-8" else self.encoding.length(text.decode(errors="replace"))
-
-
-def encoding_of(head: bytes) -> Encoding:
-    """Return the encoding that the byte order mark names; UTF-8 without one."""
-    found = next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", "utf-8"))
-    return Encoding(name=found[1], mark=len(found[0]))
 
 
 def windows(
@@ -363,9 +257,100 @@ class LineIndex:
         return self.places[max(found - 1, 0)]
 
 
-# HTTP's ``Range`` (RFC 9110, 14): which bytes of a file a program wants.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePattern:
+    """Patterns that a line must all match."""
 
-_RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*", re.ASCII | re.IGNORECASE)
+    # The longest, and so most likely the rarest, first.
+    patterns: tuple[re2._Regexp[bytes], ...]
+
+    @property
+    def window_bytes(self) -> int:
+        """Return how many bytes to search in one step, so that none takes long."""
+        size: int = sum(pattern.programsize for pattern in self.patterns)
+        return max(2 * OVERLAP_BYTES, min(WINDOW_BYTES, _STEPS // max(size, 1)))
+
+    def places(self, line: bytes) -> list[tuple[int, int]]:
+        """Return where the matches are, in order; none unless every pattern has one."""
+        found = [[match.span() for match in islice(one.finditer(line), MOST_COUNTED)] for one in self.patterns]
+        places: list[tuple[int, int]] = []
+        for first, last in sorted(chain(*found)) if all(found) else ():
+            if not places or first >= places[-1][1]:
+                places.append((first, last))
+        return places[:MOST_COUNTED]
+
+
+def parse_lines(text: str, mode: Mode) -> LinePattern:
+    """Parse a regular expression, or terms that a line must all contain, anywhere and in any case.
+
+    A term is a word or ``"in quotes"``. The ``*`` of ``begin*`` is ignored, since parts of words match anyway.
+
+    :raises InvalidRequest: it is empty or too long, or RE2 does not accept it
+    """
+    if mode == "regex":
+        parse_pattern(text)
+        return LinePattern(patterns=(_compiled(text),))
+    refuse_long(text)
+    asked = [
+        quoted or (word[:-1] if word.endswith("*") and word[:-1].isalnum() else word)
+        for quoted, word in _TERM.findall(text)
+    ]
+    terms = sorted(dict.fromkeys(asked), key=len, reverse=True)
+    return LinePattern(patterns=tuple(_compiled(f"(?i){re2.escape(term)}") for term in terms))
+
+
+def _compiled(pattern: str) -> re2._Regexp[bytes]:
+    options = re2.Options()
+    options.log_errors = False
+    options.never_nl = True  # no match goes over the end of a line
+    try:
+        compiled = re2.compile(b"(?m)" + pattern.encode(), options)
+    except (UnicodeEncodeError, re2.error):
+        raise InvalidRequest("RE2 does not know this pattern.", field="q") from None
+    if compiled.programsize > _LARGEST_PROGRAM:
+        raise InvalidRequest("This pattern is too large. Repeat less in it.", field="q")
+    return compiled
+
+
+def hits_in(window: Window, pattern: LinePattern) -> Iterator[tuple[LineHit, Place]]:
+    """Yield the lines of a window that match, each with the place from which the search continues."""
+    text, first = window.text, pattern.patterns[0]
+    at, counted, index = 0, 0, 0
+    while at < len(text) and (match := first.search(text, at)):
+        begin = text.rfind(b"\n", 0, match.start()) + 1
+        if begin == len(text):
+            return
+        end = text.find(b"\n", begin)
+        end = len(text) if end < 0 else end
+        index += text.count(b"\n", counted, begin)
+        counted, at = begin, end + 1
+        line = text[begin:end]
+        places = pattern.places(line)
+        if window.seen and begin == 0:
+            places = [place for place in places if place[1] > window.seen]
+        if not places:
+            continue
+        after = window.after
+        if end < len(text):
+            after = Place(line=window.place.line + index + 1, offset=window.line_offset(index + 1, end + 1))
+        offset = window.line_offset(index, begin) + window.length(line[: places[0][0]])
+        excerpt, matches = _excerpt(line, places)
+        number = window.place.line + index
+        yield LineHit(number=number, offset=offset, text=excerpt, matches=matches, count=len(places)), after
+
+
+def _excerpt(line: bytes, places: list[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return a line around its first match, of at most ``SHOWN_BYTES``, and the matches' positions in it."""
+    is_long = len(line) > SHOWN_BYTES
+    begin = character_start(line, max(0, places[0][0] - BEFORE_BYTES)) if is_long else 0
+    end = character_start(line, min(len(line), begin + SHOWN_BYTES)) if is_long else len(line)
+    lead, tail = "…" if begin else "", "…" if end < len(line) else ""
+
+    def at(byte: int) -> int:
+        return len(lead) + len(line[begin : min(byte, end)].decode(errors="replace"))
+
+    matches = tuple((at(first), at(last)) for first, last in places if begin <= first < min(last, end))
+    return f"{lead}{line[begin:end].decode(errors='replace')}{tail}", matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,7 +362,8 @@ class Span:
 
 
 def parse_range(header: str, *, size: int) -> Span | None:
-    """Return the range that a header asks for; None for the whole file, also for several or malformed ranges.
+    """Return the range that HTTP's ``Range`` asks for (RFC 9110, 14); None for the whole file, also for several ranges or
+    malformed ones.
 
     :raises RangeNotSatisfiable: the file has no such bytes
     """

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from mnesis_core.files.source import counted, shown
 
-OBJECT, ARRAY, STRING, INTEGER, NUMBER, BOOLEAN, NULL = (
-    "object",
-    "array",
-    "string",
-    "integer",
-    "number",
-    "boolean",
-    "null",
-)
+OBJECT, ARRAY, STRING = "object", "array", "string"
+INTEGER, NUMBER, BOOLEAN, NULL = "integer", "number", "boolean", "null"
 # Deeper levels are only counted.
 DEPTH = 5
 # Keys of one object that are kept by name.
@@ -28,6 +22,15 @@ KEY_CHARACTERS = 200
 VALUE_CHARACTERS = 60
 # A key's values are all listed if they are no more.
 FEW_VALUES = 8
+# A schema is described in lines of so many characters, each of which begins with the path of an object or array.
+LINE_CHARACTERS = 800
+PATH_CHARACTERS = 120
+MOST_LINES = 40
+# An object with more keys, whose values are alike, is described as a map.
+MANY_KEYS = 20
+_SHOWN_KEY_CHARACTERS = 50
+_TYPES = {dict: OBJECT, list: ARRAY, str: STRING, bool: BOOLEAN, int: INTEGER, float: NUMBER, type(None): NULL}
+_PLURALS = {OBJECT: "objects", ARRAY: "arrays", STRING: "strings"}
 
 
 class Schema:
@@ -36,7 +39,7 @@ class Schema:
     __slots__ = ("example", "fewest", "highest", "items", "lowest", "members", "most", "rest", "types", "values")
 
     def __init__(self) -> None:
-        self.types: dict[str, int] = {}
+        self.types: Counter[str] = Counter()
         self.members: dict[str, Schema] = {}
         # The values of keys that are not kept by name.
         self.rest: Schema | None = None
@@ -47,37 +50,40 @@ class Schema:
         self.lowest: float | None = None
         self.highest: float | None = None
         # Short values and how often each was seen; more than ``FEW_VALUES`` when there are many.
-        self.values: dict[str, int] = {}
+        self.values: Counter[str] = Counter()
         self.example = ""
 
     @property
     def count(self) -> int:
-        return sum(self.types.values())
-
-    def saw(self, type_: str) -> None:
-        self.types[type_] = self.types.get(type_, 0) + 1
+        return self.types.total()
 
     def saw_length(self, type_: str, length: int) -> None:
         self.fewest[type_] = min(self.fewest.get(type_, length), length)
         self.most[type_] = max(self.most.get(type_, length), length)
 
+    def saw_number(self, number: float) -> None:
+        self.lowest = number if self.lowest is None else min(self.lowest, number)
+        self.highest = number if self.highest is None else max(self.highest, number)
+
     def saw_scalar(self, type_: str, text: str) -> None:
-        self.types[type_] = self.types.get(type_, 0) + 1
+        self.types[type_] += 1
         self.example = self.example or text[:VALUE_CHARACTERS]
         if type_ in (INTEGER, NUMBER):
-            self._saw_number(text)
+            with suppress(ValueError):
+                self.saw_number(float(text[:VALUE_CHARACTERS]))
         if text in self.values:
             self.values[text] += 1
         elif len(self.values) <= FEW_VALUES:
             self.values[text[:VALUE_CHARACTERS]] = 1
 
-    def _saw_number(self, text: str) -> None:
-        try:
-            number = float(text[:VALUE_CHARACTERS])
-        except ValueError:
-            return
-        self.lowest = number if self.lowest is None or number < self.lowest else self.lowest
-        self.highest = number if self.highest is None or number > self.highest else self.highest
+
+class _Open:
+    """An object or array whose end has not come yet."""
+
+    __slots__ = ("key", "length", "schema", "type", "wants_key")
+
+    def __init__(self, schema: Schema, type_: str) -> None:
+        self.schema, self.type, self.length, self.key, self.wants_key = schema, type_, 0, "", type_ == OBJECT
 
 
 class SchemaBuilder:
@@ -101,7 +107,7 @@ class SchemaBuilder:
             self._open[-1].key, self._open[-1].wants_key, self._hidden = NAMELESS, False, 1
         else:
             schema = self._place()
-            schema.saw(type_)
+            schema.types[type_] += 1
             if len(self._open) < DEPTH:
                 self._open.append(_Open(schema, type_))
             else:
@@ -158,12 +164,12 @@ class SchemaBuilder:
         return schema.members[key]
 
     def _note(self, schema: Schema, value: Any, depth: int) -> None:
-        type_ = type_of(value)
+        type_ = _TYPES[type(value)]
         if type_ not in (OBJECT, ARRAY):
             is_word = isinstance(value, bool) or value is None
             schema.saw_scalar(type_, {True: "true", False: "false", None: "null"}[value] if is_word else str(value))
             return
-        schema.saw(type_)
+        schema.types[type_] += 1
         schema.saw_length(type_, len(value))
         self.deepest = max(self.deepest, depth + 1)
         if depth + 1 >= DEPTH:
@@ -176,35 +182,20 @@ class SchemaBuilder:
                 self._note(self._item(schema), item, depth + 1)
 
 
-class _Open:
-    __slots__ = ("key", "length", "schema", "type", "wants_key")
-
-    def __init__(self, schema: Schema, type_: str) -> None:
-        self.schema, self.type, self.length, self.key, self.wants_key = schema, type_, 0, "", type_ == OBJECT
-
-
-_TYPES = {dict: OBJECT, list: ARRAY, str: STRING, bool: BOOLEAN, int: INTEGER, float: NUMBER, type(None): NULL}
-
-
-def type_of(value: Any) -> str:
-    return _TYPES[type(value)]
-
-
 def merged(schemas: list[Schema]) -> Schema:
     whole = Schema()
     for schema in schemas:
-        for type_, count in schema.types.items():
-            whole.types[type_] = whole.types.get(type_, 0) + count
+        whole.types.update(schema.types)
         for type_ in schema.fewest:
             whole.saw_length(type_, schema.fewest[type_])
             whole.saw_length(type_, schema.most[type_])
         for text, count in schema.values.items():
             if text in whole.values or len(whole.values) <= FEW_VALUES:
-                whole.values[text] = whole.values.get(text, 0) + count
+                whole.values[text] += count
         whole.example = whole.example or schema.example
-        lowest = [number for number in (whole.lowest, schema.lowest) if number is not None]
-        highest = [number for number in (whole.highest, schema.highest) if number is not None]
-        whole.lowest, whole.highest = min(lowest, default=None), max(highest, default=None)
+        if schema.lowest is not None and schema.highest is not None:
+            whole.saw_number(schema.lowest)
+            whole.saw_number(schema.highest)
     keys = dict.fromkeys(key for schema in schemas for key in schema.members)
     whole.members = {key: merged([schema.members[key] for schema in schemas if key in schema.members]) for key in keys}
     if items := [schema.items for schema in schemas if schema.items is not None]:
@@ -214,19 +205,8 @@ def merged(schemas: list[Schema]) -> Schema:
     return whole
 
 
-# A schema in words: one line per object or array, the outermost first.
-
-LINE_CHARACTERS = 800
-PATH_CHARACTERS = 120
-MOST_LINES = 40
-# An object with more keys, whose values are alike, is described as a map.
-MANY_KEYS = 20
-_KEY_CHARACTERS = 50
-_PLURALS = {OBJECT: "objects", ARRAY: "arrays", STRING: "strings"}
-
-
 def schema_lines(root: Schema, *, name: str = "") -> list[str]:
-    """Return a line for each object or array, the outermost first.
+    """Describe a schema in one line for each object or array, the outermost first.
 
     :param name: what the whole is called, with a colon
     """
@@ -270,7 +250,7 @@ def _members(schema: Schema) -> str:
     said: list[str] = []
     length = 0
     for key, member in schema.members.items():
-        name = shown(key, characters=_KEY_CHARACTERS) or "''"
+        name = shown(key, characters=_SHOWN_KEY_CHARACTERS) or "''"
         said.append(name if is_map else f"{name} {_member_text(member, of=schema)}")
         length += len(said[-1]) + 2
         if length > LINE_CHARACTERS:
@@ -296,8 +276,7 @@ def _item_values(schema: Schema) -> str:
 
 def _kind(schema: Schema) -> str:
     """Return ``string``, ``array of 3–20 objects or null``."""
-    by_frequency = sorted(schema.types, key=lambda type_: -schema.types[type_])
-    return " or ".join(_sized(schema, type_) for type_ in by_frequency) or "nothing"
+    return " or ".join(_sized(schema, type_) for type_, _ in schema.types.most_common()) or "nothing"
 
 
 def _sized(schema: Schema, type_: str) -> str:
@@ -307,11 +286,8 @@ def _sized(schema: Schema, type_: str) -> str:
     things = "keys" if type_ == OBJECT else _items(schema.items)
     if fewest != most:
         return f"{type_} of {fewest:,}–{most:,} {things}"
-    return f"{type_} of {counted(most, _singular(things), things)}" if most else f"empty {type_}"
-
-
-def _singular(things: str) -> str:
-    return things.replace("items", "item").removesuffix("s")
+    one = things.replace("items", "item").removesuffix("s")
+    return f"{type_} of {counted(most, one, things)}" if most else f"empty {type_}"
 
 
 def _items(items: Schema | None) -> str:
@@ -334,8 +310,7 @@ def _values(schema: Schema) -> str:
 
 
 def _few(schema: Schema) -> str:
-    by_frequency = sorted(schema.values.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{_short(text)} ×{count:,}" for text, count in by_frequency)
+    return ", ".join(f"{_short(text)} ×{count:,}" for text, count in schema.values.most_common())
 
 
 def _short(text: str) -> str:
