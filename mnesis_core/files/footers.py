@@ -1,10 +1,14 @@
-"""Files in a conversation: a short text whole, everything else by reference (seed 000, large file handling)."""
+"""Files in a conversation. A short text is given whole, everything else by reference (seed 000, large file handling).
+
+A summary names the files of what it stands for in a footer, so that no id is lost. What a footer has no room for is listed in
+a manifest: a file of ids, of which one may list others.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
@@ -17,8 +21,28 @@ from mnesis_core.records import FileReference
 # Tokens of a longer text are estimated from this many bytes.
 SAMPLE_BYTES = 262_144
 NOT_EXPLORED = "Not explored yet: lcm_describe tells more about this file, lcm_read reads it."
+# Files that a tombstone names: it has to stay smaller than what it replaces.
+MOST_OF_A_TOMBSTONE = 8
+
+# Tokens of all file ids under one summary, some twenty ids. More would be sent with every call and rarely read.
+MOST_TOKENS = 400
+# A footer of files takes at most this part of the budget's low mark: half of the summary's limit.
+SHARE_OF_TARGET = 8
+# The footer takes at most this part of the summary's own room, or nothing would be gained.
+SHARE_OF_SOURCE = 2
+# The footer takes at most this part of a level 3 excerpt, which has few tokens to quote with.
+SHARE_OF_EXCERPT = 4
+# Files named beside a manifest if there is room: the latest are most likely to be asked for.
+NEWEST = 8
+FOLDER = ".mnesis/manifests/"
 
 _GIVEN = re.compile(r"\[FILE: (?P<path>[^\n]*)\]\nFile ID: (?P<id>file_[0-9A-Z]{26})\n")
+_FILE_ID = re.compile(r"\bfile_(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8,32})\b")
+_START = "[LCM "
+FILES = f"{_START}File IDs:"
+SUMMARIES = f"{_START}Summary IDs:"
+_PLAIN = re.compile(r"[\w.:@+%=~/|-]{1,64}", re.ASCII)
+_LISTED = re.compile(r"(\d{1,15}) listed in (\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +119,6 @@ def name_of_upload(name: str) -> str:
     return base if base not in ("", ".", "..") else "unnamed"
 
 
-# File ids in texts and messages: what every summary of them has to name.
-
-# Files that a tombstone names: it has to stay smaller than what it replaces.
-MOST_OF_A_TOMBSTONE = 8
-_FILE_ID = re.compile(r"\bfile_(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8,32})\b")
-
-
 def find_file_ids(text: str) -> tuple[str, ...]:
     """Return the file ids in ``text``, each once, in order: ours (a ULID) and the reference's (hexadecimal)."""
     return tuple(dict.fromkeys(_FILE_ID.findall(text))) if "file_" in text else ()
@@ -110,9 +127,18 @@ def find_file_ids(text: str) -> tuple[str, ...]:
 def file_ids_of(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
     """Return all file ids in messages: in texts, inputs, outputs (tombstoned or not) and references."""
     found: dict[str, None] = {}
-    for message in messages:
-        for stored in message.parts:
-            found.update(dict.fromkeys(_ids_of_part(stored.part)))
+    for part in (stored.part for message in messages for stored in message.parts):
+        if isinstance(part, FileRefPart):
+            if part.file_id:
+                found[part.file_id] = None
+            text = f"{part.path}\n{part.exploration_summary}"
+        elif isinstance(part, ToolPart):
+            text = "\n".join((part.input, part.output or "", part.error or ""))
+        elif isinstance(part, PatchPart):
+            text = "\n".join((*part.files_changed, part.unified_diff))
+        else:
+            text = getattr(part, "text", "")
+        found.update(dict.fromkeys(find_file_ids(text)))
     return tuple(found)
 
 
@@ -130,24 +156,6 @@ def with_output_files(mark: str, part: ToolPart, part_id: str) -> str:
     return with_footer(mark, Named(files=files[-MOST_OF_A_TOMBSTONE:], manifests=(whole,)))
 
 
-def _ids_of_part(part: Part) -> Iterable[str]:
-    if isinstance(part, FileRefPart):
-        own = (part.file_id,) if part.file_id else ()
-        return (*own, *find_file_ids(f"{part.path}\n{part.exploration_summary}"))
-    if isinstance(part, ToolPart):
-        return find_file_ids("\n".join((part.input, part.output or "", part.error or "")))
-    if isinstance(part, PatchPart):
-        return find_file_ids("\n".join((*part.files_changed, part.unified_diff)))
-    return find_file_ids(getattr(part, "text", ""))
-
-
-_START = "[LCM "
-FILES = f"{_START}File IDs:"
-SUMMARIES = f"{_START}Summary IDs:"
-_PLAIN = re.compile(r"[\w.:@+%=~/|-]{1,64}", re.ASCII)
-_LISTED = re.compile(r"(\d{1,15}) listed in (\S+)")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestName:
     id: str
@@ -162,7 +170,7 @@ class ManifestName:
 class Named:
     """The ids that a summary has to name."""
 
-    # What a condensed summary was made of, in order.
+    # The summaries that a condensed one was made of, in order.
     summaries: tuple[str, ...] = ()
     # All files named in its source, except those in a manifest.
     files: tuple[str, ...] = ()
@@ -195,7 +203,10 @@ def with_footer(text: str, named: Named) -> str:
 
 def files_in_footer(text: str) -> Named:
     footer = text[len(without_footer(text)) :]
-    return named_by(entry for line in _file_lines(footer) for entry in line.split(", "))
+    lines = (
+        line.removeprefix(FILES).strip().removesuffix("]") for line in footer.splitlines() if line.startswith(FILES)
+    )
+    return named_by(entry for line in lines for entry in line.split(", "))
 
 
 def named_by(entries: Iterable[str]) -> Named:
@@ -209,12 +220,6 @@ def named_by(entries: Iterable[str]) -> Named:
         elif entry:
             files[entry] = None
     return Named(files=tuple(files), manifests=tuple(manifests.values()))
-
-
-def _file_lines(footer: str) -> Iterator[str]:
-    for line in footer.splitlines():
-        if line.startswith(FILES):
-            yield line.removeprefix(FILES).strip().removesuffix("]")
 
 
 def without_footer(text: str) -> str:
@@ -237,11 +242,6 @@ def _footer_before(text: str, end: int) -> int:
     return start if text.find("]", start, end) == end - 1 else -1
 
 
-# File manifests: files that list the ids which a summary's footer has no room for. One may list others.
-
-FOLDER = ".mnesis/manifests/"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileManifest:
     name: ManifestName
@@ -253,7 +253,8 @@ def file_manifest(manifest_id: str, named: Named) -> FileManifest:
 
     An id that does not fit a line is written as JSON.
     """
-    lines = [*map(_line, dict.fromkeys(named.files)), *map(str, named.manifests)]
+    files = [file_id if is_plain(file_id) else json.dumps(file_id) for file_id in dict.fromkeys(named.files)]
+    lines = [*files, *map(str, named.manifests)]
     return FileManifest(
         name=ManifestName(id=manifest_id, count=len(lines)), text="".join(f"{line}\n" for line in lines)
     )
@@ -263,8 +264,14 @@ def read_file_manifest(text: str) -> Named:
     """Return the files and manifests that a manifest lists. It may come from an import and hold anything."""
     lines = text.split("\n")
     named = named_by(line for line in lines if not line.startswith('"'))
-    foreign = [_unquoted(line) for line in lines if line.startswith('"')]
-    return replace(named, files=tuple(dict.fromkeys((*named.files, *foreign))))
+    files = dict.fromkeys(named.files)
+    for line in lines:
+        if line.startswith('"'):
+            try:
+                files[str(json.loads(line))] = None
+            except ValueError:
+                files[line] = None
+    return replace(named, files=tuple(files))
 
 
 def manifest_path(summary_id: str) -> str:
@@ -273,31 +280,6 @@ def manifest_path(summary_id: str) -> str:
 
 def is_file_manifest(path: str) -> bool:
     return path.startswith(FOLDER)
-
-
-def _line(file_id: str) -> str:
-    return file_id if is_plain(file_id) else json.dumps(file_id)
-
-
-def _unquoted(line: str) -> str:
-    try:
-        return str(json.loads(line))
-    except ValueError:
-        return line
-
-
-# Which files a summary names itself, and which in a manifest: no id is lost, and none is in the way of the text.
-
-# Tokens of all file ids under one summary, some twenty ids. More would be sent with every call and rarely read.
-MOST_TOKENS = 400
-# A footer of files takes at most this part of the budget's low mark: half of the summary's limit.
-SHARE_OF_TARGET = 8
-# Also at most this part of the summary's own room, or nothing would be gained.
-SHARE_OF_SOURCE = 2
-# Also of a level 3 excerpt, which has few tokens to quote with.
-SHARE_OF_EXCERPT = 4
-# Files named beside a manifest if there is room: the latest are most likely to be asked for.
-NEWEST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,9 @@
 
 Public addresses may be reached. Internal ones (loopback, private, link-local, shared and reserved ranges) only if the
 host's owner has listed them, and services that hand out the machine's own credentials never.
+
+Naming a program runs it, and naming a variable sends its value away. Both belong to the host's owner as well, who lists what
+others may name in the environment; a command on the host is the owner's and needs no list.
 """
 
 from __future__ import annotations
@@ -10,14 +13,8 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import chain
 from pathlib import PurePath
 from socket import inet_aton
 from typing import TypeVar
@@ -53,11 +50,42 @@ _NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
 # Deprecated: an IPv4 address in the last four bytes.
 _COMPATIBLE = ip_network("::/96")
 
+PROGRAMS, VARIABLES, ADDRESSES = "MNESIS_MCP_PROGRAMS", "MNESIS_KEY_VARIABLES", "MNESIS_PRIVATE_ADDRESSES"
+# Lists nothing where there is a default.
+NOTHING = "none"
+# At the end of a listed program: further arguments may follow, none of which begins with a hyphen.
+MORE = "..."
+
+Entry = TypeVar("Entry")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+# The first argument of these programs says what is run: with only ``...`` after one, anything could be.
+_RUNNERS = re.compile(
+    r"(npx|npm|pnpm|yarn|bunx?|deno|node|uvx?|pipx|python[\d.]*|ruby|perl|php|env|(ba|da|z|fi)?sh)(\.exe)?"
+)
+# Programs that run packages and modules by name, as MCP servers are distributed; ``...`` may follow these.
+_LAUNCHERS = re.compile(r"npx -y|uvx|python[\d.]* -m")
+# Secrets of the site and of the machine. They are never given away, even if they are listed.
+_NEVER = re.compile(
+    r"SECRET_KEY|.*DATABASE_URL|REDIS_URL|PG(PASSWORD|PASSFILE|SERVICEFILE)|KUBECONFIG|BOTO_CONFIG|VAULT_TOKEN"
+    r"|GOOGLE_(APPLICATION_)?CREDENTIALS.*|(MNESIS|DJANGO|POSTGRES|AWS|AZURE|ARM|GCP|GCLOUD|CLOUDSDK|GOOGLE_CLOUD|VERTEX"
+    r"|VERTEXAI|OCI|ALIBABA_CLOUD|KUBERNETES|SSH)_.*"
+)
+# litellm's variables for the keys of well-known providers.
+PROVIDER_KEYS = tuple(
+    f"{provider}_API_KEY"
+    for provider in (
+        *("AI21", "ANTHROPIC", "CEREBRAS", "CODESTRAL", "COHERE", "DASHSCOPE", "DEEPINFRA", "DEEPSEEK", "FIREWORKS_AI"),
+        *("GEMINI", "GROQ", "MISTRAL", "MOONSHOT", "NEBIUS", "NVIDIA_NIM", "OPENAI", "OPENROUTER", "PERPLEXITYAI"),
+        *("SAMBANOVA", "TOGETHERAI", "XAI", "ZAI"),
+    )
+)
+
 
 def read_networks(text: str) -> tuple[Network, ...]:
-    """Networks, comma-separated: addresses, ranges such as ``10.1.0.0/16``, or the words of ``NAMED``.
+    """Read networks, comma-separated: addresses, ranges such as ``10.1.0.0/16``, or the words of ``NAMED``.
 
-    :raises ValueError: one of them is neither; the message names it.
+    :raises ValueError: one of them is none of these; the message names it.
     """
     found: list[Network] = []
     for item in filter(None, map(str.strip, text.split(","))):
@@ -85,9 +113,9 @@ def gives_credentials(text: str) -> bool:
 
 
 def literal_address(host: str) -> str | None:
-    """The IP address that a host names by number, in any form that a resolver takes (``127.1``, ``0x7f000001``).
+    """Return the IP address that a host names by number, in any form that a resolver takes (``127.1``, ``0x7f000001``).
 
-    ``None``: it is a name, which is looked up when it is connected to. ``localhost`` is always loopback.
+    None if it is a name, which is looked up when it is connected to. ``localhost`` is always loopback.
     """
     bare = host.strip("[]").rstrip(".").lower()
     if bare == "localhost" or bare.endswith(".localhost"):
@@ -123,34 +151,6 @@ def _is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address) and address.is_site_local:
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
-
-
-# What pages and programs may name: MCP programs, variables with secrets, addresses inside the network.
-#
-# Naming a program runs it, naming a variable sends its value away, and naming an address asks it from inside. All three
-# belong to the host's owner, who lists them in the environment; a command on the host is the owner's and needs no list.
-
-PROGRAMS, VARIABLES, ADDRESSES = "MNESIS_MCP_PROGRAMS", "MNESIS_KEY_VARIABLES", "MNESIS_PRIVATE_ADDRESSES"
-# Lists nothing where there is a default.
-NOTHING = "none"
-# At the end of a listed program: further arguments may follow, none of which begins with a hyphen.
-MORE = "..."
-
-Entry = TypeVar("Entry")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLAIN_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
-# The first argument of these programs says what is run: with only ``...`` after one, anything could be.
-_RUNNERS = re.compile(
-    r"(npx|npm|pnpm|yarn|bunx?|deno|node|uvx?|pipx|python[\d.]*|ruby|perl|php|env|(ba|da|z|fi)?sh)(\.exe)?"
-)
-# Programs that run packages and modules by name, as MCP servers are distributed; ``...`` may follow these.
-_LAUNCHERS = re.compile(r"npx -y|uvx|python[\d.]* -m")
-# Secrets of the site and of the machine. They are never given away, even if they are listed.
-_NEVER = re.compile(
-    r"SECRET_KEY|.*DATABASE_URL|REDIS_URL|PG(PASSWORD|PASSFILE|SERVICEFILE)|KUBECONFIG|BOTO_CONFIG|VAULT_TOKEN"
-    r"|GOOGLE_(APPLICATION_)?CREDENTIALS.*|(MNESIS|DJANGO|POSTGRES|AWS|AZURE|ARM|GCP|GCLOUD|CLOUDSDK|GOOGLE_CLOUD|VERTEX"
-    r"|VERTEXAI|OCI|ALIBABA_CLOUD|KUBERNETES|SSH)_.*"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,16 +270,14 @@ def origin_of(url: str) -> str:
 
 
 def read_lists(*, programs: str = "", variables: str = "", addresses: str = "") -> HostLists:
-    """The lists as settings write them: programs divided by ``;`` or lines, the rest by commas; ``none`` is nothing.
+    """Read the lists that settings hold: programs divided by ``;`` or lines, the rest by commas; ``none`` is nothing.
 
     :raises ValueError: an entry cannot be read, or may not be listed; the message names the setting.
     """
     return HostLists(
         programs=tuple(_read(PROGRAMS, programs, r"[;\n]", _program)),
         variables=tuple(_read(VARIABLES, variables, r"[,\n]", _variable)),
-        addresses=tuple(
-            network for networks in _read(ADDRESSES, addresses, r"[,\n]", read_networks) for network in networks
-        ),
+        addresses=tuple(chain.from_iterable(_read(ADDRESSES, addresses, r"[,\n]", read_networks))),
     )
 
 
@@ -299,14 +297,10 @@ def _program(text: str) -> ListedProgram:
     words = words[:-1] if takes_more else words
     if not words or MORE in words:
         raise ValueError(f"{text!r} is no program; {MORE} stands at the end, if at all")
-    runs = [word for word in words[1:] if not word.startswith("-")]
     runner = PurePath(words[0]).name
-    if (
-        takes_more
-        and not runs
-        and _RUNNERS.fullmatch(runner)
-        and not _LAUNCHERS.fullmatch(" ".join([runner, *words[1:]]))
-    ):
+    names_what_runs = any(not word.startswith("-") for word in words[1:])
+    names_what_runs = names_what_runs or _LAUNCHERS.fullmatch(" ".join([runner, *words[1:]])) is not None
+    if takes_more and not names_what_runs and _RUNNERS.fullmatch(runner):
         raise ValueError(f"{text!r} would run anything; name what it runs before the {MORE}")
     return ListedProgram(words=tuple(words), takes_more=takes_more)
 
@@ -320,23 +314,6 @@ def _variable(text: str) -> ListedVariable:
     if at and not place:
         raise ValueError(f"{text!r} names no host behind the @")
     return ListedVariable(name=name, origin=origin_of(place if "://" in place else f"https://{place}") if at else "")
-
-
-# litellm's variables for the keys of well-known providers.
-PROVIDER_KEYS = (
-    *(
-        "AI21_API_KEY",
-        "ANTHROPIC_API_KEY",
-        "CEREBRAS_API_KEY",
-        "CODESTRAL_API_KEY",
-        "COHERE_API_KEY",
-        "DASHSCOPE_API_KEY",
-    ),
-    *("DEEPINFRA_API_KEY", "DEEPSEEK_API_KEY", "FIREWORKS_AI_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY"),
-    *("MISTRAL_API_KEY", "MOONSHOT_API_KEY", "NEBIUS_API_KEY", "NVIDIA_NIM_API_KEY"),
-    *("OPENAI_API_KEY", "OPENROUTER_API_KEY", "PERPLEXITYAI_API_KEY", "SAMBANOVA_API_KEY"),
-    *("TOGETHERAI_API_KEY", "XAI_API_KEY", "ZAI_API_KEY"),
-)
 
 
 def local_lists(python: str) -> dict[str, str]:

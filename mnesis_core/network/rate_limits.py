@@ -1,6 +1,6 @@
-"""Rate limits of sign-ins and requests: a burst of attempts, then one per interval.
+"""Callers: how often they may try, the addresses that they are counted by, and the keys that they show.
 
-Attempts fill buckets, which drain at a constant rate (the generic cell rate algorithm). Of a bucket only the time is kept
+Sign-ins and requests are limited to a burst of attempts, then one per interval. Attempts fill buckets, which drain at a constant rate (the generic cell rate algorithm). Of a bucket only the time is kept
 at which it is empty again, so a bucket without a time, or with one in the past, is empty.
 """
 
@@ -19,13 +19,19 @@ from math import ceil
 from mnesis_core.config import RequestConfig, SignInConfig
 from mnesis_core.network.hosts import Network
 
+# Bits of an IPv6 address assigned to a subscriber, who chooses the rest (RFC 6177).
+SUBSCRIBER_PREFIX = 64
+# ``all`` allows what the owner may do; ``read`` allows reading only.
+SCOPES = ("all", "read")
+_KEY = re.compile(r"mns_([0-9a-f]{12})_([0-9A-Za-z_-]{43})", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     # What is counted: ``("account", "ada")``.
     name: tuple[str, ...]
     attempts: int
-    # After which one more attempt fits.
+    # The time after which one more attempt fits.
     seconds: float
     # Whether only the account's owner is likely to fill it: the right password empties it.
     is_own: bool = False
@@ -78,12 +84,6 @@ def password_change_buckets(config: SignInConfig, *, account: str) -> list[Bucke
     return [Bucket(name=("change", account), attempts=config.device_tries, seconds=config.device_seconds, is_own=True)]
 
 
-# Clients' addresses.
-
-# Bits of an IPv6 address assigned to a subscriber, who chooses the rest (RFC 6177).
-SUBSCRIBER_PREFIX = 64
-
-
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
     """Return the address of the client.
 
@@ -94,7 +94,8 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
     """
     address = peer
     for text in reversed(forwarded_for.split(",")):
-        if not _is_in(address, trusted) or _parsed(text) is None:
+        parsed = _parsed(address)
+        if parsed is None or not any(parsed in network for network in trusted) or _parsed(text) is None:
             break
         address = text.strip()
     return address
@@ -108,11 +109,6 @@ def network_of(address: str) -> str:
     return str(ip_network((parsed, SUBSCRIBER_PREFIX), strict=False))
 
 
-def _is_in(address: str, networks: Sequence[Network]) -> bool:
-    parsed = _parsed(address)
-    return parsed is not None and any(parsed in network for network in networks)
-
-
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
     # An IPv4 address written as IPv6 is the same address.
     try:
@@ -120,12 +116,6 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
     except ValueError:
         return None
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
-
-
-# ``all`` allows what the owner may do; ``read`` allows reading only.
-SCOPES = ("all", "read")
-
-_KEY = re.compile(r"mns_([0-9a-f]{12})_([0-9A-Za-z_-]{43})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +153,6 @@ class KeyRecord:
 
 
 def new_key() -> KeyText:
-    """Return a new random key."""
     return KeyText(prefix=secrets.token_hex(6), secret=secrets.token_urlsafe(32))
 
 
