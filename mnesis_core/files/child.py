@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import resource
@@ -45,7 +46,7 @@ def main() -> None:
         ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)
     sys.addaudithook(_refuse)
     # The parent may have ended and can then not stop this process.
-    signal.alarm(asked["seconds"] + 1)
+    signal.alarm(math.ceil(asked["seconds"]) + 1)
     processor = asked["processor_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
     limits = {

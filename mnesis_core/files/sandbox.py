@@ -7,14 +7,13 @@ and the file stays as it is. The child's limits are set in ``child``.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mnesis_core.files.explore import Exploration
@@ -60,15 +59,7 @@ def _run(child: str, path: Path, name: str, limits: ExplorationLimits, *, proble
 
     :param problem: why it failed before; the file is then only described as text or bytes
     """
-    asked = {
-        "path": str(path.absolute()),
-        "name": name,
-        "problem": problem,
-        "seconds": math.ceil(limits.seconds),
-        "processor_seconds": limits.processor_seconds,
-        "memory_bytes": limits.memory_bytes,
-        "output_bytes": limits.output_bytes,
-    }
+    asked = {"path": str(path.absolute()), "name": name, "problem": problem, **asdict(limits)}
     with tempfile.TemporaryFile() as output:
         kept = ("PATH", "LANG", "SYSTEMROOT")
         process = subprocess.Popen(

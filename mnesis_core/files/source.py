@@ -94,6 +94,10 @@ class Source:
     def head(self, limit: int = HEAD_BYTES) -> bytes:
         return self.read(0, limit)
 
+    def covered_by(self, read: int) -> str:
+        """Say how much of it is covered where its first ``read`` bytes were read."""
+        return "all of it" if read >= self.size else f"the first {read:,} of {self.size:,} bytes"
+
     @property
     def encoding(self) -> str:
         return encoding_of(self.head(4))

@@ -72,7 +72,7 @@ def explore(source: Source) -> Findings:
             f"It begins with the bytes {head[:16].hex(' ')}",
             f"Readable in it: {listed(word for word in words if word)}",
         ),
-        covered="all of it" if source.size <= HEAD_BYTES else f"the first {HEAD_BYTES:,} of {source.size:,} bytes",
+        covered=source.covered_by(HEAD_BYTES),
     )
 
 

@@ -194,111 +194,86 @@ def _function_of(node: Node, value: Node | None) -> Node | None:
 Taker = Callable[[_Outline, Node, int], bool]
 
 
-def _nodes(takers: Mapping[Taker, str]) -> dict[str, Taker]:
-    """Return the method that takes each type of node, from the types of each method."""
-    return {type_: taker for taker, types in takers.items() for type_ in types.split()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
     title: str
     grammar: str
-    nodes: Mapping[str, Taker]
+    # The types of nodes that each method takes.
+    nodes: Mapping[Taker, str]
     importing: tuple[str, ...] = ()
 
 
-_JAVASCRIPT = _nodes(
-    {
-        _Outline.holder: "class_declaration",
-        _Outline.function: "function_declaration generator_function_declaration method_definition",
-        _Outline.assigned: "field_definition variable_declarator assignment_expression",
-        _Outline.imported: "import_statement",
-        _Outline.command: "call_expression",
-        _Outline.export: "export_statement",
-    }
-)
-_TYPESCRIPT = _JAVASCRIPT | _nodes(
-    {
-        _Outline.holder: "abstract_class_declaration interface_declaration",
-        _Outline.type: "enum_declaration type_alias_declaration",
-        _Outline.space: "internal_module module",
-        _Outline.function: "function_signature method_signature abstract_method_signature",
-        _Outline.assigned: "public_field_definition",
-        _Outline.value: "property_signature",
-    }
-)
-_RUST = _nodes(
-    {
-        _Outline.type: "struct_item enum_item union_item type_item",
-        _Outline.holder: "trait_item impl_item",
-        _Outline.space: "mod_item",
-        _Outline.function: "function_item function_signature_item macro_definition",
-        _Outline.value: "const_item static_item",
-        _Outline.imported: "use_declaration extern_crate_declaration",
-    }
-)
-_GO = _nodes(
-    {
-        _Outline.space: "package_clause",
-        _Outline.type: "type_spec type_alias",
-        _Outline.function: "function_declaration method_declaration",
-        _Outline.value: "const_spec var_spec",
-        _Outline.imported: "import_spec",
-    }
-)
-_JAVA = _nodes(
-    {
-        _Outline.holder: "class_declaration interface_declaration enum_declaration record_declaration"
-        " annotation_type_declaration",
-        _Outline.function: "method_declaration constructor_declaration",
-        _Outline.space: "package_declaration",
-        _Outline.imported: "import_declaration",
-    }
-)
-_C = _nodes(
-    {
-        _Outline.function: "function_definition",
-        _Outline.declared: "declaration field_declaration",
-        _Outline.bodied: "struct_specifier union_specifier enum_specifier",
-        _Outline.type: "type_definition",
-        _Outline.value: "preproc_def preproc_function_def",
-        _Outline.imported: "preproc_include",
-    }
-)
-_CPP = _C | _nodes(
-    {
-        _Outline.bodied: "class_specifier",
-        _Outline.space: "namespace_definition",
-        _Outline.type: "concept_definition alias_declaration",
-        _Outline.imported: "using_declaration",
-    }
-)
-_CSHARP = _nodes(
-    {
-        _Outline.space: "namespace_declaration file_scoped_namespace_declaration",
-        _Outline.holder: "class_declaration interface_declaration struct_declaration record_declaration",
-        _Outline.type: "enum_declaration delegate_declaration",
-        _Outline.function: "method_declaration constructor_declaration local_function_statement",
-        _Outline.value: "property_declaration",
-        _Outline.imported: "using_directive",
-    }
-)
-_RUBY = _nodes(
-    {_Outline.bodied: "class module", _Outline.function: "method singleton_method", _Outline.command: "call"}
-)
-_PHP = _nodes(
-    {
-        _Outline.space: "namespace_definition",
-        _Outline.holder: "class_declaration interface_declaration trait_declaration enum_declaration",
-        _Outline.function: "function_definition method_declaration",
-        _Outline.value: "const_element",
-        _Outline.imported: "namespace_use_declaration require_expression require_once_expression include_expression"
-        " include_once_expression",
-    }
-)
-_SHELL = _nodes(
-    {_Outline.function: "function_definition", _Outline.value: "variable_assignment", _Outline.command: "command"}
-)
+_JAVASCRIPT = {
+    _Outline.holder: "class_declaration",
+    _Outline.function: "function_declaration generator_function_declaration method_definition",
+    _Outline.assigned: "field_definition variable_declarator assignment_expression",
+    _Outline.imported: "import_statement",
+    _Outline.command: "call_expression",
+    _Outline.export: "export_statement",
+}
+_TYPESCRIPT = _JAVASCRIPT | {
+    _Outline.holder: "class_declaration abstract_class_declaration interface_declaration",
+    _Outline.type: "enum_declaration type_alias_declaration",
+    _Outline.space: "internal_module module",
+    _Outline.function: "function_declaration generator_function_declaration method_definition function_signature"
+    " method_signature abstract_method_signature",
+    _Outline.assigned: "field_definition variable_declarator assignment_expression public_field_definition",
+    _Outline.value: "property_signature",
+}
+_RUST = {
+    _Outline.type: "struct_item enum_item union_item type_item",
+    _Outline.holder: "trait_item impl_item",
+    _Outline.space: "mod_item",
+    _Outline.function: "function_item function_signature_item macro_definition",
+    _Outline.value: "const_item static_item",
+    _Outline.imported: "use_declaration extern_crate_declaration",
+}
+_GO = {
+    _Outline.space: "package_clause",
+    _Outline.type: "type_spec type_alias",
+    _Outline.function: "function_declaration method_declaration",
+    _Outline.value: "const_spec var_spec",
+    _Outline.imported: "import_spec",
+}
+_JAVA = {
+    _Outline.holder: "class_declaration interface_declaration enum_declaration record_declaration"
+    " annotation_type_declaration",
+    _Outline.function: "method_declaration constructor_declaration",
+    _Outline.space: "package_declaration",
+    _Outline.imported: "import_declaration",
+}
+_C = {
+    _Outline.function: "function_definition",
+    _Outline.declared: "declaration field_declaration",
+    _Outline.bodied: "struct_specifier union_specifier enum_specifier",
+    _Outline.type: "type_definition",
+    _Outline.value: "preproc_def preproc_function_def",
+    _Outline.imported: "preproc_include",
+}
+_CPP = _C | {
+    _Outline.bodied: "struct_specifier union_specifier enum_specifier class_specifier",
+    _Outline.space: "namespace_definition",
+    _Outline.type: "type_definition concept_definition alias_declaration",
+    _Outline.imported: "preproc_include using_declaration",
+}
+_CSHARP = {
+    _Outline.space: "namespace_declaration file_scoped_namespace_declaration",
+    _Outline.holder: "class_declaration interface_declaration struct_declaration record_declaration",
+    _Outline.type: "enum_declaration delegate_declaration",
+    _Outline.function: "method_declaration constructor_declaration local_function_statement",
+    _Outline.value: "property_declaration",
+    _Outline.imported: "using_directive",
+}
+_RUBY = {_Outline.bodied: "class module", _Outline.function: "method singleton_method", _Outline.command: "call"}
+_PHP = {
+    _Outline.space: "namespace_definition",
+    _Outline.holder: "class_declaration interface_declaration trait_declaration enum_declaration",
+    _Outline.function: "function_definition method_declaration",
+    _Outline.value: "const_element",
+    _Outline.imported: "namespace_use_declaration require_expression require_once_expression include_expression"
+    " include_once_expression",
+}
+_SHELL = {_Outline.function: "function_definition", _Outline.value: "variable_assignment", _Outline.command: "command"}
 LANGUAGES: dict[str, Language] = {
     "javascript": Language(
         title="JavaScript", grammar="javascript", nodes=_JAVASCRIPT, importing=("require", "import")
@@ -322,7 +297,7 @@ def explore(source: Source) -> Findings:
     data = source.head(MOST_BYTES).decode(source.encoding, "replace").encode("utf-8", "replace")
     root = _parsed(language, data).root_node
     outline = _Outline(data, language.importing)
-    _walk(outline, language.nodes, root)
+    _walk(outline, {type_: taker for taker, types in language.nodes.items() for type_ in types.split()}, root)
     broken, waiting = [], [root] if root.has_error else []
     while waiting:
         node = waiting.pop()
@@ -351,8 +326,9 @@ def explore(source: Source) -> Findings:
         lines.append(f"Its syntax is broken in {counted(len(broken), 'place')}: line {places}")
     lines += [f"{word}: {listed(dict.fromkeys(names))}" for word, names in named.items() if names]
     lines += [str(one) for one in sorted(found, key=lambda one: one.name.startswith("_"))]
-    covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
-    return Findings(lines=lines if found else [*lines, *text.explore(source).lines[1:]], covered=covered)
+    if not found:
+        lines += text.explore(source).lines[1:]
+    return Findings(lines=lines, covered=source.covered_by(MOST_BYTES))
 
 
 def _parsed(language: Language, data: bytes) -> Tree:

@@ -37,8 +37,7 @@ def explore(source: Source) -> Findings:
         text = _decoded(_payload(first[0])[:BODY_CHARACTERS], first[0].get_content_charset("utf-8"))
         if begins := [shown(line, characters=160) for line in text.splitlines() if line.strip()]:
             lines += ["It begins:", *begins[:FIRST_LINES]]
-    covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
-    return Findings(lines=lines, covered=covered)
+    return Findings(lines=lines, covered=source.covered_by(MOST_BYTES))
 
 
 def _header(message: Message, name: str) -> str:

@@ -77,16 +77,12 @@ class _Script:
 
     def _skip(self, line: str, position: int) -> int:
         """Return the position after the end of the open text or comment; the line's length if it goes on."""
-        ending = self._endings.get(self._within)
-        if ending is None:
-            found = line.find(self._within, position)
-            end = found + len(self._within) if found >= 0 else -1
-        else:
-            end = next((match.end() for match in ending.finditer(line, position) if match.group()[0] != "\\"), -1)
-        if end < 0:
-            return len(line)
-        self._within = ""
-        return end
+        ending = self._endings.get(self._within) or re.compile(re.escape(self._within))
+        for match in ending.finditer(line, position):
+            if match.group()[0] != "\\":
+                self._within = ""
+                return match.end()
+        return len(line)
 
     def _advance(self, line: str, position: int) -> int:
         """Return the position after the next character that has a meaning."""

@@ -100,8 +100,7 @@ def explore(source: Source) -> Findings:
     if broken:
         first = f"Not valid XML after {counted(elements.elements, 'element')}: {broken}"
         return Findings(lines=[first, *_lines(elements)], covered=f"what is before the error in {place}")
-    covered = "all of it" if read >= source.size else f"the first {read:,} of {source.size:,} bytes"
-    return Findings(lines=_lines(elements), covered=covered)
+    return Findings(lines=_lines(elements), covered=source.covered_by(read))
 
 
 def _parse(source: Source, elements: _Elements) -> int:
