@@ -1,4 +1,4 @@
-"""What the last verification of each session found. No part of the record: it proves nothing, a new look does."""
+"""What the last verification of each session found. It is not part of the record: only a new verification proves anything."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ ID_LENGTH = 40
 class Verification(models.Model):
     """The verification of a session that waits or runs, and what the last one that came to its end found.
 
-    A table and not the cache, which forgets what it likes: pages tell for years when somebody looked last.
+    A table and not the cache, which may forget: pages show for years when a session was verified last.
     """
 
+    # No foreign key: what belongs to a session is exported with it, and this is this site's own.
     session_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    """No foreign key: what hangs on a session is exported with it, and this is this site's own."""
     state = models.CharField(max_length=16, choices=[(s, s) for s in ("queued", "running", "done", "failed")])
     asked_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     worker = models.CharField(max_length=100, default="")
     lease_expires_at = models.DateTimeField(null=True)
+    # Entries that the session had when it began.
     entries_total = models.BigIntegerField(default=0)
-    """Entries that the session had when it began."""
     entries_done = models.BigIntegerField(default=0)
 
+    # When the last one that came to its end did; what follows is what it found.
     verified_at = models.DateTimeField(null=True)
-    """When the last one that came to its end did; what follows is what it found."""
     duration_ms = models.BigIntegerField(default=0)
+    # The last entry that it followed, and that one's hash.
     seq = models.BigIntegerField(default=0)
-    """The last entry that it followed, and that one's hash."""
     head_hash = models.CharField(max_length=64, default="")
     entries = models.BigIntegerField(default=0)
     commitments = models.BigIntegerField(default=0)
     problem_count = models.BigIntegerField(default=0)
+    # The first of them, as objects of seq, kind, detail and session.
     problems = models.JSONField(default=list)
-    """The first of them, as objects of seq, kind and detail."""
     is_unbound = models.BooleanField(default=False)
     is_moved = models.BooleanField(default=False)
 
     class Meta:
         db_table = "verifications"
         constraints = [
-            # One at a time on the whole site, whoever asks for however many.
+            # One at a time on the whole site.
             models.UniqueConstraint(fields=["state"], condition=Q(state="running"), name="verification_one_runs")
         ]
 

@@ -1,7 +1,9 @@
-"""The only writer of verifications: asked for, claimed under a lease, ended."""
+"""The rows of verifications: read as values; asked for, claimed under a lease and ended here only."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,22 +14,104 @@ from django.utils import timezone
 from audit_app.models import Verification
 from sessions_app.record.lease import Lease, expired
 
+# In the place of a session's id: the verification of the whole database.
+EVERYTHING = "everything"
 LEASE_SECONDS = 20.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a verification that came to its end found."""
+
+    at: datetime
+    duration_ms: int
+    seq: int
+    head_hash: str
+    entries: int
+    commitments: int
+    problem_count: int
+    # The first of them: seq (0 where no entry tells of it), kind, detail.
+    problems: Sequence[tuple[int, str, str]]
+    # For each of those its session; empty for what concerns the whole database.
+    sessions: Sequence[str]
+    is_unbound: bool
+    is_moved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationRecord:
+    """The verification of a session that waits or runs, and the last one that came to its end."""
+
+    session_id: str
+    # queued, running, lost, failed or done.
+    state: str
+    asked_at: datetime
+    started_at: datetime | None
+    entries_total: int
+    entries_done: int
+    found: Found | None
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in ("queued", "running")
+
+
+def find_verification(session_id: str) -> VerificationRecord | None:
+    """Return the verification of a session, or ``None`` if none was ever asked for."""
+    row = Verification.objects.filter(pk=session_id).first()
+    if row is None:
+        return None
+    found = None
+    if row.verified_at is not None:
+        found = Found(
+            at=row.verified_at,
+            duration_ms=row.duration_ms,
+            seq=row.seq,
+            head_hash=row.head_hash,
+            entries=row.entries,
+            commitments=row.commitments,
+            problem_count=row.problem_count,
+            problems=[(one["seq"], one["kind"], one["detail"]) for one in row.problems],
+            sessions=[one.get("session", "") for one in row.problems],
+            is_unbound=row.is_unbound,
+            is_moved=row.is_moved,
+        )
+    is_lost = row.state == "running" and (row.lease_expires_at is None or row.lease_expires_at < timezone.now())
+    return VerificationRecord(
+        session_id=row.session_id,
+        state="lost" if is_lost else row.state,
+        asked_at=row.asked_at,
+        started_at=row.started_at,
+        entries_total=row.entries_total,
+        entries_done=row.entries_done,
+        found=found,
+    )
+
+
+def count_verifications() -> tuple[int, int, list[str]]:
+    """Return how many sessions were verified and how many wait or run, and the first that had problems; three queries."""
+    rows = Verification.objects.exclude(pk=EVERYTHING)
+    return (
+        rows.filter(verified_at__isnull=False).count(),
+        rows.filter(state__in=["queued", "running"]).count(),
+        list(rows.filter(problem_count__gt=0).values_list("session_id", flat=True)[:20]),
+    )
+
+
 def ask(session_id: str, *, entries: int) -> bool:
-    """Queue a verification of a session; False where one waits or runs already."""
+    """Queue a verification of a session; return False if one waits or runs already."""
     now = timezone.now()
     fresh = {"state": "queued", "asked_at": now, "entries_done": 0, "entries_total": entries, "lease_expires_at": None}
+    is_over = Q(state__in=["done", "failed"]) | Q(expired(now), state="running")
     with transaction.atomic():
         row, is_new = Verification.objects.get_or_create(session_id=session_id, defaults=fresh)
-        return is_new or bool(Verification.objects.filter(_not_live(now), pk=row.pk).update(**fresh))
+        return is_new or bool(Verification.objects.filter(is_over, pk=row.pk).update(**fresh))
 
 
 def claim(*, worker: str, session_id: str | None = None) -> str | None:
-    """Claim the verification that has waited longest, or that of this session; returns the session's id.
+    """Claim the verification that has waited longest, or that of this session, and return the session's id.
 
-    ``None`` where none waits, or one runs: there is one at a time on the whole site.
+    ``None`` if none waits, or one runs: there is one at a time on the whole site.
     """
     now = timezone.now()
     Verification.objects.filter(expired(now), state="running").update(state="failed")
@@ -35,17 +119,26 @@ def claim(*, worker: str, session_id: str | None = None) -> str | None:
     if session_id is not None:
         waiting = waiting.filter(pk=session_id)
     first: str | None = waiting.order_by("asked_at").values_list("session_id", flat=True).first()
-    return first if first is not None and _take(first, worker, now) else None
+    if first is None:
+        return None
+    lease = Lease(owner=worker, seconds=LEASE_SECONDS)
+    claimed = {"state": "running", "worker": lease.owner, "started_at": now, "entries_done": 0}
+    try:
+        with transaction.atomic():
+            rows = Verification.objects.filter(pk=first, state="queued")
+            return first if rows.update(**claimed, lease_expires_at=lease.expires_at(now)) else None
+    except IntegrityError:  # verification_one_runs
+        return None
 
 
 def renew(session_id: str, *, worker: str, done: int) -> None:
-    """Renew the lease of a claimed verification, and say how far it is."""
+    """Renew the lease of a claimed verification, and note how many entries are done."""
     lease = Lease(owner=worker, seconds=LEASE_SECONDS)
     _held(session_id, worker).update(entries_done=done, lease_expires_at=lease.expires_at(timezone.now()))
 
 
 def finish(session_id: str, *, worker: str, **found: Any) -> bool:
-    """End a claimed verification with what it found; False where it was taken for dead."""
+    """End a claimed verification with what it found; return False if its lease was lost meanwhile."""
     return bool(_held(session_id, worker).update(state="done", verified_at=timezone.now(), worker="", **found))
 
 
@@ -54,20 +147,5 @@ def fail(session_id: str, *, worker: str) -> None:
     _held(session_id, worker).update(state="failed", worker="")
 
 
-def _take(session_id: str, worker: str, now: datetime) -> bool:
-    lease = Lease(owner=worker, seconds=LEASE_SECONDS)
-    claimed = {"state": "running", "worker": lease.owner, "started_at": now, "entries_done": 0}
-    try:
-        with transaction.atomic():
-            rows = Verification.objects.filter(pk=session_id, state="queued")
-            return bool(rows.update(**claimed, lease_expires_at=lease.expires_at(now)))
-    except IntegrityError:  # verification_one_runs
-        return False
-
-
 def _held(session_id: str, worker: str) -> Any:
     return Verification.objects.filter(pk=session_id, state="running", worker=worker)
-
-
-def _not_live(now: datetime) -> Q:
-    return Q(state__in=["done", "failed"]) | Q(expired(now), state="running")

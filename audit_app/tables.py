@@ -1,6 +1,10 @@
 """The tables of the database: those that a move copies, and those that hold rows of a session.
 
 A move copies every table that a model describes unless ``LEFT_BEHIND`` names it, so a new table is never forgotten.
+
+A table belongs to a session when a foreign key leads there, directly or over other tables, so a new one is exported
+without being listed. Two kinds of column stay out of an export, since each database assigns them itself: row numbers
+(``BigAutoField``) and owners (a foreign key to an account).
 """
 
 from __future__ import annotations
@@ -46,6 +50,8 @@ LEFT_BEHIND = {
     "django_q.Task": "outcomes of the queue's wake-ups",
     "django_q.OrmQ": "wake-ups of the queue: what waits is queued again",
 }
+# The collation that orders keys alike on every machine.
+IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
 BATCH_ROWS = 500
 BATCH_CHARACTERS = 4_000_000
 # Rows that the database's driver holds at once; a row may have 20 MB.
@@ -133,22 +139,6 @@ def is_carried(model: type[Model]) -> bool:
     return model._meta.managed and not model._meta.proxy and model._meta.label not in LEFT_BEHIND
 
 
-def _by_foreign_keys(models: list[type[Model]]) -> list[type[Model]]:
-    ordered: list[type[Model]] = []
-    waiting = list(models)
-    while waiting:
-        ready = [model for model in waiting if not (_needed(model) & set(waiting)) - {model}]
-        if not ready:
-            raise ImproperlyConfigured(f"foreign keys run in a circle among {', '.join(m.__name__ for m in waiting)}")
-        ordered += ready
-        waiting = [model for model in waiting if model not in ready]
-    return ordered
-
-
-def _needed(model: type[Model]) -> set[type[Model]]:
-    return {needed for _, needed in Table(model).foreign_keys}
-
-
 def batches(rows: Iterable[Item], characters: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Yield lists of at most ``BATCH_ROWS`` items, and of not much more than ``BATCH_CHARACTERS`` of text."""
     batch: list[Item] = []
@@ -213,18 +203,10 @@ def same_row(table: Table, one: Row, other: Row) -> bool:
     )
 
 
-# The tables that hold rows of a session, and those rows as JSON values and back.
-#
-# A table belongs to a session when a foreign key leads there, over one table or several, so a new one is exported without
-# being listed. Two kinds of column stay out, since each database assigns them itself: row numbers (``BigAutoField``) and
-# owners (a foreign key to an account).
-
-# The collation that orders keys alike on every machine.
-IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
-
-
 @dataclass(frozen=True)
 class SessionTable:
+    """A table that holds rows of sessions, which it turns into JSON values and back."""
+
     table: Table
     # The lookup from a row to its session.
     path: str
@@ -248,7 +230,12 @@ class SessionTable:
 
     @cached_property
     def _readers(self) -> dict[str, tuple[Field[Any, Any], Callable[[Any], Any]]]:
-        return {field.attname: (field, _reader_of(field)) for field in self.fields}
+        readers = {}
+        for field in self.fields:
+            target = field.target_field if isinstance(field, models.ForeignKey) else field
+            kind = next(types for types in _READERS if isinstance(target, types))
+            readers[field.attname] = (field, _READERS[kind](field, target))
+        return readers
 
     def rows(self, session_id: str) -> QuerySet[Any, Any]:
         """Return a session's rows, in the same order on every database."""
@@ -257,12 +244,18 @@ class SessionTable:
         return rows.order_by("pk" if dealt else Collate("pk", IN_BYTES[connection.vendor]))
 
     def values(self, session_id: str) -> Iterator[dict[str, Any]]:
-        names = [field.attname for field in self.fields]
-        for row in stored_values(self.rows(session_id), self.fields).iterator(chunk_size=50):
-            yield {name: _to_json(field, value) for name, field, value in zip(names, self.fields, row, strict=True)}
+        for row in stored_values(self.rows(session_id), self.fields).iterator(chunk_size=FETCHED_ROWS):
+            values = {}
+            for field, value in zip(self.fields, row, strict=True):
+                if isinstance(value, datetime):
+                    value = value.isoformat()
+                elif not isinstance(value, str | int | float | None) and not isinstance(field, JSONField):
+                    value = field.value_to_string(field.model(**{field.attname: value}))
+                values[field.attname] = value
+            yield values
 
     def row_of(self, values: Mapping[str, Any], *, account_id: int) -> tuple[Any, ...]:
-        """A row to be inserted, in the order of ``fields`` and then ``account_fields``.
+        """Return a row to be inserted, in the order of ``fields`` and then ``account_fields``.
 
         A column that is missing was added after the export: it takes its default.
 
@@ -302,24 +295,6 @@ def _path(table: Table, paths: Mapping[type[Model], str]) -> str:
     return min(ways, key=lambda way: (way.count("__"), way != "session"), default="")
 
 
-def _to_json(field: Field[Any, Any], value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float) or isinstance(field, JSONField):
-        return value
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return field.value_to_string(field.model(**{field.attname: value}))
-
-
-@cache
-def _reader_of(field: Field[Any, Any]) -> Callable[[Any], Any]:
-    """Return the function that turns a JSON value into a column's; it raises ``ValueError`` for an impossible value."""
-    target = field.target_field if isinstance(field, models.ForeignKey) else field
-    kind = next((types for types in _READERS if isinstance(target, types)), None)
-    if kind is None:
-        return lambda value: field.to_python(_of_type(field, value, str))
-    return _READERS[kind](field, target)
-
-
 def _read_text(field: Field[Any, Any], target: Field[Any, Any]) -> Callable[[Any], Any]:
     longest = target.max_length or MAX_LINE_BYTES
     choices = [choice for choice, _ in field.flatchoices] if field.choices else None
@@ -357,6 +332,7 @@ def _read_time(field: Field[Any, Any], _: Field[Any, Any]) -> Callable[[Any], An
     return read
 
 
+# For each kind of field, what makes a function that turns a JSON value into a column's, or raises ValueError.
 _READERS: dict[type[Field[Any, Any]], Callable[[Field[Any, Any], Field[Any, Any]], Callable[[Any], Any]]] = {
     JSONField: lambda field, _: lambda value: value,
     models.BooleanField: lambda field, _: lambda value: _of_type(field, value, bool),
@@ -365,6 +341,7 @@ _READERS: dict[type[Field[Any, Any]], Callable[[Field[Any, Any], Field[Any, Any]
     models.CharField: _read_text,
     models.TextField: _read_text,
     models.DateTimeField: _read_time,
+    Field: lambda field, _: lambda value: field.to_python(_of_type(field, value, str)),
 }
 
 

@@ -1,4 +1,4 @@
-"""The worker's tasks. A task may run twice or late: an import's own note, and a verification's row, say what is left.
+"""The worker's tasks. A task may run twice or late: an import's note and a verification's row say what is left to do.
 
 ``later`` takes arguments that a newer version may queue.
 """
@@ -17,7 +17,7 @@ def run_import(import_id: str, **later: Any) -> None:
         import_jobs.run_import(import_id)
 
 
-bring_in = run_import  # rows of the queue that an earlier version wrote name the task so
+bring_in = run_import  # its name in the rows of the queue that an earlier version wrote
 
 
 def verify(**later: Any) -> None:

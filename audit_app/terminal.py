@@ -1,4 +1,4 @@
-"""How far something is: one line that is written over on a terminal, a line now and then anywhere else."""
+"""What commands share: a line that shows progress, and the sessions that a command is about."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS_ELSEWHERE = 5.0
 
 
 class ProgressLine:
-    """Writes to a command's standard error."""
+    """Progress on standard error: one line that is written over on a terminal, a line now and then anywhere else."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -27,15 +27,14 @@ class ProgressLine:
         self._open = False
 
     def show(self, verb: str, what: str, done: int, total: int) -> None:
-        """Say that ``done`` of ``total`` rows of something are done; ``total`` 0 is unknown."""
-        if done != total and monotonic() - self._told < self._every:
-            return
-        if not self._terminal and monotonic() - self._told < self._every:
+        """Show that ``done`` of ``total`` rows of something are done; a ``total`` of 0 is unknown."""
+        is_last = done == total and self._terminal
+        if not is_last and monotonic() - self._told < self._every:
             return
         self._told = monotonic()
         of = f" of {total:,}" if total else ""
         line = f"{what}: {done:,}{of} rows {verb}"
-        # Not in the colour of errors.
+        # str: not in the colour of errors.
         if self._terminal:
             self._stream.write(f"\r{line:<78}", style_func=str, ending="")
         else:
@@ -43,28 +42,24 @@ class ProgressLine:
         self._open = self._terminal
 
     def end(self) -> None:
-        """Leave the line for what comes next."""
+        """End the line, so that other output can follow."""
         if self._open:
             self._stream.write("")
             self._open = False
 
 
-# Which sessions a command is about.
-
-
 def add_session_arguments(parser: ArgumentParser) -> None:
-    """``SESSION… | --all``."""
     parser.add_argument("sessions", nargs="*", metavar="SESSION")
-    parser.add_argument("--all", action="store_true", help="every session there is, also deleted ones")
+    parser.add_argument("--all", action="store_true", help="every session, including deleted ones")
 
 
 def chosen_sessions(options: dict[str, Any]) -> list[str]:
-    """The ids of the sessions that were asked for.
+    """Return the ids of the sessions that were asked for.
 
     :raises CommandError: none were, or one of them does not exist.
     """
     if bool(options["sessions"]) == options["all"]:
-        raise CommandError("Name the sessions, or say --all.", returncode=2)
+        raise CommandError("Name the sessions, or use --all.", returncode=2)
     there = session_ids()
     if options["all"]:
         return there

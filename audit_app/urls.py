@@ -1,11 +1,17 @@
-"""Addresses of the pages that look at everything, or bring it in, and of the inspector's pages about proof and health."""
+"""Addresses of the import and of the inspector's pages about proof and health."""
 
-from django.urls import include, path
+from django.urls import path
 
-from audit_app import api
+from audit_app import api, health, ledger
+
+INSPECT = "sessions/<str:session_id>/inspect"
 
 urlpatterns = [
     path("import/", api.import_page, name="import"),
     path("import/<str:import_id>/", api.import_status, name="import-status"),
-    path("", include("audit_app.inspector.urls")),
+    path(f"{INSPECT}/health/", health.health, name="inspect-health"),
+    path(f"{INSPECT}/ledger/", ledger.ledger, name="inspect-ledger"),
+    path(f"{INSPECT}/ledger/verification/", ledger.verification, name="inspect-verification"),
+    path(f"{INSPECT}/ledger/verify/", ledger.verify, name="inspect-verify"),
+    path(f"{INSPECT}/ledger/<str:seq>/body/", ledger.ledger_body, name="inspect-ledger-body"),
 ]

@@ -22,20 +22,21 @@ from files_app.api import router as files_router
 from files_app.uploads import router as uploads_router
 from mnesis_core.errors import InvalidRequest, NotSignedIn, UnknownParameter
 from mnesis_core.text import read_json
-from mnesis_site.auth.callers import CookieAuth, KeyAuth
+from mnesis_site.callers import CookieAuth, KeyAuth
 from mnesis_site.errors import answer_errors, json_error
 from sessions_app.api import router as sessions_router
 from sessions_app.schemas import JSONEncoder
 
+# Characters of an unknown parameter's name that an error repeats.
 LONGEST_NAME = 100
-"""Characters of an unknown parameter's name that an answer repeats."""
 
 
 class StrictParser(Parser):
-    """A body is one JSON object."""
-
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        """:raises InvalidRequest: the body is not JSON, or no object."""
+        """Return the JSON object that is the body.
+
+        :raises InvalidRequest: it is not JSON, or not an object.
+        """
         body = read_json(request.body)
         if not isinstance(body, dict):
             raise InvalidRequest("The body cannot be read: it must be an object.")
@@ -43,13 +44,11 @@ class StrictParser(Parser):
 
 
 class TimedRenderer(JSONRenderer):
-    """Times as the other endpoints write them."""
-
-    encoder_class = JSONEncoder
+    encoder_class = JSONEncoder  # times as the other endpoints write them
 
 
 def known_parameters_only(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a call refuse query parameters that it does not take: a filter that is misspelt would be no filter at all."""
+    """Make a call refuse query parameters that it does not take, since a misspelt filter would be no filter at all."""
     models = view._ninja_operation.models  # type: ignore[attr-defined]
     taken = [model.__ninja_flatten_map__ for model in models if model.__ninja_param_source__ == "query"]
     known = sorted({name for names in taken for name in names})
@@ -65,8 +64,8 @@ def known_parameters_only(view: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def for_who_signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Show the API's description to those who may use it; a browser is sent to sign in."""
+def signed_in_only(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Show the API's documentation only to callers who may use the API; redirect a browser to the sign-in."""
 
     @wraps(view)
     def shown(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
@@ -86,7 +85,7 @@ api = NinjaAPI(
     auth=[KeyAuth(), CookieAuth()],
     parser=StrictParser(),
     renderer=TimedRenderer(),
-    docs_decorator=for_who_signed_in,
+    docs_decorator=signed_in_only,
 )
 api.add_decorator(known_parameters_only)
 

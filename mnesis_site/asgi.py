@@ -1,4 +1,4 @@
-"""What a web server serves: pages and the API over HTTP, sessions over websockets, and a clean end."""
+"""The ASGI application: pages and the API over HTTP, sessions over websockets, and a clean end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.urls import path, re_path
 from twisted.internet.defer import Deferred
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mnesis_site.settings")
-# Whoever imports this module serves the web; the settings ask (a connection pool is for web processes only).
+# A process that imports this module serves the web; the settings ask (a connection pool is for web processes only).
 os.environ.setdefault("MNESIS_ROLE", "web")
 http_application = get_asgi_application()
 
@@ -25,9 +25,9 @@ from agents_app.endpoints.socket import SessionConsumer  # noqa: E402
 from agents_app.turns.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
 from mnesis_site import endpoints  # noqa: E402
-from mnesis_site.auth.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
-from mnesis_site.serving.bodies import BodyLimits  # noqa: E402
-from mnesis_site.status.readiness import report_unguarded  # noqa: E402
+from mnesis_site.bodies import BodyLimits  # noqa: E402
+from mnesis_site.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
+from mnesis_site.readiness import report_unguarded  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
 from sessions_app.database.threads import AWAY, db, request_thread  # noqa: E402
 
@@ -59,13 +59,13 @@ async def begin() -> None:
 
 
 def settle() -> None:
-    """Let the garbage collector pass over what is loaded by now: it stays, and walking through it costs each turn a tenth."""
+    """Make the garbage collector skip what is loaded by now: it stays, and scanning it costs each turn a tenth."""
     gc.collect()
     gc.freeze()
 
 
 async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-    """Servers that tell of their start and end (uvicorn)."""
+    """Begin and end with a server that reports its start and end (uvicorn)."""
     while True:
         message = await receive()
         await (begin() if message["type"] == "lifespan.startup" else runner.shutdown())
@@ -75,7 +75,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def begin_and_end_with_daphne() -> None:
-    """Daphne has no lifespan; its event loop has a moment after the start and before the end instead."""
+    """Begin and end with Daphne's event loop, since Daphne has no lifespan."""
     # Only where Daphne chose the loop already: importing this module elsewhere would choose another one.
     reactor = sys.modules.get("twisted.internet.reactor")
     if reactor is not None:

@@ -1,4 +1,4 @@
-"""Django's DATABASES entry for a ``DATABASE_URL``, whose query may say how to connect and how large the pool is."""
+"""Django's DATABASES entry for a ``DATABASE_URL``, whose query may set how to connect and how large the pool is."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 from sessions_app.database.pool import fail_waiting
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+# Options that are not libpq's: default and minimum. A pool of one would block what needs a second connection beside an
+# open transaction: the heartbeat of a verification.
 OWN_OPTIONS = {"pool_max": (12, 2), "pool_min": (1, 0), "pool_timeout": (10, 1), "prepare_threshold": (5, 0)}
-"""Options that are not libpq's: what they are by default, and the least that they may be.
-
-A pool of one would stop at what needs a second connection beside an open transaction: the sign of life of a verification."""
+# How soon a PostgreSQL that vanished is given up, unless the address says otherwise (libpq: seconds, the second one
+# milliseconds).
 PATIENCE = {
     "connect_timeout": 2,
     "tcp_user_timeout": 10_000,
@@ -22,16 +23,14 @@ PATIENCE = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
 }
-"""How soon a PostgreSQL that is gone without a word is given up, unless the address says otherwise (libpq: seconds, the
-second one milliseconds)."""
+# What a pool does while its server is away: try for a second, then fail the requests that wait.
 WITHOUT_SERVER = {"reconnect_timeout": 1, "reconnect_failed": fail_waiting}
-"""What a pool does while its server is away: try for a second, then tell those who wait."""
+# Options of libpq that an address may not set.
 FIXED = frozenset({"client_encoding", "replication", "service", "dbname"})
-"""Options of libpq that are not the address's to say."""
 
 
 def database(url: str, *, pooled: bool) -> dict[str, Any]:
-    """The entry for an address.
+    """Return the entry for an address.
 
     :raises ImproperlyConfigured: it is neither SQLite's nor PostgreSQL's, names no database, or has an unknown option.
     """
@@ -76,8 +75,7 @@ def _sqlite(path: Path) -> dict[str, Any]:
 
 def _postgresql(parts: SplitResult, asked: dict[str, str], *, pooled: bool) -> dict[str, Any]:
     own = {name: _number(asked, name, *limits) for name, limits in OWN_OPTIONS.items()}
-    of_libpq = {name: value for name, value in asked.items() if name not in OWN_OPTIONS}
-    said = _read_by_libpq(parts, of_libpq)
+    said = _read_by_libpq(parts, {name: value for name, value in asked.items() if name not in OWN_OPTIONS})
     if own["pool_min"] > own["pool_max"]:
         raise ImproperlyConfigured("DATABASE_URL has a pool_min above its pool_max")
     pool = {"min_size": own["pool_min"], "max_size": own["pool_max"], "timeout": own["pool_timeout"]}

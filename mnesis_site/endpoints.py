@@ -1,9 +1,8 @@
-"""``POST /rpc``: JSON-RPC over HTTP. Who asks is found as at the REST endpoint."""
+"""The endpoints beside the REST API: JSON-RPC at ``/rpc``, the OpenAI-compatible API at ``/v1``, and MCP at ``/mcp``."""
 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
@@ -19,7 +18,7 @@ from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied, RequestTooLarge
 from mnesis_site.api import StrictParser
-from mnesis_site.auth.callers import (
+from mnesis_site.callers import (
     Application,
     KeyAuth,
     Receive,
@@ -37,6 +36,7 @@ from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
 JSON = "application/json"
+MCP_PATHS = ("/mcp", "/mcp/")
 
 
 @csrf_exempt  # a key needs no token; ``caller_of`` checks the cookie's
@@ -45,34 +45,26 @@ async def rpc(request: HttpRequest) -> HttpResponse:
     """One request, or a batch; 204 where there were only notifications."""
     try:
         caller = await db(caller_of, request)
-        body = read_body(request)
+        body = request.body
+    except RequestDataTooBig:
+        return refusal(RequestTooLarge())
     except Exception as exception:
         return refusal(exception)
     answer = await jsonrpc.respond(body, caller)
     return HttpResponse(status=204) if answer is None else HttpResponse(answer, content_type=JSON)
 
 
-def read_body(request: HttpRequest) -> bytes:
-    """:raises RequestTooLarge: the body is over ``DATA_UPLOAD_MAX_MEMORY_SIZE``."""
-    try:
-        return request.body
-    except RequestDataTooBig:
-        raise RequestTooLarge() from None
-
-
 def refusal(exception: Exception) -> HttpResponse:
     """Answer an error found before any request was read with its HTTP status."""
     error = to_error(exception, asked="POST /rpc")
-    response = HttpResponse(jsonrpc.write(jsonrpc.failure(None, error)), content_type=JSON, status=error.status)
+    response = HttpResponse(write(failure(None, error)), content_type=JSON, status=error.status)
     if isinstance(error, NotSignedIn):
         response.headers["WWW-Authenticate"] = "Bearer"
     return with_pause(error, response)
 
 
-# The root of the OpenAI-compatible API: keys only, and errors in OpenAI's shape.
-
 openai_api = NinjaAPI(
-    title="Mnesis, OpenAI-compatible",
+    title="Mnesis, OpenAI-compatible",  # keys only, and errors in OpenAI's shape
     version="1",
     auth=[KeyAuth()],
     parser=StrictParser(),
@@ -85,23 +77,19 @@ openai_api.add_router("", openai_router)
 answer_errors(openai_api, openai_error)
 
 
-PATHS = ("/mcp", "/mcp/")
-
-
 async def load() -> ModuleType:
-    """The part that needs the protocol's package, whose import takes a second; in a thread, for others go on."""
+    """Return the module that needs MCP's package, whose import takes a second: in a thread, since other requests go on."""
     return await threads.load("mnesis_site.mcp_requests")
 
 
 class McpDoor:
-    """Answers ``/mcp`` itself, and leaves every other path to another application."""
+    """Answers ``/mcp`` itself, and passes every other path on to the application."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["path"] not in PATHS:
+        if scope["path"] not in MCP_PATHS:
             await self.application(scope, receive, send)
             return
         try:
@@ -131,12 +119,9 @@ async def _admit(scope: Scope) -> Caller:
 
 async def _refuse(error: MnesisError, send: Send, *, status: int = 0, headers: dict[str, str] | None = None) -> None:
     """Send an error found before any message was read, in the protocol's shape and with its HTTP status."""
-    extra = (
-        (headers or {})
-        | pause_header(error)
-        | ({"WWW-Authenticate": "Bearer"} if isinstance(error, NotSignedIn) else {})
-    )
-    raw: list[Any] = [(name.encode(), value.encode()) for name, value in extra.items()]
-    raw.append((b"Content-Type", b"application/json"))
+    extra = {**(headers or {}), **pause_header(error), "Content-Type": JSON}
+    if isinstance(error, NotSignedIn):
+        extra["WWW-Authenticate"] = "Bearer"
+    raw = [(name.encode(), value.encode()) for name, value in extra.items()]
     await send({"type": "http.response.start", "status": status or error.status, "headers": raw})
     await send({"type": "http.response.body", "body": write(failure(None, error)).encode()})

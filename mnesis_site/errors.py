@@ -1,4 +1,7 @@
-"""Whatever goes wrong at an HTTP endpoint as one error of the registry; each endpoint gives it its own shape."""
+"""Exceptions as errors of the registry, and these as responses: in an API's own shape, or as a page for people.
+
+Programs, which ask below ``PROGRAM_PATHS``, get the registry's JSON.
+"""
 
 from __future__ import annotations
 
@@ -33,66 +36,68 @@ from sessions_app.database.threads import drop_broken
 
 R = TypeVar("R", bound=HttpResponse)
 Shape = Callable[[MnesisError, int], HttpResponse]
-"""The answer of an endpoint for an error, with this HTTP status where it is not 0."""
+"""Return an endpoint's response for an error, with this HTTP status unless it is 0."""
 
+logger = logging.getLogger(__name__)
+PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
+# What an error may be elsewhere: JSON only for clients that prefer it.
+KINDS = ["text/html", "application/json"]
+# What ninja says by status alone.
 HTTP_ERRORS: dict[int, type[MnesisError]] = {
     401: NotSignedIn,
     403: PermissionDenied,
     404: NotFound,
     413: RequestTooLarge,
 }
-"""What ninja says by status alone."""
-
+# Exceptions that mean one thing, whatever they hold.
 NAMELESS: dict[type[Exception], type[MnesisError]] = {
     AuthenticationError: NotSignedIn,
     Http404: NotFound,
     RequestDataTooBig: RequestTooLarge,
 }
-"""Exceptions that mean one thing, whatever they hold."""
-
-
+# What Django raises for a form that it cannot read, or that has too many fields or files.
 UNREADABLE = (MultiPartParserError, BadRequest, SuspiciousOperation)
-"""What Django says of a form that it cannot read, or that has too many fields or files."""
+# What JSON of depth 3,000 raises in a form, and on SQLite a number of a row that no database could hold.
+HOSTILE: dict[type[Exception], MnesisError] = {
+    OverflowError: InvalidRequest("A number in the request is too large."),
+    RecursionError: InvalidRequest("A value in the request is nested too deeply."),
+}
 
 
 def answer_errors(api: NinjaAPI, shape: Shape) -> None:
-    """Have an API answer every exception in one shape."""
+    """Make an API answer every exception in one shape."""
 
     def handle(request: HttpRequest, problem: Exception | type[Exception]) -> HttpResponse:
-        return _answer(request, problem if isinstance(problem, Exception) else problem(), shape)
+        problem = problem if isinstance(problem, Exception) else problem()
+        # A method that is not allowed and the like keep the status that ninja gave them.
+        status = problem.status_code if isinstance(problem, HttpError) and problem.status_code != 400 else 0
+        error = error_for(request, problem)
+        response = with_pause(error, shape(error, status))
+        if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
+            response.headers["WWW-Authenticate"] = "Bearer"
+        if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
+            response.headers["Content-Range"] = f"bytes */{error.details['size']}"
+        return response
 
     kinds: tuple[type[Exception], ...] = (MnesisError, ValidationError, HttpError, *NAMELESS, Exception)
     for kind in kinds:
         api.add_exception_handler(kind, handle)
 
 
-def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpResponse:
-    # A method that is not allowed and the like keep the status that ninja gave them.
-    status = problem.status_code if isinstance(problem, HttpError) and problem.status_code != 400 else 0
-    error = error_for(request, problem)
-    response = with_pause(error, shape(error, status))
-    if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
-        response.headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
-        response.headers["Content-Range"] = f"bytes */{error.details['size']}"
-    return response
-
-
 def pause_of(error: MnesisError) -> int:
-    """Seconds after which asking again makes sense, where we can say it; else 0."""
-    # A provider's own words for it are text.
+    """Return after how many seconds asking again makes sense, or 0 if that is unknown."""
+    # What a provider says of it is text.
     said = error.details.get("retry_after")
     return said if isinstance(said, int) else error.retry_after
 
 
 def pause_header(error: MnesisError) -> dict[str, str]:
-    """The same in HTTP's own header (RFC 9110, 10.2.3)."""
+    """Return the header ``Retry-After`` (RFC 9110, 10.2.3), if there is anything to say in it."""
     seconds = pause_of(error)
     return {"Retry-After": str(seconds)} if seconds else {}
 
 
 def with_pause(error: MnesisError, response: R) -> R:
-    """Add that header to a response."""
     for name, value in pause_header(error).items():
         response.headers[name] = value
     return response
@@ -110,43 +115,30 @@ def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
     if isinstance(problem, ValidationError):
         return invalid_fields((field_of(item["loc"]), str(item["msg"])) for item in problem.errors)
     if isinstance(problem, HttpError):
-        return _refused(problem)
+        # A body that is not JSON, a cookie without its CSRF token and the like.
+        if problem.status_code != 400:
+            return HTTP_ERRORS.get(problem.status_code, MnesisError)(problem.message)
+        cause = problem.__cause__
+        return cause if isinstance(cause, MnesisError) else InvalidRequest("The body cannot be read.")
     return to_error(problem, asked=f"{request.method} {request.path}")
 
 
 def field_of(location: tuple[Any, ...]) -> str:
-    """A field's path as the caller wrote it: ``('body', 'payload', 'parts', 0, 'text')`` is ``parts.0.text``."""
-    # The first says where it stood; a body has the name of our parameter next.
+    """Return a field's path as the caller wrote it: ``('body', 'payload', 'parts', 0, 'text')`` is ``parts.0.text``."""
+    # The first step is the place in the request; a body has the name of our parameter next.
     steps = location[2:] if location[0] == "body" else location[1:]
     return ".".join(str(step) for step in steps) or str(location[-1])
 
 
-def _refused(problem: HttpError) -> MnesisError:
-    """Return the error for what ninja refuses: a body that is not JSON, a cookie without its CSRF token."""
-    if problem.status_code == 400:
-        cause = problem.__cause__
-        return cause if isinstance(cause, MnesisError) else InvalidRequest("The body cannot be read.")
-    return HTTP_ERRORS.get(problem.status_code, MnesisError)(problem.message)
-
-
-# Errors as answers outside the API's own endpoints: a page for people, the registry's shape for programs.
-
-logger = logging.getLogger(__name__)
-PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
-"""Where programs ask, and get JSON."""
-KINDS = ["text/html", "application/json"]
-"""What an error may be elsewhere: JSON only for who would rather have it."""
-
-
 def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
-    """The one shape of an error at every HTTP endpoint; ``status`` where HTTP has a closer one than the registry."""
+    """Return an error in the registry's JSON; ``status`` replaces its own where HTTP has a closer one."""
     return with_pause(error, JsonResponse({"error": error.as_dict()}, status=status or error.status))
 
 
 def answer(
     request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "", **values: Any
 ) -> HttpResponse:
-    """An error as JSON for programs and as a page for people; a template may need other values too."""
+    """Return an error as JSON for programs and as a page for people; a template may need more ``values``."""
     if prefers_json(request):
         return json_error(error, status=status)
     chosen = template or ("absent.html" if error.status == 404 else "wait.html" if pause_of(error) else "error.html")
@@ -159,7 +151,7 @@ def prefers_json(request: HttpRequest) -> bool:
 
 
 def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:
-    """Something is away for a while. The page is made without the request, whose user the database would have to name."""
+    """Return the response while something is away. The page is made without the request, whose user is in the database."""
     if request.path.startswith(PROGRAM_PATHS):
         response: HttpResponse = json_error(error)
     else:
@@ -168,51 +160,42 @@ def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Django's 400: a host that is not ours, a broken cookie or form."""
+    """Answer Django's 400: a host that is not ours, a broken cookie or form."""
     return answer(request, InvalidRequest(), status=400, template="400.html")
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Django's 403."""
     return answer(request, PermissionDenied(), template="403.html")
 
 
-HOSTILE: dict[type[Exception], MnesisError] = {
-    OverflowError: InvalidRequest("A number in the request is too large."),
-    RecursionError: InvalidRequest("A value in the request is nested too deeply."),
-}
-"""What JSON of depth 3,000 raises in a form, and on SQLite a number of a row that no database could hold."""
-
-
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """A form from another site, or from a page that was open for too long."""
+    """Refuse a form from another site, or from a page that was open for too long."""
     return answer(request, PermissionDenied("This form is too old. Load the page again."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Django's 404."""
     return answer(request, NotFound(), template="404.html")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's 500; the log has the traceback. An outage comes here where a middleware met it, not a view."""
+    """Answer Django's 500; the log has the traceback. An outage comes here if a middleware met it, not a view."""
     if outage := outage_of(sys.exc_info()[1]):
         return answer_outage(request, outage)
     if request.path.startswith(PROGRAM_PATHS):
         return json_error(MnesisError())
-    # Without the request: what failed may be what a page asks of it.
+    # Without the request: what failed may be what the page reads from it.
     return render(None, "500.html", status=500)
 
 
 class NoOutage(logging.Filter):
-    """Drops Django's own lines about requests during an outage, which the log tells of already."""
+    """Drops Django's own lines about requests during an outage, which is logged already."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return getattr(record, "status_code", 0) not in (DatabaseUnavailable.status, StorageFull.status)
 
 
 class ErrorAnswers:
-    """Middleware: our errors out of any view, and Django's "method not allowed" where programs ask."""
+    """Middleware that answers our errors from any view, and Django's "method not allowed" for programs."""
 
     sync_capable = True
     async_capable = True
@@ -223,17 +206,17 @@ class ErrorAnswers:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        """Pass the request on and look at the response."""
         response = self.get_response(request)
         if isinstance(response, HttpResponseBase):
             return allowed_methods(request, response)
-        return self._later(request, response)
 
-    async def _later(self, request: HttpRequest, response: Awaitable[HttpResponseBase]) -> HttpResponseBase:
-        return allowed_methods(request, await response)
+        async def later() -> HttpResponseBase:
+            return allowed_methods(request, await response)
+
+        return later()
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer an error of ours, and values over which a form of Django's own fails; any other goes on to Django."""
+        """Answer an error of ours, and values on which a form of Django's own fails; Django handles any other."""
         if outage := outage_of(exception):
             drop_broken(exception)
             log_outage(logger, f"Requests are answered {outage.code}", exception)
@@ -243,7 +226,7 @@ class ErrorAnswers:
 
 
 def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    """Say in the registry's shape which methods there are."""
+    """Return a program's "method not allowed" in the registry's JSON, and any other response as it is."""
     if not isinstance(response, HttpResponseNotAllowed) or not request.path.startswith(PROGRAM_PATHS):
         return response
     allowed = response.headers["Allow"]

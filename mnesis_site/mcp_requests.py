@@ -1,4 +1,4 @@
-"""One admitted request of ``/mcp``, served by the protocol's package."""
+"""Requests of ``/mcp``, served by MCP's own package; a module of its own, since importing that takes a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette import types
 from starlette.requests import Request
 
 from agents_app.endpoints.mcp_server import Context, make_server
-from mnesis_site.auth.callers import Receive, Scope, Send
+from mnesis_site.callers import Receive, Scope, Send
 from sessions_app.callers import Caller
 
 
@@ -23,10 +23,8 @@ SERVER = make_server(_caller_of)
 
 
 async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer; ``scope`` says whose request it is.
-
-    A manager for each request: it keeps nothing, and lives in this task alone, so no server's lifespan is needed.
-    """
+    """Answer an admitted request, whose ``scope`` names its caller."""
+    # A manager for each request: it keeps nothing, and lives in this task alone, so no server's lifespan is needed.
     manager = StreamableHTTPSessionManager(
         SERVER, stateless=True, max_request_body_size=settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     )

@@ -1,10 +1,13 @@
-"""The web server of ``manage.py up``: Daphne, which here sends no faster than its clients read, and reads no more than it needs.
+"""The web server of ``manage.py up``: Daphne with limits on what it sends, reads and waits for.
 
-Daphne alone keeps in memory whatever a client does not read. Here an application's ``send`` waits until the client has
-read what was sent before, so what waits is one frame and a transport's buffer (64 KB). A socket's application settles how
-long it waits (``consumers``, 4408); the stream of an HTTP answer, which has no say in it, is cut off here.
+Daphne alone keeps in memory whatever a client does not read, stores a body of any size on disk before the application
+sees the request, and waits for silent connections. Here:
 
-What clients send is read in ``connections``.
+- An application's ``send`` waits until the client has read what was sent before, so what waits is one frame and a
+  transport's buffer (64 KB). A socket's application settles how long it waits (``consumers``, 4408); the stream of an HTTP
+  response, which has no say in it, is cut off here.
+- The application gets a request once its headers are there, and the body while it takes it (``bodies`` limits it).
+- A connection that sends no whole request in time is closed.
 """
 
 from __future__ import annotations
@@ -16,21 +19,186 @@ import mnesis_site.asgi as _set_up  # noqa: F401 # isort: skip
 import asyncio
 import socket
 from functools import partial
+from io import BytesIO
 from typing import Any
 
+from daphne import http_protocol
+from daphne import server as daphne_server
 from daphne.cli import CommandLineInterface
 from twisted.internet.interfaces import IPushProducer
+from twisted.web.http import HTTPChannel
 from zope.interface import implementer
 
-from mnesis_site.serving.connections import Body
 from sessions_app.conf import site_config
 
+# Bytes of a body that wait for the application; beyond that no more is read.
+BODY_BYTES = 65_536
+# Frames of a client that wait for the application.
 MOST_UNTAKEN = 4
-"""Frames of a client that wait for the application."""
+# The kernel's buffer for one socket.
 SEND_BUFFER_BYTES = 65_536
-"""Of the kernel, for one socket."""
+# How long a socket that we close stays: a client that reads again finds out why.
 CLOSE_SECONDS = 10.0
-"""How long a socket that we close stays: a client that reads again finds out why."""
+
+
+class Body:
+    """The part of a request's body that the application has not taken yet, as a queue for Daphne."""
+
+    is_whole = False
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._waiting, self._taken = bytearray(), 0
+        self._is_told, self._is_over = False, False
+        self._news = asyncio.Event()
+
+    def add(self, data: bytes) -> None:
+        self._waiting += data
+        if len(self._waiting) >= BODY_BYTES:
+            self._request.transport.pauseProducing()
+        self._news.set()
+
+    def end(self) -> None:
+        self.is_whole = True
+        self._news.set()
+
+    def put_nowait(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.disconnect":
+            self._is_over = True
+            self._news.set()
+
+    async def get(self) -> dict[str, Any]:
+        if self._taken > site_config().web.anonymous_bytes:
+            self._request.channel.is_asked()  # unknown callers may not send so much
+        while not self._is_over and not self._waiting and not (self.is_whole and not self._is_told):
+            self._news.clear()
+            await self._news.wait()
+        if self._is_over:
+            return {"type": "http.disconnect"}
+        data, self._waiting = bytes(self._waiting), bytearray()
+        self._taken += len(data)
+        self._is_told = self.is_whole
+        if not self.is_whole:
+            self._request.transport.resumeProducing()
+        return {"type": "http.request", "body": data, "more_body": not self.is_whole}
+
+
+class Request(http_protocol.WebRequest):  # type: ignore[misc]
+    """Daphne's request, given to the application before its body has arrived. Only Django reads forms."""
+
+    body: Body | None = None
+
+    def __init__(self, *args: Any, **values: Any) -> None:
+        super().__init__(*args, parsePOSTFormSubmission=False, **values)
+
+    # Called once all headers are there.
+    def gotLength(self, length: int | None) -> None:
+        if length == 0:
+            super().gotLength(length)
+            return
+        self.content, self.body = BytesIO(), Body(self)
+        self.requestHeaders.removeHeader(b"upgrade")  # a WebSocket request has no body
+        self.channel.setTimeout(None)
+        super().requestReceived(self.channel._command, self.channel._path, self.channel._version)
+
+    def handleContentChunk(self, data: bytes) -> None:
+        if self.body is not None and not self.finished:
+            self.body.add(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        if self.body is None:
+            super().requestReceived(command, path, version)
+        else:
+            self.body.end()
+
+    def finish(self) -> None:
+        # A client that has not sent all of its request is not read any more.
+        channel = self.channel
+        is_heard = self.body is None or self.body.is_whole
+        channel.persistent = channel.persistent and is_heard
+        super().finish()
+        if not is_heard:
+            channel.transport.pauseProducing()
+
+
+class Channel(HTTPChannel):  # type: ignore[misc]
+    """A connection that is closed if no whole request arrives in time."""
+
+    factory: Factory
+    transport: Any
+    _is_idle = False
+
+    def connectionMade(self) -> None:
+        self.timeOut = site_config().web.header_seconds
+        super().connectionMade()
+        self.factory.waiting.add(self)
+
+    def resetTimeout(self) -> None:
+        # Bytes do not extend the time, or a client could send one a minute; they only end the idle time.
+        if self._is_idle:
+            self._is_idle = False
+            self.setTimeout(site_config().web.header_seconds)
+
+    def is_asked(self) -> None:
+        self.factory.waiting.discard(self)
+
+    def allContentReceived(self) -> None:
+        self.is_asked()
+        super().allContentReceived()
+
+    def rawDataReceived(self, data: bytes) -> None:
+        if self.requests:
+            super().rawDataReceived(data)
+
+    def requestDone(self, request: Any) -> None:
+        self._is_idle, self._savedTimeOut = True, site_config().web.idle_seconds
+        self.setTimeout(self._savedTimeOut)
+        self.factory.waiting.add(self)
+        super().requestDone(request)
+
+    def connectionLost(self, reason: Any) -> None:
+        self.is_asked()
+        super().connectionLost(reason)
+
+
+class Waiting:
+    """The connections of each address that have not sent a whole request, oldest first."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[str, dict[Channel, None]] = {}
+
+    def add(self, channel: Channel) -> None:
+        most = site_config().web.waiting_connections
+        same = self._by_address.setdefault(address_of(channel), {})
+        same[channel] = None
+        if most and len(same) > most:
+            oldest = next(iter(same))
+            self.discard(oldest)
+            oldest.transport.abortConnection()
+
+    def discard(self, channel: Channel) -> None:
+        address = address_of(channel)
+        same = self._by_address.get(address, {})
+        same.pop(channel, None)
+        if not same:
+            self._by_address.pop(address, None)
+
+
+def address_of(channel: Channel) -> str:
+    # All connections through one Unix socket count as one address.
+    return str(getattr(channel.transport.getPeer(), "host", ""))
+
+
+class Factory(http_protocol.HTTPFactory):  # type: ignore[misc]
+    protocol = Channel
+
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        self.waiting = Waiting()
+
+
+http_protocol.WebRequest = Request  # where Daphne looks for it
+daphne_server.HTTPFactory = Factory  # and where it looks for the factory
 
 
 @implementer(IPushProducer)
@@ -42,19 +210,16 @@ class Gate:
         self._open.set()
 
     async def wait(self) -> None:
-        """Wait until it is open."""
         await self._open.wait()
 
     def pauseProducing(self) -> None:
-        """The transport's buffer is full."""
         self._open.clear()
 
     def resumeProducing(self) -> None:
-        """The transport has sent what it had."""
         self._open.set()
 
     def stopProducing(self) -> None:
-        """The connection is gone; what is sent to it goes nowhere and has to wait for nobody."""
+        # The connection is gone; what is sent to it goes nowhere and does not have to wait.
         self._open.set()
 
 
@@ -67,14 +232,12 @@ class Inbox(asyncio.Queue[dict[str, Any]]):
         self._is_full = False
 
     def put_nowait(self, message: dict[str, Any]) -> None:
-        """Take a message of the client."""
         super().put_nowait(message)
         if message["type"] == "websocket.receive" and self.qsize() >= MOST_UNTAKEN and not self._is_full:
             self._is_full = True
             self._protocol.transport.pauseProducing()
 
     async def get(self) -> dict[str, Any]:
-        """The next message for the application."""
         message = await super().get()
         if self._is_full and self.qsize() < MOST_UNTAKEN:
             self._is_full = False
@@ -83,8 +246,6 @@ class Inbox(asyncio.Queue[dict[str, Any]]):
 
 
 class Server(DaphneServer):  # type: ignore[misc]
-    """See the module."""
-
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Inbox | Body:
         """Start the application with a bounded inbox, and return the inbox."""
         inbox = getattr(protocol, "body", None) or Inbox(protocol)
@@ -99,9 +260,12 @@ class Server(DaphneServer):  # type: ignore[misc]
             return
         match message["type"]:
             case "websocket.send":
-                gate = _gate_of_socket(protocol)
+                if not hasattr(protocol, "gate"):
+                    # It began as an HTTP request, whose channel is what the transport tells until now.
+                    protocol.transport.unregisterProducer()
+                    protocol.gate = _gate(protocol.transport, protocol.transport)
                 await super().handle_reply(protocol, message)
-                await gate.wait()
+                await protocol.gate.wait()
             case "websocket.close":
                 protocol.closeHandshakeTimeout = CLOSE_SECONDS
                 await super().handle_reply(protocol, message)
@@ -116,43 +280,26 @@ class Server(DaphneServer):  # type: ignore[misc]
                 request.unregisterProducer()
             await super().handle_reply(request, message)
             return
-        gate = _gate_of_answer(request)
+        if not hasattr(request, "gate"):
+            request.gate = _gate(request.channel.transport, request)
         await super().handle_reply(request, message)
         try:
             async with asyncio.timeout(site_config().stream.slow_seconds):
-                await gate.wait()
+                await request.gate.wait()
         except TimeoutError:
             request.channel.transport.abortConnection()
 
 
-def _gate_of_socket(protocol: Any) -> Gate:
-    if not hasattr(protocol, "gate"):
-        # It began as an HTTP request, whose channel is what the transport tells until now.
-        protocol.transport.unregisterProducer()
-        protocol.gate = _gate(protocol.transport, protocol.transport)
-    gate: Gate = protocol.gate
-    return gate
-
-
-def _gate_of_answer(request: Any) -> Gate:
-    if not hasattr(request, "gate"):
-        request.gate = _gate(request.channel.transport, request)
-    gate: Gate = request.gate
-    return gate
-
-
 def _gate(transport: Any, consumer: Any) -> Gate:
-    """A gate that is told how full a transport's buffer is."""
+    """Return a gate that is told how full a transport's buffer is."""
     gate = Gate()
-    # Else the kernel would keep megabytes more.
+    # Otherwise the kernel would keep megabytes more.
     transport.getHandle().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     consumer.registerProducer(gate, True)
     return gate
 
 
 class Program(CommandLineInterface):  # type: ignore[misc]
-    """Daphne's command line, with our server."""
-
     server_class = Server
 
 

@@ -31,21 +31,17 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 def env_str(name: str, default: str) -> str:
-    """An environment variable, or ``default`` where it is unset or empty."""
+    """Return an environment variable, or ``default`` if it is unset or empty."""
     return os.environ.get(name) or default
 
 
 def env_list(name: str, default: list[str]) -> list[str]:
-    """A comma-separated environment variable."""
     text = os.environ.get(name, "")
     return [item.strip() for item in text.split(",") if item.strip()] or default
 
 
 def env_bool(name: str, default: bool) -> bool:
-    """An environment variable that says true or false.
-
-    :raises ImproperlyConfigured: it says something else.
-    """
+    """:raises ImproperlyConfigured: the variable is neither true nor false."""
     text = env_str(name, "true" if default else "false").lower()
     if text not in ("true", "false", "1", "0", "yes", "no"):
         raise ImproperlyConfigured(f"{name} must be true or false, not {text!r}")
@@ -53,10 +49,7 @@ def env_bool(name: str, default: bool) -> bool:
 
 
 def env_int(name: str, default: int, *, minimum: int) -> int:
-    """An environment variable that is a whole number.
-
-    :raises ImproperlyConfigured: it is something else, or too small.
-    """
+    """:raises ImproperlyConfigured: the variable is not a whole number, or too small."""
     text = env_str(name, str(default))
     if not text.isascii() or not text.isdigit() or int(text) < minimum:
         raise ImproperlyConfigured(f"{name} must be a whole number from {minimum} on, not {text!r}")
@@ -64,10 +57,7 @@ def env_int(name: str, default: int, *, minimum: int) -> int:
 
 
 def env_networks(name: str) -> tuple[Network, ...]:
-    """An environment variable that lists addresses and networks.
-
-    :raises ImproperlyConfigured: one is neither.
-    """
+    """:raises ImproperlyConfigured: an entry is neither an address nor a network."""
     try:
         return read_networks(env_str(name, ""))
     except ValueError as error:
@@ -75,7 +65,7 @@ def env_networks(name: str) -> tuple[Network, ...]:
 
 
 def env_secret(name: str, directory: Path) -> str:
-    """A secret from the environment, else one made once and kept in the data directory (mode 0600)."""
+    """Return a secret from the environment, or else one that is made once and kept in the data directory (mode 0600)."""
     if value := os.environ.get(name):
         return value
     path = directory / f".{name.lower()}"
@@ -92,9 +82,9 @@ def env_secret(name: str, directory: Path) -> str:
 
 
 def file_storage(url: str, folder: Path) -> dict[str, Any]:
-    """Django's STORAGES entry for a ``MNESIS_FILES_URL``: ``s3://BUCKET/FOLDER?endpoint=https://HOST&region=NAME``; none: a folder.
+    """Return Django's STORAGES entry for a ``MNESIS_FILES_URL``, or for the folder if there is none.
 
-    :raises ImproperlyConfigured: it is no such address.
+    :raises ImproperlyConfigured: it is not ``s3://BUCKET/FOLDER?endpoint=https://HOST&region=NAME``.
     """
     if not url:
         return {"BACKEND": "files_app.contents.ContentStorage", "OPTIONS": {"location": folder}}
@@ -117,10 +107,7 @@ def file_storage(url: str, folder: Path) -> dict[str, Any]:
 
 
 def digest_of(*places: Path) -> str:
-    """Twelve hexadecimal digits that change with any byte, or name, of these files and of all below these folders.
-
-    ``requirements.in`` stands for the files that packages bring.
-    """
+    """Return twelve hexadecimal digits that change with any byte or name of these files and of all below these folders."""
     digest = hashlib.sha256()
     for path in sorted(path for place in places for path in (place, *place.rglob("*")) if path.is_file()):
         content = path.read_bytes()
@@ -134,7 +121,7 @@ def keep_for_a_year(headers: MutableMapping[str, str], path: str, url: str) -> N
 
 
 def host_lists(*, is_local: bool) -> HostLists:
-    """Return what the host's owner permits pages to name.
+    """Return the programs, variables and addresses that the owner of the host lets pages use.
 
     :raises ImproperlyConfigured: an entry cannot be read, or may not be listed.
     """
@@ -189,10 +176,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "mnesis_site.status.readiness.Probes",
-    "mnesis_site.auth.sign_in.SignInGate",
+    "mnesis_site.readiness.Probes",
+    "mnesis_site.sign_in.SignInGate",
     "django.middleware.security.SecurityMiddleware",
-    "mnesis_site.serving.bodies.Compression",
+    "mnesis_site.bodies.Compression",
     "csp.middleware.CSPMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -226,8 +213,8 @@ CSRF_FAILURE_VIEW = "mnesis_site.errors.csrf_failure"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "session-list"
 LOGOUT_REDIRECT_URL = "sign-in"
-AUTHENTICATION_BACKENDS = ["mnesis_site.auth.sign_in.LimitedBackend"]
-PASSWORD_HASHERS = ["mnesis_site.auth.sign_in.LanedPBKDF2PasswordHasher"]
+AUTHENTICATION_BACKENDS = ["mnesis_site.sign_in.LimitedBackend"]
+PASSWORD_HASHERS = ["mnesis_site.sign_in.LanedPBKDF2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -236,11 +223,11 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
-FORMAT_MODULE_PATH = "mnesis_site.formats"
+FORMAT_MODULE_PATH = "mnesis_site"
 USE_TZ = True
 
 # One hash of all static files stands in the address of each, so that browsers keep them for a year and imports between
-# modules stay as they are written. Not while somebody works on them.
+# modules stay as they are written. Not in development. requirements.in stands for the files that packages bring.
 STATIC_URL = "static/" if DEBUG else f"static/{digest_of(BASE_DIR / 'static', BASE_DIR / 'requirements.in')}/"
 STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
@@ -306,7 +293,7 @@ Q_CLUSTER = {
     "save_limit": 100,
     "recycle": 200,
     "orm": "default",
-    "broker_class": "mnesis_site.serving.queue.Broker",
+    "broker_class": "mnesis_site.processes.Broker",
     "scheduler": False,
     "label": "Worker queue",
 }
@@ -336,7 +323,7 @@ MNESIS: dict[str, Any] = {
     "DEFAULT_MODEL": env_str("MNESIS_DEFAULT_MODEL", "demo"),
     "CONFIG_FILE": env_str("MNESIS_CONFIG", ""),
     "PROMPT_FOLDER": env_str("MNESIS_PROMPTS", ""),
-    # Folders whose files may be taken in by path; none, unless somebody says so.
+    # Folders whose files may be taken in by path; none by default.
     "FILE_ROOTS": [Path(root) for root in env_str("MNESIS_FILE_ROOTS", "").split(os.pathsep) if root],
     "HOST_LISTS": host_lists(is_local=IS_LOCAL),
     "UPLOAD_FOLDER": DATA_DIR / "uploads",

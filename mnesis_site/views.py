@@ -1,4 +1,4 @@
-"""Pages of the site itself: signing in and out, a first password, the health of the site."""
+"""The pages of the site itself: signing in and out, passwords, and the health of the site."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from audit_app.proof.verification import ask_for_everything
+from audit_app.proof import verification
+from audit_app.store import EVERYTHING
 from mnesis_core.errors import NotFound, PasswordsBusy, TooManyAttempts
-from mnesis_site.auth.sign_in import LimitedPasswordChangeForm, user_of_link
 from mnesis_site.errors import answer
-from mnesis_site.status.health import forget_health, site_health
+from mnesis_site.health import forget_health, site_health
+from mnesis_site.sign_in import LimitedPasswordChangeForm, user_of_link
 from sessions_app.pages.views import signed_in, signed_in_to_post
 
 
 class SignIn(LoginView):
-    """Sign in with a password."""
-
     template_name = "registration/sign_in.html"
     redirect_authenticated_user = True
 
@@ -72,7 +71,7 @@ def set_password(request: HttpRequest) -> HttpResponseBase:
 
 @never_cache
 async def other_static(request: HttpRequest, name: str) -> HttpResponseBase:
-    """A static file by the address of another version of the site: pages outlast an upgrade, and several processes have it one by one."""
+    """A static file at the address of another version of the site: pages outlast an upgrade, which reaches processes one by one."""
     if request.path.startswith(settings.STATIC_URL):
         raise NotFound()
     return redirect(static(name))
@@ -81,7 +80,7 @@ async def other_static(request: HttpRequest, name: str) -> HttpResponseBase:
 @never_cache
 @signed_in
 def health(request: HttpRequest) -> HttpResponse:
-    """The health of the site, for staff; for everybody else there is no such page."""
+    """The health of the site, for staff; for other accounts there is no such page."""
     if not request.user.is_staff:
         raise NotFound()
     return render(request, "health.html", {"health": site_health()})
@@ -92,6 +91,6 @@ def verify_everything(request: HttpRequest) -> HttpResponse:
     """Have the whole database verified by a worker, for staff."""
     if not request.user.is_staff:
         raise NotFound()
-    ask_for_everything()
+    verification.ask(EVERYTHING, entries=0)
     forget_health()
     return redirect("health")

@@ -147,7 +147,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self.close(code)
 
     async def _send(self, frame: dict[str, Any]) -> None:
-        # It takes until what was sent before is read (``mnesis_site.serving.connections``).
+        # It takes until what was sent before is read (``mnesis_site.server``).
         try:
             async with asyncio.timeout(site_config().stream.slow_seconds):
                 await self.send(text_data=frame.as_json() if isinstance(frame, Frame) else json.dumps(frame))

@@ -1,4 +1,4 @@
-"""Start of helper processes of a verification. It is imported there before Django is set up, so it imports no models."""
+"""Garbage collection while verifying. Helper processes import this before Django is set up, so it imports no models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def start() -> None:
 
 @contextmanager
 def freeze_gc() -> Iterator[None]:
-    """Keep Python's garbage collector from scanning loaded objects for the length of the block."""
+    """Within the block, keep Python's garbage collector from scanning the objects that are loaded already."""
     usual = gc.get_threshold()
     _raise_threshold()
     try:

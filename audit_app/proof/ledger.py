@@ -1,13 +1,20 @@
-"""Segments of a session's ledger, followed from first entry to last.
+"""The proof of ledgers: each session's chain and the rows bound to it, and the directory of all sessions.
 
-Several processes can follow segments of one session at once, each from the hash before its first entry. Added up in
-order, segments give the same result as one pass over all entries.
+A session's ledger is followed in segments, in several processes at once if need be, each from the hash before its first
+entry. Added up in order, segments give the same result as one pass over all entries.
+
+The directory is a chain of its own, so removing a session and everything that belongs to it requires rewriting the
+directory too. It cannot know what came after its last entry about a session: detecting a cut there needs a head that was
+kept outside of the database.
 """
+
+# ruff: noqa: S608 - the names in these statements come from the models.
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import groupby
@@ -27,8 +34,12 @@ from sessions_app.database.threads import snapshot
 from sessions_app.guards.triggers import guarded_models
 
 ENTRIES_AT_A_TIME = 4_000
+# Rows held at once: more are hardly faster, and one row may have 20 MB.
+ROWS_A_QUERY = 200
 # Raised by forged bodies.
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
+# Positions in a row as it is read, after the proven columns.
+_ID, _SALT, _SESSION = -3, -2, -1
 
 _ENTRIES = (
     "SELECT seq, type, body, prev_hash, hash, {at} FROM events"
@@ -40,16 +51,26 @@ _ENDS = (
     " FROM events WHERE session_id = %s AND seq > 0) AS entries WHERE place / %s * %s = place OR next IS NULL ORDER BY seq"
 )
 _NO_END = 2**63 - 1
+_ALL = "SELECT seq, type, body, prev_hash, hash, session_id, entries FROM directory_entries WHERE seq > %s ORDER BY seq LIMIT %s"
+_OF_SESSION = (
+    "SELECT d.seq, d.type, d.body, d.prev_hash, d.hash, d.entries, {at}, e.hash FROM directory_entries d"
+    " LEFT JOIN events e ON e.session_id = d.session_id AND e.seq = d.entries WHERE d.session_id = %s ORDER BY d.seq"
+)
 
-# ruff: noqa: S608 - the names in these statements come from the models.
-
-# Rows held at once: more are hardly faster, and one row may have 20 MB.
-ROWS_A_QUERY = 200
-
-# Positions in a row as it is read, after the proven columns.
-_ID, _SALT, _SESSION = -3, -2, -1
+Progress = Callable[[int], None]
+"""Called with the number of entries done so far."""
+Entry = tuple[int, str, str, str, str]
+"""seq, type, body, prev_hash, hash."""
+DatedEntry = tuple[int, str, str, str, str, str]
+"""seq, type, body, prev_hash, hash, and the time in the row."""
 Row = tuple[str, str]
 """Table and id."""
+
+
+class Finding(NamedTuple):
+    seq: int
+    kind: str
+    detail: str
 
 
 class Cut(NamedTuple):
@@ -65,12 +86,6 @@ class Cut(NamedTuple):
 
 Claim = tuple[int, str, Cut]
 """The seq of an entry, its commitment and the columns that it covers."""
-
-
-class Finding(NamedTuple):
-    seq: int
-    kind: str
-    detail: str
 
 
 @dataclass(slots=True)
@@ -148,8 +163,13 @@ class BoundRows:
         for (table, id, _), claim in latest.items():
             self._claims[table].setdefault(id, []).append(claim)
         yield from self.check()
-        for table in self._bindings:
-            yield from self._unexplained(table)
+        for table, binding in self._bindings.items():
+            claimed, among = self.accounts.claimed[table], f"FROM {table} WHERE {_owner(binding)} = %s"
+            [(count,)] = fetch(f"SELECT COUNT(*) {among}", [self._session_id], using=self._using)
+            # Every claimed row exists, so equal counts mean the same rows.
+            if count != len(claimed):
+                ids = {id for (id,) in fetch(f"SELECT id {among}", [self._session_id], using=self._using)}
+                yield from (Finding(0, "unexplained", f"{table} {id}") for id in sorted(ids - claimed))
         # A row is read again: a later segment may have seen what was set meanwhile.
         for (table, id), columns in sorted(self.accounts.untold.items()):
             for row in self._read(self._bindings[table], [id]):
@@ -188,15 +208,6 @@ class BoundRows:
         elif untold := {name for name, value in zip(binding.later, later, strict=True) if value is not None} - names:
             self.accounts.untold[binding.table, id] = untold
 
-    def _unexplained(self, table: str) -> Iterator[Finding]:
-        owner, claimed = _owner(self._bindings[table]), self.accounts.claimed[table]
-        among = f"FROM {table} WHERE {owner} = %s"
-        [(count,)] = fetch(f"SELECT COUNT(*) {among}", [self._session_id], using=self._using)
-        # Every claimed row exists, so equal counts mean the same rows.
-        if count != len(claimed):
-            ids = {id for (id,) in fetch(f"SELECT id {among}", [self._session_id], using=self._using)}
-            yield from (Finding(0, "unexplained", f"{table} {id}") for id in sorted(ids - claimed))
-
     def _read(self, binding: Commitments, ids: Sequence[str]) -> list[Sequence[Any]]:
         vendor = connections[self._using].vendor
         rows = fetch(_select(binding, vendor, len(ids)), [ids] if vendor == "postgresql" else ids, using=self._using)
@@ -232,75 +243,6 @@ def _cut(table: str, columns: tuple[str, ...]) -> Cut | None:
     # With one place, an itemgetter gives no tuple.
     values = itemgetter(*(places[name] for name in names), *([0] if len(names) == 1 else []))
     return Cut(columns, names, values, bool(columns) and binding.free.issuperset(columns))
-
-
-# The directory of sessions against the sessions. It is a chain of its own, so removing a session and everything that belongs
-# to it requires rewriting the directory too. It cannot know what came after its last entry about a session: detecting a cut
-# there needs a head that was kept outside of the database.
-
-_ALL = "SELECT seq, type, body, prev_hash, hash, session_id, entries FROM directory_entries WHERE seq > %s ORDER BY seq LIMIT %s"
-_OF_SESSION = (
-    "SELECT d.seq, d.type, d.body, d.prev_hash, d.hash, d.entries, {at}, e.hash FROM directory_entries d"
-    " LEFT JOIN events e ON e.session_id = d.session_id AND e.seq = d.entries WHERE d.session_id = %s ORDER BY d.seq"
-)
-
-
-def directory_findings(*, using: str) -> Iterator[tuple[str, Finding]]:
-    """Yield what is wrong with the whole directory, and the sessions it names that are gone, each with its session's id."""
-    with snapshot(using=using):
-        told: dict[str, int] = {}
-        seq, head = 0, GENESIS
-        while rows := fetch(_ALL, [seq, ENTRIES_AT_A_TIME], using=using):
-            if rows[-1][0] <= seq:
-                raise ValueError("the entries of a damaged table come in no order, and without an end")
-            for *entry, session_id, entries in rows:
-                if words := entry_problem(seq, head, cast("Entry", tuple(entry))):
-                    yield "", Finding(entry[0], "chain", f"directory_entries: {words}")
-                seq, head = entry[0], entry[4]
-                told[session_id] = entries
-        there = {id for (id,) in fetch("SELECT id FROM sessions", using=using)}
-    for session_id, entries in told.items():
-        if session_id not in there:
-            words = f"sessions {session_id}: gone, with {entries:,} entries or more"
-            yield session_id, Finding(entries, "missing", words)
-
-
-def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
-    """Yield how an existing session differs from its entries in the directory."""
-    sql = _OF_SESSION.format(at=time_in_sql("d.created_at", connections[using].vendor))
-    rows = fetch(sql, [session_id], using=using)
-    told: Any = {}
-    for seq, type, body, prev_hash, hash, entries, at, found in rows:
-        told = _json_object(body)
-        if entry_problem(seq - 1, prev_hash, (seq, type, body, prev_hash, hash)):
-            yield Finding(0, "chain", f"directory_entries: entry {seq} is not what was hashed")
-        elif (told.get("session_id"), told.get("entries"), told.get("at")) != (session_id, entries, at):
-            yield Finding(0, "row", f"directory_entries {seq}")
-        elif found is None:
-            yield Finding(entries, "head", f"the directory has seen entry {entries}, which is not there")
-        elif found != told.get("head"):
-            yield Finding(entries, "head", f"entry {entries} is another one than the directory has seen")
-    if not rows:
-        yield Finding(0, "unexplained", f"sessions {session_id}: the directory does not tell of it")
-        return
-    [(owner_id,)] = fetch("SELECT owner_id FROM sessions WHERE id = %s", [session_id], using=using)
-    if owner_id != told.get("owner_id"):
-        words = f"it belongs to account {owner_id}, by the directory to account {told.get('owner_id')}"
-        yield Finding(0, "owner", f"sessions {session_id}: {words}")
-
-
-def _json_object(body: Any) -> Any:
-    try:
-        value = orjson.loads(body)
-    except (ValueError, TypeError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-Progress = Callable[[int], None]
-"""Called with the number of entries done so far."""
-DatedEntry = tuple[int, str, str, str, str, str]
-"""seq, type, body, prev_hash, hash, and the time in the row."""
 
 
 @dataclass(slots=True)
@@ -353,17 +295,6 @@ def follow(
     return segment
 
 
-def read_entries(session_id: str, after: int, upto: int = _NO_END, *, using: str = "default") -> list[DatedEntry]:
-    """Return the next ``ENTRIES_AT_A_TIME`` entries of a session's ledger."""
-    sql = _ENTRIES.format(at=time_in_sql("created_at", connections[using].vendor))
-    return cast("list[DatedEntry]", fetch(sql, [session_id, after, upto, ENTRIES_AT_A_TIME], using=using))
-
-
-def segment_ends(session_id: str, entries: int, *, using: str = "default") -> list[int]:
-    """Return the seq of the last entry of each segment, of ``entries`` existing entries each."""
-    return [seq for (seq,) in fetch(_ENDS, [session_id, entries, entries], using=using)]
-
-
 def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
     seq, type, body, _, hash, at = entry
     if words := entry_problem(segment.seq, segment.hash, entry[:5]):
@@ -385,8 +316,62 @@ def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
         segment.is_unbound, segment.began_by = not bound, (data.get("owner_id"),)
 
 
-Entry = tuple[int, str, str, str, str]
-"""seq, type, body, prev_hash, hash."""
+def read_entries(session_id: str, after: int, upto: int = _NO_END, *, using: str = "default") -> list[DatedEntry]:
+    """Return the next ``ENTRIES_AT_A_TIME`` entries of a session's ledger."""
+    sql = _ENTRIES.format(at=time_in_sql("created_at", connections[using].vendor))
+    return cast("list[DatedEntry]", fetch(sql, [session_id, after, upto, ENTRIES_AT_A_TIME], using=using))
+
+
+def segment_ends(session_id: str, entries: int, *, using: str = "default") -> list[int]:
+    """Return the seq of the last entry of each segment, of ``entries`` existing entries each."""
+    return [seq for (seq,) in fetch(_ENDS, [session_id, entries, entries], using=using)]
+
+
+def directory_findings(*, using: str) -> Iterator[tuple[str, Finding]]:
+    """Yield what is wrong with the whole directory, and the sessions it names that are gone, each with its session's id."""
+    with snapshot(using=using):
+        told: dict[str, int] = {}
+        seq, head = 0, GENESIS
+        while rows := fetch(_ALL, [seq, ENTRIES_AT_A_TIME], using=using):
+            if rows[-1][0] <= seq:
+                raise ValueError("the entries of a damaged table come in no order, and without an end")
+            for *entry, session_id, entries in rows:
+                if words := entry_problem(seq, head, cast("Entry", tuple(entry))):
+                    yield "", Finding(entry[0], "chain", f"directory_entries: {words}")
+                seq, head = entry[0], entry[4]
+                told[session_id] = entries
+        there = {id for (id,) in fetch("SELECT id FROM sessions", using=using)}
+    for session_id, entries in told.items():
+        if session_id not in there:
+            words = f"sessions {session_id}: gone, with {entries:,} entries or more"
+            yield session_id, Finding(entries, "missing", words)
+
+
+def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
+    """Yield how an existing session differs from its entries in the directory."""
+    sql = _OF_SESSION.format(at=time_in_sql("d.created_at", connections[using].vendor))
+    rows = fetch(sql, [session_id], using=using)
+    told: Any = {}
+    for seq, type, body, prev_hash, hash, entries, at, found in rows:
+        told = {}
+        with suppress(ValueError, TypeError):
+            value = orjson.loads(body)
+            told = value if isinstance(value, dict) else {}
+        if entry_problem(seq - 1, prev_hash, (seq, type, body, prev_hash, hash)):
+            yield Finding(0, "chain", f"directory_entries: entry {seq} is not what was hashed")
+        elif (told.get("session_id"), told.get("entries"), told.get("at")) != (session_id, entries, at):
+            yield Finding(0, "row", f"directory_entries {seq}")
+        elif found is None:
+            yield Finding(entries, "head", f"the directory has seen entry {entries}, which is not there")
+        elif found != told.get("head"):
+            yield Finding(entries, "head", f"entry {entries} is another one than the directory has seen")
+    if not rows:
+        yield Finding(0, "unexplained", f"sessions {session_id}: the directory does not tell of it")
+        return
+    [(owner_id,)] = fetch("SELECT owner_id FROM sessions WHERE id = %s", [session_id], using=using)
+    if owner_id != told.get("owner_id"):
+        words = f"it belongs to account {owner_id}, by the directory to account {told.get('owner_id')}"
+        yield Finding(0, "owner", f"sessions {session_id}: {words}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,15 +388,11 @@ def chain_heads(*, using: str) -> Iterator[ChainHead]:
     rows: QuerySet[Any, Any] = QuerySet(apps.get_model("sessions_app", "Event"), using=using)
     columns = rows.order_by("session_id", "seq").values_list("session_id", "seq", "type", "body", "prev_hash", "hash")
     for session_id, entries in groupby(columns.iterator(chunk_size=2_000), key=itemgetter(0)):
-        yield chain_head(session_id, (entry[1:] for entry in entries))
-
-
-def chain_head(session_id: str, entries: Iterator[Entry]) -> ChainHead:
-    seq, head, problem = 0, GENESIS, ""
-    for found, type, body, prev_hash, hash in entries:
-        problem = problem or entry_problem(seq, head, (found, type, body, prev_hash, hash))
-        seq, head = found, hash
-    return ChainHead(session_id=session_id, seq=seq, hash=head, problem=problem)
+        seq, head, problem = 0, GENESIS, ""
+        for _, *entry in entries:
+            problem = problem or entry_problem(seq, head, cast("Entry", tuple(entry)))
+            seq, head = entry[0], entry[4]
+        yield ChainHead(session_id=session_id, seq=seq, hash=head, problem=problem)
 
 
 def entry_problem(seq: int, head: str, entry: Entry) -> str:

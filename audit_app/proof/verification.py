@@ -13,7 +13,7 @@ from django_q.tasks import async_task
 
 from audit_app import store
 from audit_app.proof.verify import Report, verify_all, verify_session
-from audit_app.queries import EVERYTHING
+from audit_app.store import EVERYTHING
 from mnesis_core.errors import Conflict
 from mnesis_core.text import encode_text
 from sessions_app.database.threads import give_back
@@ -30,9 +30,9 @@ PATIENCE_SECONDS = 10.0
 
 
 def ask(session_id: str, *, entries: int) -> bool:
-    """Have a worker verify an existing session; return False if a verification of it already waits or runs.
+    """Have a worker verify an existing session, or ``EVERYTHING``; return False if that already waits or runs.
 
-    :param entries: the number of entries it has now, for the progress bar
+    :param entries: the number of entries there are now, for the progress bar
     """
     with transaction.atomic():
         is_new = store.ask(session_id, entries=entries)
@@ -41,18 +41,13 @@ def ask(session_id: str, *, entries: int) -> bool:
     return is_new
 
 
-def ask_for_everything() -> bool:
-    """Have a worker verify the whole database; return False if that already waits or runs."""
-    return ask(EVERYTHING, entries=0)
-
-
 def verify_next() -> bool:
     """Verify the session that has waited longest; return False if none waits or another one is being verified."""
     worker = new_owner()
-    if (session_id := store.claim(worker=worker)) is None:
-        return False
-    _verify(session_id, worker)
-    return True
+    session_id = store.claim(worker=worker)
+    if session_id is not None:
+        _verify(session_id, worker)
+    return session_id is not None
 
 
 def verify_now(session_id: str, *, entries: int) -> Report:

@@ -7,23 +7,23 @@ from datetime import datetime
 from django import template
 from django.utils import timezone
 
-from audit_app.queries import Found, VerificationRecord
+from audit_app.store import Found, VerificationRecord
 from mnesis_core.values import find_ids
 from sessions_app.pages.markdown import format_duration
 
 LONG_WAIT_SECONDS = 20
+# With fewer entries, how quickly they were read says nothing.
 MANY = 2_000
-"""Entries; of fewer, how quickly they were read says nothing."""
 KINDS = {
     "chain": "An entry was edited, swapped or removed.",
-    "head": "The end was cut off, or the hashes were made anew.",
+    "head": "The end was cut off, or the hashes were recomputed.",
     "row": "A row or a value was edited.",
     "missing": "A row was removed.",
-    "unexplained": "A row or a value was put in.",
+    "unexplained": "A row or a value was added.",
     "replay": "A state, a context item or a counter was changed.",
-    "content": "The bytes of a file were changed or taken away.",
-    "owner": "The session was given to somebody else.",
-    "search": "The search index is not what the record says.",
+    "content": "The bytes of a file were changed or removed.",
+    "owner": "The session was given to another account.",
+    "search": "The search index does not match the record.",
     "damage": "The database cannot read what was written.",
     "guard": "A guard of the database is missing.",
 }
@@ -48,7 +48,7 @@ def minus(number: int, other: int) -> int:
 
 @register.filter
 def waited(record: VerificationRecord | None) -> str:
-    """Return how long a verification has waited for a worker, where that is longer than it should be."""
+    """Return how long a verification has waited for a worker, if that is longer than it should be."""
     if record is None or record.state != "queued":
         return ""
     seconds = _seconds_since(record.asked_at)
@@ -62,7 +62,7 @@ def entries_done(record: VerificationRecord) -> int:
 
 @register.filter
 def pace(work: VerificationRecord | Found) -> str:
-    """Return how quickly entries are verified, where that says anything."""
+    """Return how quickly entries are verified, if enough of them are to tell."""
     if isinstance(work, Found):
         entries, seconds = work.entries, work.duration_ms / 1000
     else:

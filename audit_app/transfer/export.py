@@ -37,25 +37,17 @@ CONTENTS = "file_contents"
 PIECE_BYTES = 3 * 1_048_576
 _COLUMNS = {"content_id": str, "offset": int, "data": str}
 
-Kept = list[tuple[str, int]]
-"""Contents and their sizes in bytes."""
-
-
-def _offsets(size: int) -> range:
-    return range(0, max(size, 1), PIECE_BYTES)  # an empty content takes a line, too
-
-
-def _pieces_of(kept: Kept) -> Iterator[dict[str, Any]]:
-    for content_id, size in kept:
-        for offset in _offsets(size):
-            data = read_content(content_id, offset, PIECE_BYTES)
-            yield {"content_id": content_id, "offset": offset, "data": b64encode(data).decode()}
+CHUNK_BYTES = 65_536
+Readable = Literal["markdown", "html"]
+Format = Literal["jsonl", Readable]
+Progress = Callable[[str, str, int, int], None]
+"""Called with the verb, the session's id, rows done and rows in all."""
 
 
 def piece_in(row: RowLine) -> bytes:
     """Return the bytes of a line.
 
-    :raises InvalidRequest: it is not as ``_pieces_of`` writes it.
+    :raises InvalidRequest: it is not as ``export_session`` writes it.
     """
     values = row.values
     if {name: type(value) for name, value in values.items()} != _COLUMNS:
@@ -108,15 +100,6 @@ class ContentsTaken:
         self._content_id, self._data = "", bytearray()
 
 
-Readable = Literal["markdown", "html"]
-Format = Literal["jsonl", Readable]
-
-CHUNK_BYTES = 65_536
-
-Progress = Callable[[str, str, int, int], None]
-"""Called with the verb, the session's id, rows done and rows in all."""
-
-
 def export_session(
     session_id: str, *, progress: Progress = lambda verb, what, done, total: None
 ) -> Generator[bytes, None, None]:
@@ -125,15 +108,29 @@ def export_session(
     :raises SessionNotFoundError: there is no such session.
     """
     with snapshot():
-        kept = [(id, size) for id in list_contents(session_id) if (size := find_size(id)) is not None]
-        header = _header_of(session_id, kept)
-        total = sum(header.rows.values())
-        rows = (
-            (name, values)
-            for name in header.rows
-            for values in (_pieces_of(kept) if name == CONTENTS else session_tables()[name].values(session_id))
-        )
-        for number, line in enumerate(session_lines(header, rows)):
+        session: Any = _sessions().filter(pk=session_id).first()
+        if session is None:
+            raise SessionNotFoundError(f"there is no session {session_id}", session_id=session_id)
+        pieces = [
+            (id, offset)
+            for id in list_contents(session_id)
+            if (size := find_size(id)) is not None
+            for offset in range(0, max(size, 1), PIECE_BYTES)  # an empty content takes a line, too
+        ]
+        counts = {name: table.rows(session_id).count() for name, table in session_tables().items()}
+        counts[CONTENTS] = len(pieces)
+        counts = {name: count for name, count in counts.items() if count}
+        header = Header(session_id=session.id, event_seq=session.event_seq, head_hash=session.head_hash, rows=counts)
+
+        def rows() -> Iterator[tuple[str, dict[str, Any]]]:
+            for name in [name for name in counts if name != CONTENTS]:
+                yield from ((name, values) for values in session_tables()[name].values(session_id))
+            for id, offset in pieces:
+                data = b64encode(read_content(id, offset, PIECE_BYTES)).decode()
+                yield CONTENTS, {"content_id": id, "offset": offset, "data": data}
+
+        total = sum(counts.values())
+        for number, line in enumerate(session_lines(header, rows())):
             yield line
             progress("exported", session_id, min(number, total), total)
 
@@ -196,16 +193,6 @@ class Spool:
         with self._changed:
             self._changed.wait_for(lambda: self._size > offset or self._is_whole)
             return b"" if self._is_closed else os.pread(self._file.fileno(), CHUNK_BYTES, offset)
-
-
-def _header_of(session_id: str, kept: Kept) -> Header:
-    session: Any = _sessions().filter(pk=session_id).first()
-    if session is None:
-        raise SessionNotFoundError(f"there is no session {session_id}", session_id=session_id)
-    counts = {name: table.rows(session_id).count() for name, table in session_tables().items()}
-    counts[CONTENTS] = sum(len(_offsets(size)) for _, size in kept)
-    rows = {name: count for name, count in counts.items() if count}
-    return Header(session_id=session.id, event_seq=session.event_seq, head_hash=session.head_hash, rows=rows)
 
 
 def session_ids(*, owner_id: int | None = None) -> list[str]:

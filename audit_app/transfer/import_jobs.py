@@ -40,6 +40,14 @@ MOST_FILES = 50
 # An import and its outcome are forgotten after a day.
 KEPT_SECONDS = 86_400.0
 
+FIRST_BYTES = 65_536
+# Seconds between two notes of progress.
+PACE = 0.5
+MOST_NOTES = 50
+MOST_ATTEMPTS = 3
+_GZIP = b"\x1f\x8b"
+_OURS = f'{{"format":"{FORMAT}"'.encode()
+
 State = Literal["waiting", "running", "done", "failed"]
 
 
@@ -198,15 +206,6 @@ def _all() -> Path:
     return folder
 
 
-FIRST_BYTES = 65_536
-# Seconds between two notes of progress.
-PACE = 0.5
-MOST_NOTES = 50
-MOST_ATTEMPTS = 3
-_GZIP = b"\x1f\x8b"
-_OURS = f'{{"format":"{FORMAT}"'.encode()
-
-
 def run_import(import_id: str) -> None:
     """Run an import, unless it has ended or another worker runs it. Sessions stored before a failure stay.
 
@@ -248,8 +247,14 @@ class _ImportJob:
                 self._import_transcript(name, path, [other for other in companions if other[1] != path])
 
     def _import_export(self, path: Path) -> None:
+
+        def read_lines() -> Iterator[bytes]:
+            with _open(path) as file:
+                while line := file.readline(MAX_LINE_BYTES + 1):
+                    yield line
+
         done = import_sessions(
-            lambda: _read_lines(path),
+            read_lines,
             owner_id=self.about.owner_id,
             progress=lambda verb, session_id, done, total: self._note(verb, "rows", done, total),
         )
@@ -324,9 +329,3 @@ def _open(path: Path) -> io.BufferedReader:
 def _first_bytes(path: Path) -> bytes:
     with _open(path) as file:
         return file.read(FIRST_BYTES)
-
-
-def _read_lines(path: Path) -> Iterator[bytes]:
-    with _open(path) as file:
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            yield line

@@ -3,7 +3,7 @@
 A file is read twice: first all of it is checked and nothing written, then each session is one transaction. What the
 lines alone cannot show is checked before the commit: every row belongs to this session, none names what belongs to
 another account, the rows are what the ledger says, and all of it can be read. The session then belongs to the importer.
-Its ledger stays as it was, so its first entry still names the account that it belonged to where it comes from.
+Its ledger stays as it was, so its first entry still names the account that it belonged to on its old site.
 """
 
 from __future__ import annotations
@@ -112,10 +112,7 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
                 _insert(batch, owner_id)
         contents.finish()
         _refuse_awake(header.session_id)
-        for name, table in session_tables().items():
-            if table.rows(header.session_id).count() != header.rows.get(name, 0):
-                raise InvalidRequest(f"Not every row of {name} belongs to session {header.session_id}.", table=name)
-        _refuse_unreadable(header)
+        _check_stored(header)
         # A deleted session is not searchable.
         if _rows("Session").filter(pk=header.session_id, deleted_at__isnull=True).exists():
             with connection.cursor() as cursor:
@@ -151,6 +148,21 @@ def _lines(batch: list[RowLine]) -> str:
     return f"Lines {batch[0].line} to {batch[-1].line}"
 
 
+def _refuse_foreign_ids(batch: list[RowLine], owner_id: int) -> None:
+    """:raises InvalidRequest: a row names what belongs to another account."""
+    table = session_tables()[batch[0].table]
+    # Ids are how rows find each other, so none may lead to another account's rows.
+    long = {field.attname for field in table.fields if isinstance(field, models.TextField)}
+    named = {id for row in batch for name, value in row.values.items() if name not in long for id in _ids_in(value)}
+    for other in session_tables().values():
+        if not isinstance(other.model._meta.pk, models.CharField):
+            continue
+        owner = "owner" if other.path == "pk" else f"{other.path}__owner"
+        for chunk in batches(sorted(named), len):
+            if QuerySet(other.model).filter(pk__in=chunk).exclude(**{owner: owner_id}).exists():
+                raise InvalidRequest(f"{_lines(batch)} name rows that are not yours.", line=batch[0].line)
+
+
 def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
     """:raises InvalidRequest: a row needs one that is not in its session."""
     tables = {table.model: table for table in session_tables().values()}
@@ -172,21 +184,6 @@ def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
             raise InvalidRequest(f"{_lines(batch)}: {reason}.", line=batch[0].line)
 
 
-def _refuse_foreign_ids(batch: list[RowLine], owner_id: int) -> None:
-    """:raises InvalidRequest: a row names what belongs to another account."""
-    table = session_tables()[batch[0].table]
-    # Ids are how rows find each other, so none may lead to another account's rows.
-    long = {field.attname for field in table.fields if isinstance(field, models.TextField)}
-    named = {id for row in batch for name, value in row.values.items() if name not in long for id in _ids_in(value)}
-    for other in session_tables().values():
-        if not isinstance(other.model._meta.pk, models.CharField):
-            continue
-        owner = "owner" if other.path == "pk" else f"{other.path}__owner"
-        for chunk in batches(sorted(named), len):
-            if QuerySet(other.model).filter(pk__in=chunk).exclude(**{owner: owner_id}).exists():
-                raise InvalidRequest(f"{_lines(batch)} name rows that are not yours.", line=batch[0].line)
-
-
 def _ids_in(value: Any) -> Iterator[str]:
     if isinstance(value, str) and is_id(value):
         yield value
@@ -197,7 +194,7 @@ def _ids_in(value: Any) -> Iterator[str]:
 
 
 def _refuse_awake(session_id: str) -> None:
-    """A file may come from anyone, so nothing in it may run before its new owner has looked at it.
+    """Refuse what would run at once, since a file may come from anyone and its new owner has not looked at it.
 
     :raises InvalidRequest: the session is in host mode with waiting messages, or an operator's run would continue.
     """
@@ -215,26 +212,27 @@ def _refuse_awake(session_id: str) -> None:
         )
 
 
-def _refuse_unproven(header: Header) -> None:
-    session: Any = _rows("Session").get(pk=header.session_id)
-    if (session.event_seq, session.head_hash) != (header.event_seq, header.head_hash):
-        raise InvalidRequest(f"The header of {header.session_id} names another head than its session.")
-    for problem in verify_session(header.session_id, alone=True).problems:
-        raise InvalidRequest(
-            f"The ledger of {header.session_id} does not hold: entry {problem.seq}: {problem.kind}, {problem.detail}.",
-            session=header.session_id,
-        )
-
-
-def _refuse_unreadable(header: Header) -> None:
+def _check_stored(header: Header) -> None:
+    """:raises InvalidRequest: rows are missing or cannot be read, or the ledger does not prove them."""
+    session_id = header.session_id
+    for name, table in session_tables().items():
+        if table.rows(session_id).count() != header.rows.get(name, 0):
+            raise InvalidRequest(f"Not every row of {name} belongs to session {session_id}.", table=name)
     try:
-        _read_all(header.session_id)
-        _refuse_unproven(header)
+        _read_all(session_id)
+        session: Any = _rows("Session").get(pk=session_id)
+        if (session.event_seq, session.head_hash) != (header.event_seq, header.head_hash):
+            raise InvalidRequest(f"The header of {session_id} names another head than its session.")
+        for problem in verify_session(session_id, alone=True).problems:
+            raise InvalidRequest(
+                f"The ledger of {session_id} does not hold: entry {problem.seq}: {problem.kind}, {problem.detail}.",
+                session=session_id,
+            )
     except MnesisError:
         raise
     except Exception as error:
         # Columns that hold JSON or names of kinds may hold anything in a forged file.
-        raise InvalidRequest(f"Session {header.session_id} cannot be read: {error!r}"[:300]) from error
+        raise InvalidRequest(f"Session {session_id} cannot be read: {error!r}"[:300]) from error
 
 
 def _read_all(session_id: str) -> None:

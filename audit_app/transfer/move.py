@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models.query import QuerySet
 from django.utils import timezone
 
-from audit_app.proof.ledger import ChainHead, chain_heads
+from audit_app.proof.ledger import chain_heads
 from audit_app.tables import (
     LEFT_BEHIND,
     Dealt,
@@ -81,12 +82,16 @@ def move_database(
     """
     report = MoveReport(source=name_of(source), target=name_of(target))
     with _alone(source, target), _locked(source):
-        _refuse_running(source)
-        _refuse_other_record(source, target)
+        _refuse_unfit(source, target)
         call_command("migrate", database=target, verbosity=0, interactive=False)
         tables, dealt = carried_tables(), dealt_by_migrate(source, target)
         for table in tables:
-            _refuse_other_rows(table, dealt, source=source, target=target)
+            for key in _different_keys(table, dealt, source=source, target=target):
+                raise Conflict(
+                    f"The target's {table.name} {key!r} is not what the source has: it holds another "
+                    "record, or the source was used since an earlier move. Begin again with an empty database.",
+                    table=table.name,
+                )
         for table in tables:
             report.tables[table.name] = _copy(table, dealt, source=source, target=target, progress=progress)
         deal_on(tables, using=target)
@@ -143,7 +148,10 @@ def _locked(source: str) -> Iterator[None]:
         ) from error
 
 
-def _refuse_running(source: str) -> None:
+def _refuse_unfit(source: str, target: str) -> None:
+    """:raises SessionBusy: work is running in the source.
+    :raises Conflict: the target holds sessions that the source does not, or another site.
+    """
     turns = _rows(source, "sessions_app", "Turn").filter(state="running").count()
     if turns:
         raise SessionBusy(
@@ -157,9 +165,6 @@ def _refuse_running(source: str) -> None:
         raise SessionBusy(
             f"{working} compactions are running. Stop the worker, then move.", running_compactions=working
         )
-
-
-def _refuse_other_record(source: str, target: str) -> None:
     tables = set(connections[target].introspection.table_names())
     if "django_migrations" in tables and "sessions" not in tables:
         raise Conflict(f"{name_of(target)} holds the tables of another site. Name an empty database with --to.")
@@ -172,24 +177,34 @@ def _refuse_other_record(source: str, target: str) -> None:
             raise Conflict(f"{name_of(target)} holds another record. Name an empty database with --to.")
 
 
-def _refuse_other_rows(table: Table, dealt: Dealt, *, source: str, target: str) -> None:
-    for rows in batches(table.read(table.query(target)), row_characters):
-        for key in _different_keys(table, rows, dealt, source=source):
-            raise Conflict(
-                f"The target's {table.name} {key!r} is not what the source has: it holds another "
-                "record, or the source was used since an earlier move. Begin again with an empty database.",
-                table=table.name,
-            )
+def _compare(table: Table, dealt: Dealt, *, source: str, target: str, progress: Progress) -> None:
+    total, there = table.count(source), table.count(target)
+    if there != total:
+        raise Conflict(f"{table.name} has {total} rows in the source and {there} in the target.", table=table.name)
+    show = partial(progress, "compared", table.name)
+    for key in _different_keys(table, dealt, source=source, target=target, progress=show):
+        raise Conflict(f"{table.name} {key!r} is not equal on both sides.", table=table.name)
 
 
-def _different_keys(table: Table, rows: list[Row], dealt: Dealt, *, source: str) -> Iterator[Any]:
+def _different_keys(
+    table: Table,
+    dealt: Dealt,
+    *,
+    source: str,
+    target: str,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Any]:
     """Yield the keys of the target's rows that the source lacks or has otherwise."""
-    found = table.read(table.query(source).filter(pk__in=[row[table.key] for row in rows]))
-    wanted = {row[table.key]: renumbered(table, row, dealt) for row in found}
-    for row in rows:
-        key = row[table.key]
-        if key not in wanted or not same_row(table, wanted[key], row):
-            yield key
+    done, total = 0, table.count(target)
+    for rows in batches(table.read(table.query(target).order_by("pk")), row_characters):
+        found = table.read(table.query(source).filter(pk__in=[row[table.key] for row in rows]))
+        wanted = {row[table.key]: renumbered(table, row, dealt) for row in found}
+        for row in rows:
+            key = row[table.key]
+            if key not in wanted or not same_row(table, wanted[key], row):
+                yield key
+        done += len(rows)
+        progress(done, total)
 
 
 def _copy(table: Table, dealt: Dealt, *, source: str, target: str, progress: Progress) -> dict[str, int]:
@@ -220,39 +235,24 @@ def _insert(table: Table, rows: list[Row], *, target: str) -> None:
         ) from error
 
 
-def _compare(table: Table, dealt: Dealt, *, source: str, target: str, progress: Progress) -> None:
-    total, there = table.count(source), table.count(target)
-    if there != total:
-        raise Conflict(f"{table.name} has {total} rows in the source and {there} in the target.", table=table.name)
-    done = 0
-    for rows in batches(table.read(table.query(target).order_by("pk")), row_characters):
-        for key in _different_keys(table, rows, dealt, source=source):
-            raise Conflict(f"{table.name} {key!r} is not equal on both sides.", table=table.name)
-        done += len(rows)
-        progress("compared", table.name, done, total)
-
-
 def _compare_chains(report: MoveReport, *, source: str, target: str) -> None:
     ours, theirs = ({head.session_id: head for head in chain_heads(using=alias)} for alias in (source, target))
     named = _rows(source, "sessions_app", "Session").values_list("id", "event_seq", "head_hash")
     report.entries = sum(head.seq for head in theirs.values())
     for session_id, seq, hash in named.iterator():
         report.sessions += 1
-        report.problems += _chain_problems(session_id, (seq, hash), ours.get(session_id), theirs.get(session_id))
-
-
-def _chain_problems(
-    session_id: str, named: tuple[int, str], ours: ChainHead | None, theirs: ChainHead | None
-) -> list[dict[str, Any]]:
-    found = []
-    for side, head in (("source", ours), ("target", theirs)):
-        if head is not None and head.problem:
-            found.append(("chain", head.seq, f"{side}: {head.problem}"))
-        if head is not None and (head.seq, head.hash) != named:
-            found.append(("head", head.seq, f"{side}: the session's row names another head than its last entry"))
-    if ours != theirs:
-        found.append(("head", named[0], "source and target end in different entries"))
-    return [{"session": session_id, "seq": seq, "kind": kind, "detail": detail} for kind, seq, detail in found]
+        heads = {"source": ours.get(session_id), "target": theirs.get(session_id)}
+        found = []
+        for side, head in heads.items():
+            if head is not None and head.problem:
+                found.append(("chain", head.seq, f"{side}: {head.problem}"))
+            if head is not None and (head.seq, head.hash) != (seq, hash):
+                found.append(("head", head.seq, f"{side}: the session's row names another head than its last entry"))
+        if heads["source"] != heads["target"]:
+            found.append(("head", seq, "source and target end in different entries"))
+        report.problems += [
+            {"session": session_id, "seq": at, "kind": kind, "detail": detail} for kind, at, detail in found
+        ]
 
 
 def _rows(alias: str, app: str, name: str) -> QuerySet[Any, Any]:

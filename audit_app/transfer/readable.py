@@ -1,4 +1,8 @@
-"""A session for people to read: its messages in order, and where it was compacted. Markdown and HTML are made from it."""
+"""A session for people to read, as Markdown or HTML, and its memory in the layout of Autobyteus.
+
+A transcript has the messages in order and where the session was compacted. Texts of the session keep their form, but can
+neither look like a heading of ours nor fetch or run anything.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +51,23 @@ from sessions_app.record.call_queries import usage_of
 from sessions_app.record.context_queries import load_context_items
 from sessions_app.record.message_queries import load_message_rows, load_messages
 
-# Read at a time: each may hold many long texts.
+# Messages read at a time: for a transcript each may hold many long texts.
 MESSAGES = 20
+PAGE = 200
 SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
+# Our own headings are of the first three levels.
+DEEPER = 3
+_MARK = "<!-- entries -->"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!])")
+_TICKS = re.compile("`{3,}")
+_CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+_ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+# Every text with a heading, a block of code or something active matches; parsing the others would take milliseconds.
+_ODD = re.compile(r"[<#]|!\[|`{3}|~{3}|^ *(?:=+|-+)[ \t]*$", re.MULTILINE)
+_LEVELS = {"=": "####", "-": "#####"}
+_ACTING = {"html_block", "html_inline", "image"}
+_LENIENT = MarkdownIt("commonmark", {"html": True, "maxNesting": 24})
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "maxNesting": 24})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,9 +261,6 @@ def _summary(summary: SummaryRecord) -> Block:
     return Block(title=title, facts=tuple(filter(None, facts)), passages=(_passage("", summary.text),))
 
 
-_MARK = "<!-- entries -->"
-
-
 def html_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
     # The page fetches and runs nothing; its own style is allowed by its digest.
     style = render_to_string("audit_app/transcript.css")
@@ -268,39 +283,19 @@ def html_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
     yield tail
 
 
-# Markdown. Texts of the session keep their form, but can neither look like a heading of ours nor fetch anything.
-
-# Our own headings are of the first three levels.
-DEEPER = 3
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!])")
-_TICKS = re.compile("`{3,}")
-_CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
-_ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
-# Every text with a heading, a block of code or something active matches; parsing the others would take milliseconds.
-_ODD = re.compile(r"[<#]|!\[|`{3}|~{3}|^ *(?:=+|-+)[ \t]*$", re.MULTILINE)
-_LEVELS = {"=": "####", "-": "#####"}
-_ACTING = {"html_block", "html_inline", "image"}
-_LENIENT = MarkdownIt("commonmark", {"html": True, "maxNesting": 24})
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "maxNesting": 24})
-
-
 def markdown_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
     yield f"# {_line(opening.title)}\n\n"
     yield "".join(f"- {name}: {_line(value)}\n" for name, value in opening.facts)
     if opening.system_prompt:
         yield f"\n## System prompt\n\n{_fenced(Passage(label='', text=opening.system_prompt))}"
     for entry in entries:
-        yield _markdown_entry(entry)
+        number = "" if entry.seq is None else f" · message {entry.seq}"
+        facts = [format_time(entry.at)] if entry.at else []
+        head = f"\n---\n\n## {_line(entry.heading)}{number}\n\n*{_line(' · '.join([*facts, *entry.facts]))}*\n"
+        yield head + "".join(map(_markdown_block, entry.blocks))
 
 
-def _markdown_entry(entry: Entry) -> str:
-    number = "" if entry.seq is None else f" · message {entry.seq}"
-    facts = [format_time(entry.at)] if entry.at else []
-    head = f"\n---\n\n## {_line(entry.heading)}{number}\n\n*{_line(' · '.join([*facts, *entry.facts]))}*\n"
-    return head + "".join(map(_html_of_block, entry.blocks))
-
-
-def _html_of_block(block: Block) -> str:
+def _markdown_block(block: Block) -> str:
     if not block.title:
         return f"\n{_prose(block.prose)}\n"
     facts = f" ({_line(', '.join(block.facts))})" if any(block.facts) else ""
@@ -322,7 +317,7 @@ def _line(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Markdown of others: its headings below ours (those in quotes and lists are no danger), tags and images as the signs they are written with."""
+    """Return foreign Markdown with its headings below ours (those in quotes and lists are no danger), and tags and images as text."""
     if len(text) > MARKDOWN_LIMIT:
         return _fenced(Passage(label="", text=text))
     if not _ODD.search(text):
@@ -333,21 +328,22 @@ def _prose(text: str) -> str:
     escaped = [line if at in code else _escape_line(line) for at, line in enumerate(lines)]
     for token in tokens:
         if token.type == "heading_open" and token.map and not token.level:
-            _lower(escaped, token.markup, *token.map)
+            first, end = token.map
+            if token.markup in _LEVELS:
+                # The line below is what makes it a heading; that becomes a blank one.
+                escaped[first] = f"{_LEVELS[token.markup]} {escaped[first].lstrip()}"
+                escaped[end - 1] = ""
+            else:
+                deeper = "#" * min(6, len(token.markup) + DEEPER)
+                escaped[first] = escaped[first].replace(token.markup, deeper, 1)
     prose = "\n".join(escaped)
     last = tokens[-1] if tokens else None
     if last and last.type == "fence" and last.map and not lines[-1].strip().startswith(last.markup):
         prose += f"\n{last.markup}"  # the text leaves a block of code open, and all that follows would be part of it
-    return _fenced(Passage(label="", text=text)) if _acts(prose) else prose
-
-
-def _acts(text: str) -> bool:
-    """Say whether a reader that lets HTML through would find a tag or an image.
-
-    Lines are escaped one by one; a backslash in the text, or a code span over several lines, can undo that.
-    """
-    tokens = _LENIENT.parse(text)
-    return any(each.type in _ACTING for token in tokens for each in (token, *(token.children or ())))
+    # Lines were escaped one by one; a backslash in the text, or a code span over several lines, can undo that. So this
+    # looks for what a reader that lets HTML through would find.
+    found = (each for token in _LENIENT.parse(prose) for each in (token, *(token.children or ())))
+    return _fenced(Passage(label="", text=text)) if any(each.type in _ACTING for each in found) else prose
 
 
 def _escape_line(line: str) -> str:
@@ -358,26 +354,19 @@ def _escape_line(line: str) -> str:
     return "".join([*said, _ACTIVE.sub(r"\\\g<0>", line[end:])])
 
 
-def _lower(lines: list[str], markup: str, first: int, end: int) -> None:
-    if markup in _LEVELS:
-        # The line below is what makes it a heading; that becomes a blank one.
-        lines[first] = f"{_LEVELS[markup]} {lines[first].lstrip()}"
-        lines[end - 1] = ""
-        return
-    deeper = "#" * min(6, len(markup) + DEEPER)
-    lines[first] = lines[first].replace(markup, deeper, 1)
-
-
-# Memory files in the layout of Autobyteus, read from one state of the database.
-
-PAGE = 200
-
-
 def memory_files(session_id: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield the files of one session: path in the memory directory, lines.
+    """Yield the memory files of a session in the layout of Autobyteus, from one state of the database: path and lines.
 
     Read the lines of a file before asking for the next file.
     """
+
+    def line_of(value: dict[str, Any]) -> bytes:
+        try:
+            return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+        except UnicodeEncodeError:
+            # A lone surrogate is no UTF-8; every reader of JSON understands it as \uD83D.
+            return json.dumps(value).encode() + b"\n"
+
     with snapshot():
         items = load_context_items(session_id)
         in_context = {item.item_id for item in items if item.item_type == "message"}
@@ -390,7 +379,7 @@ def memory_files(session_id: str) -> Iterator[tuple[str, Iterator[bytes]]]:
             "semantic.jsonl": semantic_items(),
         }
         for name, values in files.items():
-            yield f"agents/{session_id}/{name}", map(_memory_line, values)
+            yield f"agents/{session_id}/{name}", map(line_of, values)
 
 
 def _messages(session_id: str, turn_of: dict[str, str]) -> Iterator[StoredMessage]:
@@ -400,11 +389,3 @@ def _messages(session_id: str, turn_of: dict[str, str]) -> Iterator[StoredMessag
             turn_of[message.id] = message.turn_id or ""
             yield message
         after = messages[-1].seq
-
-
-def _memory_line(value: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        # A lone surrogate is no UTF-8; every reader of JSON understands it as \uD83D.
-        return json.dumps(value).encode() + b"\n"

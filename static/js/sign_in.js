@@ -2,7 +2,7 @@
 import { csrfToken } from "./api.js";
 
 const AFTER = "/livez"; // a small answer to be led to
-const WRONG = "That username and password do not fit.";
+const WRONG = "That username and password do not match.";
 
 // Returns why signing in failed, or nothing after it succeeded.
 async function signIn(form) {

@@ -16,14 +16,14 @@ from django_q.models import OrmQ
 from agents_app.models import OperatorBrake, OperatorItem
 from agents_app.store import set_run_state
 from audit_app import tasks
-from audit_app.inspector.health import Check, SessionHealth, State, look_at
+from audit_app.health import Check, SessionHealth, State, look_at
 from audit_app.proof import verification
 from compaction_app.models import CompactionRun
 from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState
 from mnesis_core.values import first_id, new_id
-from mnesis_site.status import health as site
+from mnesis_site import health as site
 from sessions_app.models import MessagePart, SearchEntry, Session, StreamJournal, Turn
 from sessions_app.pages.permissions import inspected
 from sessions_app.record import call_store, session_store, turn_store
@@ -276,7 +276,7 @@ def test_missing_guards_are_named(staff: Client) -> None:
 
 def test_the_whole_database_is_verified_for_staff_alone(staff: Client, browser: Client, alice: User) -> None:
     session_id = new_session(alice)
-    assert "Nobody has verified it from this page." in staff.get("/health/").content.decode()
+    assert "It has not been verified from this page." in staff.get("/health/").content.decode()
     assert browser.post("/health/verify/").status_code == 404
     assert staff.get("/health/verify/").status_code == 405
     assert staff.post("/health/verify/").status_code == 302

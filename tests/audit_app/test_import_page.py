@@ -212,7 +212,7 @@ def test_an_import_whose_worker_was_killed_waits_for_another_one_as_soon_as_some
     die_at_it(sent["id"])
     assert load_import(sent["id"]).state == "running"
     OrmQ.objects.all().delete()
-    assert "Waits for a worker" in browser.get(f"/import/{sent['id']}/").content.decode()
+    assert "Waiting for a worker" in browser.get(f"/import/{sent['id']}/").content.decode()
     assert OrmQ.objects.count() == 1
     assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "waiting"
     assert OrmQ.objects.count() == 1, "another one is asked for once"
@@ -267,10 +267,10 @@ def test_the_page_shows_how_far_it_is_and_hostile_names_as_text(browser: Client)
     assert "Choose files" in browser.get("/import/").content.decode()
     sent = send(browser, ('"><script>alert(1)</script>\u202e.json', HOSTILE.encode("utf-8", "replace")))
     waiting = browser.get(f"/import/{sent['id']}/", HTTP_HX_REQUEST="true").content.decode()
-    assert "Waits for a worker" in waiting
+    assert "Waiting for a worker" in waiting
     assert "hx-trigger" in waiting
     run_import(sent["id"])
     failed = browser.get(f"/import/{sent['id']}/").content.decode()
-    assert "This could not be imported" in failed
+    assert "The import failed" in failed
     assert "hx-trigger" not in failed
     assert "<script>alert" not in waiting + failed

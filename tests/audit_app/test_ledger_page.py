@@ -14,12 +14,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from audit_app import store, tasks
-from audit_app.inspector import ledger
-from audit_app.inspector.ledger import PAGE, Wanted, actor_of, find_entries
+from audit_app import ledger, store, tasks
+from audit_app.ledger import PAGE, Wanted, actor_of, find_entries
 from audit_app.models import Verification
 from audit_app.proof import verification
-from audit_app.queries import find_verification
+from audit_app.store import find_verification
 from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
 from sessions_app.models import Event, MessagePart, Session
@@ -117,7 +116,7 @@ def test_filters_find_by_type_actor_id_and_hash(ask: Ask, session_id: str) -> No
     assert {line.seq for line in find_entries(session_id, Wanted(text=message), limit=500).lines} == told
     third = Event.objects.get(session_id=session_id, seq=3)
     assert 3 in {line.seq for line in find_entries(session_id, Wanted(text=third.hash[:12]), limit=9).lines}
-    assert "No entry is of this kind" in ask(q="msg_nowhere")
+    assert "There is no such entry" in ask(q="msg_nowhere")
     assert "type=compaction.started" in ask(type="compaction.started", seq=3)
 
 
@@ -148,8 +147,8 @@ def test_an_entry_that_somebody_put_far_behind_the_others_hides_none_of_them(
     assert "Older" in page or newest <= PAGE
     assert 'id="entry-1"' in ask(type="session.created")
     assert 'id="entry-1"' in ask(after=0)
-    assert "does not hold" in ask(seq=2**62)
-    assert "does not hold" in ask(seq=2**63 - 1)
+    assert "does not match" in ask(seq=2**62)
+    assert "does not match" in ask(seq=2**63 - 1)
 
 
 def test_what_cannot_be_asked_is_refused_or_empty(alice: Client, session_id: str) -> None:
@@ -198,20 +197,20 @@ def test_an_entry_shows_its_body_its_hashes_and_what_it_binds(ask: Ask, session_
     page = ask(seq=told.seq)
     for words in (
         f"Entry #{told.seq}",
-        "follows, and its hash fits",
+        "follows, and its hash matches",
         told.hash,
         told.prev_hash,
         "message_parts",
-        "fits",
+        "matches",
     ):
         assert words in page
-    assert "does not hold" not in page
+    assert "does not match" not in page
     assert ">differs<" not in page
     assert '<tr role="row" aria-current="true">' in page
     body = alice.get(f"/sessions/{session_id}/inspect/ledger/{told.seq}/body/")
     assert body.content.decode() == told.body
     assert body["Content-Type"].startswith("text/plain")
-    assert "There is no entry of this number" in ask(seq=10**9)
+    assert "There is no entry with this number" in ask(seq=10**9)
 
 
 def test_every_entry_of_the_record_holds(session_id: str) -> None:
@@ -229,7 +228,7 @@ def test_what_was_changed_shows_at_its_entry(ask: Ask, session_id: str, unguarde
     assert ">differs<" in ask(seq=told.seq)
     write_body(told, json.loads(told.body) | {"role": HOSTILE.replace("\x00", "").replace("\ud800", "")})
     page = ask(seq=told.seq)
-    assert "does not hold" in page
+    assert "does not match" in page
     assert f"entry {told.seq} is not what was hashed" in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script>alert" not in page
@@ -242,7 +241,7 @@ def test_what_was_changed_shows_at_its_entry(ask: Ask, session_id: str, unguarde
 def test_a_body_that_says_nothing_is_shown_as_it_is(ask: Ask, session_id: str, unguarded: None, body: str) -> None:
     plain(Event).filter(session_id=session_id, seq=3).update(body=body, type="<b>" * 3)
     page = ask(seq=3)
-    assert "does not hold" in page
+    assert "does not match" in page
     assert "<b><b>" not in page
 
 
@@ -253,7 +252,7 @@ def test_a_verification_is_asked_for_waits_runs_and_is_told(alice: Client, ask: 
     assert "This session has not been verified here" in ask()
     verify = f"/sessions/{session_id}/inspect/ledger/verify/"
     assert alice.post(verify).status_code == 302
-    assert "Waits for a worker" in ask()
+    assert "Waiting for a worker" in ask()
     assert "every 700ms" in ask("verification/")
     assert alice.post(verify, headers={"HX-Request": "true"}).status_code == 200
     assert Verification.objects.count() == 1

@@ -85,7 +85,7 @@ def test_where_the_contents_of_files_stay_is_said_if_there_are_any():
     report = MoveReport(source="here", target="there", tables={"file_references": {"rows": 0, "copied": 0}})
     assert "MNESIS_DATA_DIR" not in summary(report, 1)
     report.tables["file_references"]["rows"] = 1
-    assert "keep MNESIS_DATA_DIR, or take that folder along" in summary(report, 1)
+    assert "keep MNESIS_DATA_DIR, or move that folder too" in summary(report, 1)
 
 
 def test_every_table_is_carried_or_said_to_be_left_behind():

@@ -222,7 +222,7 @@ def test_a_login_that_ran_out_is_renewed_in_place_and_the_message_goes_once(firs
 
 MAKE_PEOPLE = """
 from django.contrib.auth.models import User
-from mnesis_site.auth.sign_in import sign_in_link
+from mnesis_site.sign_in import sign_in_link
 User.objects.create_user("ann", password="low-tide-at-nine")
 print(sign_in_link(User.objects.create_user("ben")))
 """

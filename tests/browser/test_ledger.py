@@ -60,8 +60,8 @@ def test_entries_are_found_by_type_actor_and_id_and_opened(portal: Portal, sessi
     page.locator(".ledger-rows a").first.focus()
     page.keyboard.press("Enter")
     entry = page.locator("#entry")
-    expect(entry).to_contain_text("follows, and its hash fits")
-    expect(entry.locator(".chip", has_text="fits")).not_to_have_count(0)
+    expect(entry).to_contain_text("follows, and its hash matches")
+    expect(entry.locator(".chip", has_text="matches")).not_to_have_count(0)
     expect(page.locator("tr[aria-current]")).to_have_count(1)
     entry.get_by_role("link", name="Close").click()
     expect(entry).to_have_count(0)
@@ -69,7 +69,7 @@ def test_entries_are_found_by_type_actor_and_id_and_opened(portal: Portal, sessi
     page.get_by_label("Id or hash").fill("turn_0")
     expect(page.locator(".ledger-rows")).not_to_contain_text("session.created")
     page.get_by_label("Id or hash").fill("nowhere")
-    expect(page.get_by_text("No entry is of this kind")).to_be_visible()
+    expect(page.get_by_text("There is no such entry")).to_be_visible()
     page.get_by_role("link", name="Show all").click()
     expect(rows(page)).to_have_count(all_of_them)
 
@@ -101,7 +101,7 @@ def test_a_session_is_verified_with_progress_and_what_was_changed_is_named(
     page.keyboard.press("Enter")
     result = page.locator("#verification-result")
     expect(result).to_contain_text("nothing differs")
-    page.get_by_text("Head to note down outside").click()
+    page.get_by_text("Head to keep elsewhere").click()
     expect(page.get_by_text("nothing up to it was changed")).to_be_visible()
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
 

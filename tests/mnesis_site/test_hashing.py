@@ -17,8 +17,8 @@ from django.db import transaction
 
 from mnesis_core.errors import PasswordsBusy
 from mnesis_site import settings as shipped
-from mnesis_site.auth import sign_in
-from mnesis_site.auth.sign_in import KNOWN, NICENESS, STRANGERS, THREADS, Lane, place
+from mnesis_site import sign_in
+from mnesis_site.sign_in import KNOWN, NICENESS, STRANGERS, THREADS, Lane, place
 from sessions_app.conf import site_config
 from tests.support.hashers import CountingHasher
 
@@ -43,8 +43,8 @@ def full(lane: Lane) -> Iterator[None]:
 
 
 def test_the_site_hashes_in_lanes_and_nowhere_else() -> None:
-    assert shipped.PASSWORD_HASHERS == ["mnesis_site.auth.sign_in.LanedPBKDF2PasswordHasher"]
-    assert shipped.AUTHENTICATION_BACKENDS == ["mnesis_site.auth.sign_in.LimitedBackend"]
+    assert shipped.PASSWORD_HASHERS == ["mnesis_site.sign_in.LanedPBKDF2PasswordHasher"]
+    assert shipped.AUTHENTICATION_BACKENDS == ["mnesis_site.sign_in.LimitedBackend"]
     assert settings.AUTHENTICATION_BACKENDS == shipped.AUTHENTICATION_BACKENDS
 
 

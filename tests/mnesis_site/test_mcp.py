@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mnesis_site.auth.callers import Receive, Scope, Send
+from mnesis_site.bodies import BodyLimits
+from mnesis_site.callers import Receive, Scope, Send
 from mnesis_site.endpoints import McpDoor
-from mnesis_site.serving.bodies import BodyLimits
 from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
 from sessions_app.record.session_store import create_session

@@ -14,7 +14,7 @@ import pytest
 from django.db import OperationalError
 
 from mnesis_site.management.commands.up import Command
-from mnesis_site.serving.processes import SILENT_SECONDS, Child, Tree, Watchdog
+from mnesis_site.processes import SILENT_SECONDS, Child, Tree, Watchdog
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_frozen_child_is_ended_after_a_while_and_not_before() -> None:
     now = last_sign + SILENT_SECONDS + 5
     watchdog.look(now)
     assert popen.wait(20) == -signal.SIGKILL
-    assert said == ["The worker gave no sign of life for 120 seconds and is ended."]
+    assert said == ["The worker gave no sign of life for 120 seconds and is killed."]
 
 
 def test_a_child_that_is_slow_to_start_has_as_long() -> None:

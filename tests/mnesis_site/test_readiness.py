@@ -18,8 +18,8 @@ from django_q.conf import Conf
 from django_q.status import Stat
 
 from compaction_app import store
-from mnesis_site.status import readiness
-from mnesis_site.status.readiness import report_unguarded
+from mnesis_site import readiness
+from mnesis_site.readiness import report_unguarded
 from sessions_app.guards.triggers import guarded_models, remove_guards
 from sessions_app.models import Message
 from sessions_app.record.change import change

@@ -8,7 +8,7 @@ from typing import Any
 
 from daphne import server as _chooses_the_loop  # noqa: F401 # before anything else of Twisted
 
-from mnesis_site.serving.connections import BODY_BYTES, Body
+from mnesis_site.server import BODY_BYTES, Body
 
 
 class Line:

@@ -10,8 +10,8 @@ from django.core.signing import get_cookie_signer
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from mnesis_site.auth import sign_in as sign_in_gate
-from mnesis_site.auth.sign_in import COOKIE, SALT, STRANGERS, SignInGate
+from mnesis_site import sign_in as sign_in_gate
+from mnesis_site.sign_in import COOKIE, SALT, STRANGERS, SignInGate
 from tests.mnesis_site.test_hashing import full
 
 AT_ONCE = 10

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from mnesis_site.auth.sign_in import FirstSignInToken, first_admin, sign_in_link
+from mnesis_site.sign_in import FirstSignInToken, first_admin, sign_in_link
 
 NEW = {"new_password1": "high-tide-at-ten", "new_password2": "high-tide-at-ten"}
 

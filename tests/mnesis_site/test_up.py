@@ -50,7 +50,7 @@ def test_a_worker_is_known_by_its_signs_of_life(site: Site) -> None:
         for child in site.processes()[1:]
         if child.cmdline()[-1:] == ["qcluster"] and child.ppid() == site.launcher.pid
     ]
-    ask = "from mnesis_site.status.readiness import worker_gives_sign as sign; print(sign({}), sign({}))"
+    ask = "from mnesis_site.readiness import worker_gives_sign as sign; print(sign({}), sign({}))"
     done = site.manage("shell", "-v0", "-c", ask.format(cluster.pid, site.launcher.pid))
     assert done.stdout.split() == ["True", "False"]
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from mnesis_site.status.readiness import missing_parts
+from mnesis_site.readiness import missing_parts
 from sessions_app.guards.triggers import foreign_triggers, guard_differences
 from tests.support.databases import execute
 

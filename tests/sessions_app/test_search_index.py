@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from mnesis_core.messages import TextPart, ToolState
 from mnesis_core.search import parse_words, words_of
-from mnesis_site.status.readiness import missing_parts
+from mnesis_site.readiness import missing_parts
 from sessions_app.models import SearchEntry, Session
 from sessions_app.record import message_store
 from sessions_app.record.change import change

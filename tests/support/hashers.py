@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mnesis_site.auth.sign_in import LanedPBKDF2PasswordHasher
+from mnesis_site.sign_in import LanedPBKDF2PasswordHasher
 
 
 class CountingHasher(LanedPBKDF2PasswordHasher):

@@ -9,7 +9,7 @@ import psutil
 
 from tests.support.site import Site, wait_until, wait_until_ready
 
-WEB = "mnesis_site.serving.connections"
+WEB = "mnesis_site.server"
 
 
 def web_server(site: Site) -> psutil.Process:

@@ -8,6 +8,7 @@ import zipfile
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,25 +23,26 @@ ENDINGS = {"markdown": ".md", "html": ".html"}
 
 
 class Command(BaseCommand):
-    """Write sessions to a file."""
-
     help = (
-        "Write whole sessions to a file: JSON Lines, which 'manage.py import_session' brings in again as they were. "
-        "With --format markdown or html, what was said, to be read: a file for each session in a directory or a .zip; "
-        "one session alone may be a file. With autobyteus, their memory in the layout of Autobyteus."
+        "Write whole sessions to a file of JSON Lines, which 'manage.py import_session' imports again as they were. "
+        "With --format markdown or html, write transcripts to read: a file for each session in a directory or a .zip; "
+        "a single session may be a file. With --format autobyteus, write their memory in the layout of Autobyteus."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Sessions and a file."""
         add_session_arguments(parser)
-        parser.add_argument("--out", required=True, metavar="FILE", help="where to; '-' is standard output")
+        parser.add_argument("--out", required=True, metavar="FILE", help="the file to write; '-' is standard output")
         parser.add_argument("--format", choices=("jsonl", "markdown", "html", "autobyteus"), default="jsonl")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Export, with progress."""
         self._line = ProgressLine(self.stderr)
         try:
-            sessions = self._in_order(chosen_sessions(options))
+            parents = parents_of(chosen_sessions(options))
+            for session_id, parent in parents.items():
+                if parent is not None and parent not in parents:
+                    words = f"{session_id} can only be imported where its parent is: export {parent} too."
+                    self.stderr.write(words)
+            sessions = parents_first(parents)
             self._write(sessions, options["format"], options["out"])
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from error
@@ -53,33 +55,17 @@ class Command(BaseCommand):
             # A session that was deleted can be proven and moved, and nobody reads it any more.
             sessions = not_deleted(sessions)
         if format == "jsonl":
-            self._write_lines(sessions, out)
+            with _opened(out) as file:
+                for session_id in sessions:
+                    file.writelines(export_session(session_id, progress=self._line.show))
         elif format != "autobyteus" and len(sessions) == 1 and (out == "-" or out.endswith(ENDINGS[format])):
             with _opened(out) as file:
                 file.writelines(export_readable(sessions[0], format))  # type: ignore[arg-type]
+        elif format == "autobyteus":
+            _write_files(chain.from_iterable(map(memory_files, sessions)), out)
         else:
-            _write_files(_memory_of(sessions) if format == "autobyteus" else _transcripts_of(sessions, format), out)
-
-    def _write_lines(self, sessions: list[str], out: str) -> None:
-        with _opened(out) as file:
-            for session_id in sessions:
-                file.writelines(export_session(session_id, progress=self._line.show))
-
-    def _in_order(self, sessions: list[str]) -> list[str]:
-        parents = parents_of(sessions)
-        for session_id, parent in parents.items():
-            if parent is not None and parent not in parents:
-                self.stderr.write(f"{session_id} is imported only where its parent is: export {parent} too.")
-        return parents_first(parents)
-
-
-def _memory_of(sessions: list[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-    for session_id in sessions:
-        yield from memory_files(session_id)
-
-
-def _transcripts_of(sessions: list[str], format: Any) -> Iterator[tuple[str, Iterator[bytes]]]:
-    yield from ((f"{session_id}{ENDINGS[format]}", export_readable(session_id, format)) for session_id in sessions)
+            ending: Any = ENDINGS[format]
+            _write_files(((f"{id}{ending}", export_readable(id, format)) for id in sessions), out)  # type: ignore[arg-type]
 
 
 def _write_files(files: Iterator[tuple[str, Iterator[bytes]]], out: str) -> None:
@@ -98,10 +84,15 @@ def _write_files(files: Iterator[tuple[str, Iterator[bytes]]], out: str) -> None
 
 @contextmanager
 def _opened(out: str) -> Iterator[BinaryIO]:
-    """The file to write to: under another name until it is whole."""
+    """Open the file to write to, which has another name until it is whole."""
     if out == "-":
-        with _reader_may_leave():
+        try:
             yield sys.stdout.buffer
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader of a pipe, such as head, has seen enough. Otherwise Python would write what is left when it exits, and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise CommandError("The export was not read to its end.", returncode=1) from None
         return
     path = Path(out)
     unfinished = path.with_name(f"{path.name}.unfinished")
@@ -113,15 +104,3 @@ def _opened(out: str) -> Iterator[BinaryIO]:
         raise CommandError(f"{path} cannot be written: {error.strerror}", returncode=2) from error
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-@contextmanager
-def _reader_may_leave() -> Iterator[None]:
-    """Standard output may be a pipe whose reader, such as ``head``, has seen enough."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Or Python writes what is left when it exits, and complains.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise CommandError("The export was not read to its end.", returncode=1) from None

@@ -21,21 +21,17 @@ from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
 
 
 class Command(BaseCommand):
-    """Bring exported sessions in."""
-
     help = (
-        "Bring sessions in that 'manage.py export' wrote, as they were: same ids, same ledger. Files may be gzipped. "
-        "Repeating it is safe. For conversations of other systems: import_transcript."
+        "Import sessions that 'manage.py export' wrote, as they were: same ids, same ledger. Files may be gzipped. "
+        "Repeating an import is safe. For conversations of other systems, use import_transcript."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Files and their owner."""
         parser.add_argument("files", nargs="+", metavar="FILE", type=Path)
-        parser.add_argument("--user", help="whose sessions they become (default: the first administrator)")
+        parser.add_argument("--user", help="the account that will own the sessions (default: the first administrator)")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import each file and report."""
         self._line = ProgressLine(self.stderr)
         reports = []
         try:
@@ -57,7 +53,7 @@ class Command(BaseCommand):
             raise CommandError(f"{path} cannot be read: {error}", returncode=2) from error
         self._line.end()
         for session in done:
-            what = f"imported, {session.rows:,} rows" if session.imported else "there already, the very same"
+            what = f"imported, {session.rows:,} rows" if session.imported else "already here, identical"
             self.stderr.write(f"{session.session_id}: {what}")
         return done
 

@@ -11,13 +11,10 @@ from django.core.management.base import BaseCommand, CommandError
 
 from audit_app.proof.verify import check_replay, replay_session
 from audit_app.terminal import add_session_arguments, chosen_sessions
-from mnesis_core.context.replay import Projection
 from mnesis_core.errors import MnesisError
 
 
 class Command(BaseCommand):
-    """Rebuild from the ledger."""
-
     help = (
         "Rebuild context items, states and counters from the ledger alone. With --check, compare them with the rows "
         "and exit with 1 if they differ."
@@ -26,13 +23,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_session_arguments(parser)
         parser.add_argument("--check", action="store_true", help="compare with the rows")
-        parser.add_argument("--at", type=int, metavar="SEQ", help="as of this entry")
+        parser.add_argument("--at", type=int, metavar="SEQ", help="rebuild them as of this entry")
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Replay."""
         if options["check"] and options["at"] is not None:
-            raise CommandError("--check compares with the rows of today; leave --at away.", returncode=2)
+            raise CommandError(
+                "--check compares with the rows as they are now; do not combine it with --at.", returncode=2
+            )
         try:
             found = {session_id: self._replay(session_id, options) for session_id in chosen_sessions(options)}
         except MnesisError as error:
@@ -43,7 +41,7 @@ class Command(BaseCommand):
             return
         if different := [session_id for session_id, answer in found.items() if answer]:
             raise CommandError(f"{len(different)} of {len(found)} sessions differ from their ledger.")
-        self.stderr.write(f"{len(found):,} sessions are what their ledgers say.")
+        self.stderr.write(f"{len(found):,} sessions match their ledgers.")
 
     def _replay(self, session_id: str, options: dict[str, Any]) -> Any:
         if options["check"]:
@@ -53,13 +51,10 @@ class Command(BaseCommand):
             return found
         projection = replay_session(session_id, at=options["at"])
         if not options["json"]:
-            self.stdout.write(f"{session_id}: {_outline(projection)}")
+            present = [item for item in projection.items.values() if item.removed_seq is None]
+            self.stdout.write(
+                f"{session_id}: {projection.turn_seq} turns, {projection.message_seq} messages, "
+                f"{len(projection.summaries)} summaries, {len(present)} of {len(projection.items)} items in context, "
+                f"{len(projection.tombstones)} tombstones"
+            )
         return asdict(projection)
-
-
-def _outline(projection: Projection) -> str:
-    present = [id for id, item in projection.items.items() if item.removed_seq is None]
-    return (
-        f"{projection.turn_seq} turns, {projection.message_seq} messages, {len(projection.summaries)} summaries, "
-        f"{len(present)} of {len(projection.items)} items in context, {len(projection.tombstones)} tombstones"
-    )

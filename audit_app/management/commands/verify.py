@@ -15,20 +15,19 @@ from audit_app.terminal import ProgressLine, add_session_arguments, chosen_sessi
 
 
 class Command(BaseCommand):
-    """Prove the record."""
-
     help = (
-        "Prove that ledgers are whole and that the rows are what they say: every entry's hash, every commitment, "
-        "nothing missing, nothing put in. Exits with 1 if anything is not as it was written."
+        "Prove that ledgers are whole and that the rows match them: every entry's hash, every commitment, nothing "
+        "missing, nothing added. Exits with 1 if anything is not as it was written."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_session_arguments(parser)
-        parser.add_argument("--json", action="store_true", help="{ok, checked, problems}")
-        parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+        parser.add_argument("--json", action="store_true", help="print {ok, checked, problems} as JSON")
+        parser.add_argument(
+            "--jobs", type=int, default=os.cpu_count() or 1, help="number of processes (default: one for each core)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Verify, with progress."""
         line, started, jobs = ProgressLine(self.stderr), monotonic(), max(1, options["jobs"])
 
         def show(done: int) -> None:
@@ -59,8 +58,8 @@ class Command(BaseCommand):
         )
         if report.unbound_sessions:
             self.stdout.write(
-                f"{report.unbound_sessions:,} of them began before rows were bound to the ledger: "
-                "of their older rows, context, states and counters are proven, words are not."
+                f"{report.unbound_sessions:,} of them began before rows were bound to the ledger: of their older rows, "
+                "context, states and counters are proven, but not the texts."
             )
         for session_id in report.moved:
             self.stdout.write(

@@ -22,21 +22,17 @@ SOURCE, TARGET = "default", "move_target"
 
 
 class Command(BaseCommand):
-    """Carry everything to another database."""
-
     help = (
-        "Carry everything from the database in use (DATABASE_URL) to an empty one, SQLite or PostgreSQL, and compare "
-        "both at the end. Stop the site first. A move that was cut off goes on when it is run again."
+        "Copy everything from the database in use (DATABASE_URL) to an empty one, SQLite or PostgreSQL, and compare "
+        "both at the end. Stop the site first. A move that was interrupted continues when it is run again."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The target."""
         parser.add_argument("--to", required=True, metavar="URL", help="sqlite:///PATH or postgresql://user@host/NAME")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Move, then tell."""
         self._line = ProgressLine(self.stderr)
         started = monotonic()
         try:
@@ -50,7 +46,7 @@ class Command(BaseCommand):
             self._line.end()
         self._tell(report, monotonic() - started, as_json=options["json"])
         if not report.ok:
-            raise CommandError("Everything was carried, but what was carried is not whole: see above.", returncode=1)
+            raise CommandError("Everything was copied, but the record was not whole: see above.", returncode=1)
 
     def _tell(self, report: MoveReport, seconds: float, *, as_json: bool) -> None:
         if as_json:
@@ -65,14 +61,16 @@ class Command(BaseCommand):
 
 
 def summary(report: MoveReport, seconds: float) -> str:
-    """Return sentences about what was done, what stays where it is, and what to do next."""
+    """Return what was done, what stays where it is, and what to do next."""
     done = f"{report.copied:,} rows copied" if report.copied else "Everything is there already: nothing copied"
     has_files = report.tables.get("file_references", {}).get("rows")
-    files = f"The contents of files stay in {settings.DATA_DIR / 'files'}: keep MNESIS_DATA_DIR, or take that folder along.\n"
+    files = (
+        f"The contents of files stay in {settings.DATA_DIR / 'files'}: keep MNESIS_DATA_DIR, or move that folder too.\n"
+    )
     return (
         f"{done}, every row compared, in {seconds:,.1f} s. {report.sessions:,} sessions with {report.entries:,} "
         f"ledger entries: {len(report.problems)} problems.\n"
-        f"Left behind: {', '.join(LEFT_BEHIND)}: the search index was made again, people sign in again.\n"
+        f"Not copied: {', '.join(LEFT_BEHIND)}. The search index was rebuilt; people have to sign in again.\n"
         f"{files if has_files else ''}"
         f"Now start the site with the new DATABASE_URL ({report.target}) and the same SECRET_KEY, never with the old one."
     )

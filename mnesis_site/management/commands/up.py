@@ -21,18 +21,16 @@ from django.db import OperationalError, ProgrammingError, connection, connection
 
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.network.hosts import literal_address
-from mnesis_site.auth.sign_in import first_admin, sign_in_link
-from mnesis_site.serving.processes import Tree, Watchdog, require_free, web, worker
-from mnesis_site.status.readiness import unguarded, worker_gives_sign
+from mnesis_site.processes import Tree, Watchdog, require_free, web, worker
+from mnesis_site.readiness import unguarded, worker_gives_sign
+from mnesis_site.sign_in import first_admin, sign_in_link
 from sessions_app.conf import default_model, get_spec, site_config, site_prompts
 from sessions_app.guards.migrating import damage_told
 
-ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - named here to be told apart
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - only to recognise them
 
 
 class Command(BaseCommand):
-    """One command for everything."""
-
     help = "Prepare the database, then run the web server and the worker until Ctrl-C."
     requires_system_checks: list[str] = []
 
@@ -43,17 +41,26 @@ class Command(BaseCommand):
             "--workers",
             default=settings.Q_CLUSTER["workers"],
             type=worker_count,
-            help="jobs that run at a time (default: %(default)s, from MNESIS_WORKERS)",
+            help="number of jobs that run at a time (default: %(default)s, from MNESIS_WORKERS)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check the address, prepare the database, run."""
         host, port = options["host"], options["port"]
-        self._require_free(host, port)
+        try:
+            require_free(host, port)
+        except OSError as error:
+            raise CommandError(address_problem(error, host, port)) from error
         with damage_told(connection):
             self._prepare_database()
-            self._require_guards()
-            self._require_sound_settings()
+            # Stop here, not at the first request, over settings that are only read when they are needed.
+            try:
+                site_config()
+                site_prompts()
+                get_spec(default_model(), user_id=None)
+            except ImproperlyConfigured as error:
+                raise CommandError(str(error)) from error
+            except ModelNotFoundError as error:
+                raise CommandError(f"MNESIS_DEFAULT_MODEL: {error.message}") from error
             greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
         os.environ["MNESIS_WORKERS"] = str(options["workers"])
         # Not ours to widen: an owner who says that it is not local (a proxy stands before it) is believed.
@@ -70,27 +77,10 @@ class Command(BaseCommand):
         Tree([web(host, port), worker_child], say=self.say).run(tick)
 
     def say(self, text: str) -> None:
-        """A line for whoever started us, at once even into a pipe."""
-        with suppress(OSError):  # a full disk, or nobody who reads: no reason to end the tree
+        """Write a line at once, even into a pipe."""
+        with suppress(OSError):  # a full disk, or a closed pipe: no reason to end the tree
             self.stdout.write(text)
             self.stdout.flush()
-
-    def _require_free(self, host: str, port: int) -> None:
-        try:
-            require_free(host, port)
-        except OSError as error:
-            raise CommandError(address_problem(error, host, port)) from error
-
-    def _require_sound_settings(self) -> None:
-        """Stop here, not at the first request, over what is only read when it is needed."""
-        try:
-            site_config()
-            site_prompts()
-            get_spec(default_model(), user_id=None)
-        except ImproperlyConfigured as error:
-            raise CommandError(str(error)) from error
-        except ModelNotFoundError as error:
-            raise CommandError(f"MNESIS_DEFAULT_MODEL: {error.message}") from error
 
     def _prepare_database(self) -> None:
         try:
@@ -101,15 +91,13 @@ class Command(BaseCommand):
         except ProgrammingError as error:
             reason = str(error).strip().splitlines()[0]
             raise CommandError(f"{reason}. Run 'manage.py migrate' as the owner of the tables, then this.") from error
-
-    def _require_guards(self) -> None:
-        """Serve nobody while something could change the record."""
+        # The site serves no one while something could change the record.
         if sentences := unguarded():
             raise CommandError("The record is not guarded as declared.\n" + "\n".join(sentences))
 
 
 class Greeting:
-    """The address and the first sign-in, said once, when the web server answers."""
+    """The address and the first sign-in, printed once, when the web server answers."""
 
     def __init__(self, command: Command, host: str, port: int) -> None:
         self.command = command
@@ -119,7 +107,6 @@ class Greeting:
         self.said = False
 
     def when_ready(self) -> None:
-        """Look whether the server answers; if so, say it, the first time."""
         if self.said or not lives(self.host, self.port):
             return
         self.said = True
@@ -127,7 +114,7 @@ class Greeting:
         self.command.say(f"\nMnesis runs at {url}/")
         if self.link:
             self.command.say(f"First sign-in as admin, good until a password is set: {url}{self.link}")
-        self.command.say("Ctrl-C stops it.\n")
+        self.command.say("Press Ctrl-C to stop it.\n")
 
 
 def is_loopback(host: str) -> bool:
@@ -147,21 +134,19 @@ def lives(host: str, port: int) -> bool:
 
 
 def port_number(text: str) -> int:
-    """:raises ArgumentTypeError: there is no such port."""
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise ArgumentTypeError(f"a port is a number from 1 to 65535, not {text!r}")
     return int(text)
 
 
 def worker_count(text: str) -> int:
-    """:raises ArgumentTypeError: it is no number, or nobody would work."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"at least 1 worker is needed, not {text!r}")
     return int(text)
 
 
 def address_problem(error: OSError, host: str, port: int) -> str:
-    """One sentence: why we cannot listen there, and what to do."""
+    """Return why we cannot listen there, and what to do."""
     number = error.errno
     if number == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use. Stop what uses it, or choose another: manage.py up --port {port + 1}"

@@ -1,6 +1,6 @@
-"""Limits on the body of a request: its size, its speed and its encoding, checked in front of every HTTP endpoint.
+"""Bodies: limits on the size, speed and encoding of a request's, and the compression of a response's.
 
-An application never gets a byte above the limit. To the application, a refused request is one whose client has left;
+An application never gets a byte above a limit. To the application, a refused request is one whose client has left;
 the response is sent here, in the endpoint's format, and the server closes the connection.
 """
 
@@ -25,7 +25,7 @@ from servestatic.middleware import AsyncServeStaticFileResponse
 from agents_app.endpoints.openai import openai_error
 from audit_app.api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
-from mnesis_site.auth.callers import Application, Receive, Scope, Send, headers_of, proven_key
+from mnesis_site.callers import Application, Receive, Scope, Send, headers_of, proven_key
 from mnesis_site.endpoints import refusal
 from mnesis_site.errors import PROGRAM_PATHS, json_error
 from sessions_app.conf import site_config
@@ -35,6 +35,14 @@ from sessions_app.database.threads import db
 GONE = {"type": "http.disconnect"}
 # By Python's names. Some clients send the last one by default.
 CHARSETS = ("utf-8", "ascii", "iso8859-1")
+COMPRESSIBLE = (
+    "text/",
+    "application/json",
+    "application/x-ndjson",
+    "application/javascript",
+    "application/manifest+json",
+    "image/svg+xml",
+)
 
 
 class BodyLimits:
@@ -75,7 +83,16 @@ class BoundedBody:
         try:
             if self._size == 0:
                 await self._admit(declared_bytes(self._scope))
-            message = await self._receive_in_time()
+            # Each byte earns a little time. The time of the application and the database does not count.
+            began = time.monotonic()
+            allowed = self._web.body_seconds + self._size / self._web.body_bytes_per_second
+            try:
+                async with asyncio.timeout(allowed - self._seconds):
+                    message = await self._receive()
+            except TimeoutError:
+                raise RequestTimeout() from None
+            finally:
+                self._seconds += time.monotonic() - began
             self._size += len(message.get("body", b""))
             self._is_whole = not message.get("more_body", False)
             await self._admit(self._size)
@@ -96,23 +113,11 @@ class BoundedBody:
         if size > self._most and not self._is_known and await db(is_known, self._scope):
             self._is_known, self._most = True, most_bytes(self._scope["path"])
         if size > self._most:
-            raise RequestTooLarge("" if self._is_known else anonymous_sentence(self._most))
-
-    async def _receive_in_time(self) -> dict[str, Any]:
-        # Each byte earns a little time. The time of the application and the database does not count.
-        began = time.monotonic()
-        allowed = self._web.body_seconds + self._size / self._web.body_bytes_per_second
-        try:
-            async with asyncio.timeout(allowed - self._seconds):
-                return await self._receive()
-        except TimeoutError:
-            raise RequestTimeout() from None
-        finally:
-            self._seconds += time.monotonic() - began
-
-
-def anonymous_sentence(most: int) -> str:
-    return f"Without a valid API key or session a request may send {most:,} bytes. {NotSignedIn().message}"
+            raise RequestTooLarge(
+                ""
+                if self._is_known
+                else f"Without a valid API key or session a request may send {self._most:,} bytes. {NotSignedIn().message}"
+            )
 
 
 def declared_bytes(scope: Scope) -> int:
@@ -163,31 +168,19 @@ def check_content_type(text: str) -> None:
 
 async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
     """Send an error in the endpoint's format, and close the connection."""
-    response = shaped(scope["path"], error)
+    path = scope["path"]
+    if path.startswith("/v1/"):
+        response = openai_error(error)
+    elif path.startswith(("/rpc", "/mcp")):
+        response = refusal(error)
+    elif path.startswith(PROGRAM_PATHS):
+        response = json_error(error)
+    else:
+        response = render(None, "error.html", {"error": error}, status=error.status)
     headers = {**response.headers, "Content-Length": str(len(response.content)), "Connection": "close"}
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
     await send({"type": "http.response.body", "body": response.content})
-
-
-def shaped(path: str, error: MnesisError) -> HttpResponse:
-    if path.startswith("/v1/"):
-        return openai_error(error)
-    if path.startswith(("/rpc", "/mcp")):
-        return refusal(error)
-    if path.startswith(PROGRAM_PATHS):
-        return json_error(error)
-    return render(None, "error.html", {"error": error}, status=error.status)
-
-
-TEXT = (
-    "text/",
-    "application/json",
-    "application/x-ndjson",
-    "application/javascript",
-    "application/manifest+json",
-    "image/svg+xml",
-)
 
 
 class Compression(GZipMiddleware):
@@ -195,8 +188,12 @@ class Compression(GZipMiddleware):
 
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         response = await cast("Awaitable[HttpResponseBase]", self.get_response(request))
-        if isinstance(response, AsyncServeStaticFileResponse) and is_sent_whole(request, response):
-            response = await in_one(response)
+        is_whole = request.method == "GET" and response.status_code == 200
+        takes_gzip = "gzip" in request.headers.get("Accept-Encoding", "")
+        if isinstance(response, AsyncServeStaticFileResponse) and is_whole and takes_gzip:
+            # Django compresses each piece of a stream by itself, and browsers read only the first one.
+            content = b"".join([piece async for piece in response])
+            response = HttpResponse(content, headers=response.headers)
         if not is_compressible(response):
             return response
         return await asyncio.to_thread(super().process_response, request, response)
@@ -206,17 +203,5 @@ class Compression(GZipMiddleware):
 
 
 def is_compressible(response: HttpResponseBase) -> bool:
-    is_text = response.headers.get("Content-Type", "").startswith(TEXT)
+    is_text = response.headers.get("Content-Type", "").startswith(COMPRESSIBLE)
     return is_text and not response.streaming and response.status_code != 206
-
-
-def is_sent_whole(request: HttpRequest, response: HttpResponseBase) -> bool:
-    return (
-        request.method == "GET" and response.status_code == 200 and "gzip" in request.headers.get("Accept-Encoding", "")
-    )
-
-
-async def in_one(response: AsyncServeStaticFileResponse) -> HttpResponse:
-    # Django compresses each piece of a stream by itself, and browsers read only the first one.
-    content = b"".join([piece async for piece in response])
-    return HttpResponse(content, headers=response.headers)

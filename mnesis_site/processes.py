@@ -1,4 +1,4 @@
-"""The web server and the worker as one process tree: started, kept alive and stopped together (``manage.py up``).
+"""The web server and the worker as one process tree, started, kept alive and stopped together, and the worker's queue.
 
 Each child leads a process group of its own, so that a Ctrl-C reaches only us and a dead child's own
 children can be found; on Linux a child is also told when we are killed without a chance to tell it.
@@ -17,40 +17,49 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+import redis
 from django.conf import settings
+from django.db import close_old_connections, connections
+from django.db.models import QuerySet
+from django_q.brokers.orm import ORM
+from django_q.conf import Conf
+from django_q.models import OrmQ
 
-from sessions_app.database.outages import log_failure
+from sessions_app.database.outages import log_failure, log_outage
+from sessions_app.database.threads import AWAY
 
 logger = logging.getLogger(__name__)
+# From the polite stop to the hard one: more than the ten that running turns are given to write what they have.
 GRACE_SECONDS = 15.0
-"""From the polite stop to the hard one: more than the ten that running turns are given to write what they have."""
+# A child that lived this long was well; its next restart does not wait.
 STEADY_SECONDS = 60.0
-"""A child that lived this long was well; its next restart does not wait."""
 LONGEST_WAIT_SECONDS = 30.0
+# Longer than any start of a worker takes on a slow machine; alive it gives a sign every half second.
 SILENT_SECONDS = 120.0
-"""Longer than any start of a worker takes on a slow machine; alive it gives a sign every half second."""
 LARGEST_MESSAGE_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 ASGI_APPLICATION = "mnesis_site.asgi:application"
-PR_SET_PDEATHSIG = 1
-"""From ``linux/prctl.h``."""
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+# Between two looks at a database that is away.
+AWAY_SECONDS = 1.0
+# The place of the signs of life cannot be read or written: Redis is away, or the disk is full.
+UNHEARD = (redis.RedisError, OSError)
 
 
 @dataclass(slots=True, kw_only=True)
 class Child:
-    """One program of the tree."""
+    """One program of the tree; times are seconds of the monotonic clock."""
 
     name: str
     command: list[str]
     popen: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
-    """Seconds of the monotonic clock, as ``start_at``."""
     start_at: float = 0.0
+    # In a row, without a steady life in between.
     deaths: int = 0
-    """In a row, without a steady life in between."""
 
     def start(self, now: float) -> None:
-        """Start the program, leading a process group of its own."""
         self.started_at = now
         self.popen = subprocess.Popen(
             self.command,
@@ -75,7 +84,7 @@ class Child:
 
 
 def end_with_parent() -> None:
-    """In a new child: ask the kernel for a SIGTERM when the parent dies, however it dies."""
+    """Ask the kernel, in a new child, for a SIGTERM when the parent dies, however it dies."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
@@ -84,11 +93,11 @@ def end_with_parent() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Watchdog:
-    """Ends a child that is there and does nothing, so that the tree starts it again: nobody dies of being frozen."""
+    """Ends a child that is alive and does nothing, so that the tree starts it again: no process dies of being frozen."""
 
     child: Child
+    # Whether the process of this id has given a sign of life in the last seconds.
     gives_sign: Callable[[int], bool]
-    """Whether the process of this id has given a sign of life in the last seconds."""
     say: Callable[[str], None]
     seen_at: float = 0.0
     looked_at: float = 0.0
@@ -101,7 +110,7 @@ class Watchdog:
         if self.gives_sign(self.child.popen.pid):
             self.seen_at = now
         if now - max(self.seen_at, self.child.started_at) > SILENT_SECONDS:
-            self.say(f"The {self.child.name} gave no sign of life for {SILENT_SECONDS:.0f} seconds and is ended.")
+            self.say(f"The {self.child.name} gave no sign of life for {SILENT_SECONDS:.0f} seconds and is killed.")
             self.child.signal_group(signal.SIGKILL)
             self.seen_at = now
 
@@ -116,11 +125,16 @@ class Tree:
 
     def run(self, tick: Callable[[], None]) -> None:
         """Keep the children alive, calling ``tick`` several times a second, until SIGINT, SIGTERM or SIGHUP."""
+
+        def request_stop(number: int, frame: object) -> None:
+            self.stop_requests += 1
+
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._request_stop)
+            signal.signal(number, request_stop)
         try:
             while not self.stop_requests:
-                self._look_after_children()
+                for child in self.children:
+                    self._keep_alive(child, time.monotonic())
                 try:
                     tick()
                 except Exception as error:
@@ -130,25 +144,17 @@ class Tree:
         finally:
             self.stop()
 
-    def _request_stop(self, number: int, frame: object) -> None:
-        self.stop_requests += 1
-
-    def _look_after_children(self) -> None:
-        now = time.monotonic()
-        for child in self.children:
-            status = child.popen.poll() if child.popen is not None else None
-            if status is not None:
-                child.bury(now)
-                self.say(f"The {child.name} stopped by itself (status {status}) and is started again.")
-            if child.popen is None and now >= child.start_at:
-                self._start(child, now)
-
-    def _start(self, child: Child, now: float) -> None:
-        try:
-            child.start(now)
-        except OSError as error:  # no memory, or too many processes, for a while
+    def _keep_alive(self, child: Child, now: float) -> None:
+        status = child.popen.poll() if child.popen is not None else None
+        if status is not None:
             child.bury(now)
-            self.say(f"The {child.name} could not be started ({error}); it is tried again.")
+            self.say(f"The {child.name} stopped by itself (status {status}) and is started again.")
+        if child.popen is None and now >= child.start_at:
+            try:
+                child.start(now)
+            except OSError as error:  # no memory, or too many processes, for a while
+                child.bury(now)
+                self.say(f"The {child.name} could not be started ({error}); it is tried again.")
 
     def stop(self) -> None:
         """Stop every child: politely first, at once on a second signal or when the grace is over."""
@@ -167,18 +173,7 @@ class Tree:
 
 
 def web(host: str, port: int) -> Child:
-    """The web server: HTTP and websockets."""
-    command = [
-        sys.executable,
-        "-m",
-        "mnesis_site.serving.connections",
-        "--bind",
-        host,
-        "--port",
-        str(port),
-        "--verbosity",
-        "0",
-    ]
+    command = [sys.executable, "-m", "mnesis_site.server", "--bind", host, "--port", str(port), "--verbosity", "0"]
     # Its own limit of one megabyte would drop the socket without a word; ours answers with an error.
     command += ["--websocket-max-message-size", str(LARGEST_MESSAGE_BYTES)]
     command += ["--websocket-max-frame-size", str(LARGEST_MESSAGE_BYTES)]
@@ -186,7 +181,6 @@ def web(host: str, port: int) -> Child:
 
 
 def worker() -> Child:
-    """The worker cluster."""
     return Child(name="worker", command=[sys.executable, str(settings.BASE_DIR / "manage.py"), "qcluster"])
 
 
@@ -200,3 +194,50 @@ def require_free(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
         probe.listen(1)
+
+
+class Broker(ORM):  # type: ignore[misc]
+    """The library's broker, except that its processes survive an outage and open no connection before they need it."""
+
+    @staticmethod
+    def get_connection(list_key: str | None = None) -> QuerySet[OrmQ]:
+        """Return the queue's rows without opening a connection, so that a cluster can start before its database."""
+        if not connections[Conf.ORM].in_atomic_block:
+            close_old_connections()
+        rows: QuerySet[OrmQ] = OrmQ.objects.using(Conf.ORM)
+        return rows
+
+    def dequeue(self) -> list[tuple[int, str]] | None:
+        """Return the next jobs; none while the database is away."""
+        try:
+            found: list[tuple[int, str]] | None = super().dequeue()
+        except AWAY as error:
+            log_outage(logger, "No jobs are taken: the database does not answer", error)
+            connections.close_all()
+            time.sleep(AWAY_SECONDS)
+            return None
+        return found
+
+    def acknowledge(self, task_id: int) -> None:
+        """Take a finished job out of the queue. If that fails the job runs once more, which is harmless."""
+        try:
+            super().acknowledge(task_id)
+        except AWAY as error:
+            log_outage(logger, "A job that is done stays in the queue: the database does not answer", error)
+            connections.close_all()
+
+    def set_stat(self, key: str, value: str, timeout: int) -> Any:
+        """Report that a cluster lives."""
+        try:
+            return super().set_stat(key, value, timeout)
+        except UNHEARD as error:
+            log_outage(logger, "The worker cannot say that it lives", error)
+            return None
+
+    def get_stats(self, pattern: str) -> list[str]:
+        """Return what clusters reported, or nothing while the database is away. Unlike the library's own, it writes nothing."""
+        try:
+            return list(self.cache.get_many(self.cache.get(Conf.Q_STAT) or []).values())
+        except UNHEARD as error:
+            log_outage(logger, "Whether workers live cannot be read", error)
+            return []

@@ -139,25 +139,25 @@ class SocketAuth:
             await send({"type": "websocket.close", "code": TRY_AGAIN})
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+
+        def key_holder(token: str) -> Scope:
+            try:
+                record = check_key(token)
+            except NotSignedIn:
+                return {"user": AnonymousUser(), "may_write": False}
+            user = get_user_model().objects.get(pk=record.owner_id)
+            return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}
+
         headers = headers_of(scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            await self.application({**scope, **await db(_key_holder, token)}, receive, send)
+            await self.application({**scope, **await db(key_holder, token)}, receive, send)
         elif (origin := headers.get("origin")) is None:
             await self.application({**scope, "user": AnonymousUser(), "may_write": False}, receive, send)
         elif origin_is_ours(origin, host=headers.get("host", "")):
             await self.with_cookie({**scope, "may_write": True}, receive, send)
         else:
             await self.denied(scope, receive, send)
-
-
-def _key_holder(token: str) -> Scope:
-    try:
-        record = check_key(token)
-    except NotSignedIn:
-        return {"user": AnonymousUser(), "may_write": False}
-    user = get_user_model().objects.get(pk=record.owner_id)
-    return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}
 
 
 def origin_is_ours(origin: str, *, host: str) -> bool:

@@ -1,7 +1,7 @@
-"""Password hashing in a few threads of low priority, with a bounded queue, and limits on attempts.
+"""Sign-in: passwords hashed in bounded queues, limited attempts, known devices, the first link, and the gate before it all.
 
 A hash takes a quarter of a second of a processor on purpose, so hashing in the thread of each request would leave no
-processor for other requests. All of Django's hashing goes through the hasher here.
+processor for other requests. All of Django's hashing goes through the hasher here, in a few threads of low priority.
 """
 
 from __future__ import annotations
@@ -46,24 +46,41 @@ from sessions_app.conf import site_config
 from sessions_app.database.threads import give_back
 from sessions_app.usage.spending_store import count_try, seconds_to_wait, take_back_try
 
+T = TypeVar("T")
+
 # At least as many processors are left for everything else.
 THREADS = max(1, (os.cpu_count() or 1) // 2)
-# Of these threads on Linux, so other requests go first.
+# On Linux, the priority of these threads, so other requests go first.
 NICENESS = 10
 # About what a full queue takes.
 BUSY_SECONDS = 2
-
-
-def _lower_priority() -> None:
-    if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+FIRST_ADMIN = "admin"
+COOKIE = "mnesis_device"
+SALT = "mnesis.device"
+# The longest that browsers keep a cookie.
+MAX_AGE = timedelta(days=400)
+# Where anyone may send a password.
+PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
+# A random time, so clients that come at once do not come back together.
+HOLD_SECONDS = (1.0, 3.0)
+# Responses held at a time in one process; each takes a connection and a few kilobytes.
+MOST_HELD = 256
+# Passwords from one network; after that, one a second.
+SENT_AT_ONCE = 10
+# Sent without a pause. They are counted together, since a flood may use a new address each time.
+REFUSALS = Bucket(name=("refusals",), attempts=5, seconds=1.0)
 
 
 class Lane:
     """Threads that hash, and a limited number of places for passwords that are hashed or wait."""
 
     def __init__(self, name: str) -> None:
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name, initializer=_lower_priority)
+
+        def lower_priority() -> None:
+            if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name, initializer=lower_priority)
         self._taken = 0
         self._lock = threading.Lock()
 
@@ -120,9 +137,6 @@ class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
                 return self.encode(password, salt, iterations)
         give_back()
         return lane.threads.submit(super().encode, password, salt, iterations).result()
-
-
-T = TypeVar("T")
 
 
 class LimitedBackend(ModelBackend):
@@ -188,12 +202,6 @@ def _refuse(seconds: int) -> None:
         raise too_many(seconds)
 
 
-COOKIE = "mnesis_device"
-SALT = "mnesis.device"
-# The longest that browsers keep a cookie.
-MAX_AGE = timedelta(days=400)
-
-
 def known_device(request: HttpRequest, account: str) -> str:
     """Return the device's name if it has signed in to this account before, or an empty string."""
     device, _, mark = _cookie(request).partition(".")
@@ -233,16 +241,14 @@ def _mark_of(account: str) -> str:
     return salted_hmac(SALT, account, algorithm="sha256").hexdigest()[:32]
 
 
-# The link of the first sign-in has a token made from the account's password among other things, so setting a password spends
-# every link of the account. Opening a link changes nothing, since mail programs open links, too: its page has a button.
-
-FIRST_ADMIN = "admin"
-
-
 class FirstSignInToken(PasswordResetTokenGenerator):
-    """Valid for ``PASSWORD_RESET_TIMEOUT`` and until a password is set, however many sign-ins there are."""
+    """Tokens valid for ``PASSWORD_RESET_TIMEOUT`` and until a password is set, however many sign-ins there are.
 
-    key_salt = "mnesis_site.auth.sign_in"
+    A token is made from the account's password among other things, so setting one invalidates every link of the account.
+    Opening a link changes nothing, since mail programs open links, too: its page has a button.
+    """
+
+    key_salt = "mnesis_site.sign_in"
 
     def _make_hash_value(self, user: User, timestamp: int) -> str:
         # Django's own value includes the time of the last sign-in.
@@ -280,19 +286,9 @@ def user_of_link(key: str, token: str) -> User | None:
     return user
 
 
-# Where anyone may send a password.
-PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
-# A random time, so clients that come at once do not come back together.
-HOLD_SECONDS = (1.0, 3.0)
-# Responses held at a time in one process; each takes a connection and a few kilobytes.
-MOST_HELD = 256
-# Passwords from one network; after that, one a second.
-SENT_AT_ONCE = 10
-# Sent without a pause. They are counted together, since a flood may use a new address each time.
-REFUSALS = Bucket(name=("refusals",), attempts=5, seconds=1.0)
-
-
 class SignInGate:
+    """Middleware that refuses passwords of unknown devices while too many come, and holds refusals that come too fast."""
+
     sync_capable = True
     async_capable = True
 
@@ -324,8 +320,16 @@ class SignInGate:
         self, request: HttpRequest, response: Awaitable[HttpResponseBase] | HttpResponseBase
     ) -> HttpResponseBase:
         done = response if isinstance(response, HttpResponseBase) else await response
-        if _is_refusal(request, done) and self._refused.seconds_to_wait(REFUSALS):
-            await self._hold()
+        if request.path in PASSWORD_PATHS:
+            is_refusal = done.status_code in (TooManyAttempts.status, PasswordsBusy.status)
+        else:
+            is_refusal = done.status_code == 401 and "Authorization" in request.headers
+        if is_refusal and self._refused.seconds_to_wait(REFUSALS) and self._held < MOST_HELD:
+            self._held += 1
+            try:
+                await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
+            finally:
+                self._held -= 1
         return remember_device(request, done)
 
     def _refusal(self, request: HttpRequest) -> MnesisError | None:
@@ -335,21 +339,6 @@ class SignInGate:
         network = network_of(address_of(request))
         seconds = self._sent.seconds_to_wait(Bucket(name=(network,), attempts=SENT_AT_ONCE, seconds=1.0))
         return too_many(seconds) if seconds else None
-
-    async def _hold(self) -> None:
-        if self._held >= MOST_HELD:
-            return
-        self._held += 1
-        try:
-            await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
-        finally:
-            self._held -= 1
-
-
-def _is_refusal(request: HttpRequest, response: HttpResponseBase) -> bool:
-    if request.path in PASSWORD_PATHS:
-        return response.status_code in (TooManyAttempts.status, PasswordsBusy.status)
-    return response.status_code == 401 and "Authorization" in request.headers
 
 
 def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:

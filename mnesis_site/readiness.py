@@ -1,4 +1,4 @@
-"""What a server needs to do its work, and which of it is missing."""
+"""Readiness: which parts a server needs, which of them are missing, and the probes ``/livez`` and ``/readyz``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import logging
 import shutil
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -28,7 +28,7 @@ from django_q.status import Stat
 
 from compaction_app.queries import longest_wait
 from mnesis_core.errors import NotReady
-from mnesis_site.serving.queue import UNHEARD
+from mnesis_site.processes import UNHEARD
 from sessions_app.database.outages import log_outage
 from sessions_app.guards.rights import connection_differences, grant_differences
 from sessions_app.guards.triggers import guard_differences
@@ -40,6 +40,10 @@ Parts = dict[str, list[str]]
 FULL_BYTES = 20_000_000
 # No content of a file has this name.
 PROBE = "probe"
+# How long a probe waits for a check, so that it is answered within two seconds in all.
+LONGEST_SECONDS = 1.5
+SILENT = [f"It did not answer within {LONGEST_SECONDS} seconds."]
+Response = HttpResponseBase | Awaitable[HttpResponseBase]
 logger = logging.getLogger(__name__)
 
 
@@ -63,7 +67,9 @@ class Readiness:
 def missing_parts() -> Parts:
     """Return what is missing of ``database``, ``migrations``, ``guards`` and ``index``; empty when ready."""
     try:
-        with _limit_statements():
+        with transaction.atomic() if connection.vendor == "postgresql" else nullcontext():
+            if connection.vendor == "postgresql":
+                connection.cursor().execute("SET LOCAL statement_timeout = '2s'")
             return _named(migrations=unapplied_migrations(), guards=unguarded(), index=index_differences(connection))
     except DatabaseError as error:
         # Only the log has the reason: it may name hosts and accounts, and anyone may ask.
@@ -87,16 +93,6 @@ def look_at_storage() -> Readiness:
 
 def _named(**found: list[str]) -> Parts:
     return {part: sentences for part, sentences in found.items() if sentences}
-
-
-@contextmanager
-def _limit_statements() -> Iterator[None]:
-    if connection.vendor != "postgresql":
-        yield
-        return
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL statement_timeout = '2s'")
-        yield
 
 
 def unguarded() -> list[str]:
@@ -126,7 +122,7 @@ def unapplied_migrations() -> list[str]:
 
 
 def worker_gives_sign(pid: int) -> bool:
-    """Say whether the cluster with this process id reports that it lives, or could not be heard. Asks no database."""
+    """Return whether the cluster with this process id reports that it lives, or could not be heard. Asks no database."""
     if any(stat.pid == pid and stat.host == socket.gethostname() for stat in Stat.get_all()):
         return True
     try:
@@ -137,7 +133,7 @@ def worker_gives_sign(pid: int) -> bool:
 
 
 def waiting() -> dict[str, int]:
-    """Seconds that the oldest piece of work has waited for a worker, by its kind; empty when nothing waits."""
+    """Return the seconds that the oldest piece of work has waited for a worker, by kind; empty when nothing waits."""
     seconds = longest_wait(timezone.now())
     return {} if seconds is None else {"compaction": int(seconds)}
 
@@ -171,12 +167,6 @@ def storage_problems() -> list[str]:
         log_outage(logger, "The storage of files does not answer", error)
         problems.append("The storage of files does not answer. The server's log says why.")
     return problems
-
-
-# How long a probe waits for a check, so that it is answered within two seconds in all.
-LONGEST_SECONDS = 1.5
-SILENT = [f"It did not answer within {LONGEST_SECONDS} seconds."]
-Response = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
 class Look:
@@ -220,22 +210,18 @@ class Probes:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> Response:
-        if request.path == "/livez":
-            alive = JsonResponse({"status": "ok"})
-            return _send_later(alive) if self.is_async else alive
-        if request.path != "/readyz":
+        if request.path not in ("/livez", "/readyz"):
             return self.get_response(request)
         if self.is_async:
-            return _ready_in_time(request)
+            return self._answer_in_time(request)
+        if request.path == "/livez":
+            return JsonResponse({"status": "ok"})
         return _answer(request, [look.ask() for look in LOOKS])
 
-
-async def _send_later(response: HttpResponseBase) -> HttpResponseBase:
-    return response
-
-
-async def _ready_in_time(request: HttpRequest) -> HttpResponseBase:
-    return _answer(request, await asyncio.gather(*(look.in_time() for look in LOOKS)))
+    async def _answer_in_time(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path == "/livez":
+            return JsonResponse({"status": "ok"})
+        return _answer(request, await asyncio.gather(*(look.in_time() for look in LOOKS)))
 
 
 def _answer(request: HttpRequest, looks: Iterable[Readiness]) -> HttpResponseBase:

@@ -1,1 +1,0 @@
-"""The inspector's pages about proof and health."""

@@ -1,1 +1,0 @@
-"""Who is asking, and how often passwords may be tried."""

@@ -1,1 +1,0 @@
-"""How the site is: probes, readiness, health."""
