@@ -92,9 +92,7 @@ def create_session(
     :param external_id: what the caller calls it; with owner and origin it names one session
     :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
     :raises ModelNotFoundError: there is no such model.
-    :raises DuplicateIDError: there is a session of this owner, origin and external id.
-    :raises SessionNotFoundError: the parent is not there, or belongs to another person.
-    :raises PeerNameTaken: another session of the owner in host mode has this name.
+    :raises DuplicateIDError, PeerNameTaken: the owner has one of this origin and external id, or one in host mode so named.
     :raises InvalidRequest: a value is out of its bounds.
     """
     alias = model or default_model()
