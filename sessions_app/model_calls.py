@@ -2,8 +2,8 @@
 
 ``ModelCaller.ask_model`` draws on the spending limits and writes the call, waits while the model's rate-limit pause lasts,
 asks, asks again where that may help, and goes on with a shorter prompt or with the next model of the chain. Each kind of
-call (a turn's, a summary's, a file's description) is a subclass that says what differs. Maps write and end many calls in
-one change, so they use ``most_of_call``, ``complete_or_abandon`` and the pause, and have a loop of their own.
+call (a turn's, a summary's, a file's description) is a subclass that says what differs. Maps plan their calls as
+``PlannedCall`` too and ask through ``RateLimitPause``, but write and end many calls in one change.
 """
 
 from __future__ import annotations
@@ -61,19 +61,26 @@ class RateLimitPause:
         while self._until is not None and self._until > (now := timezone.now()):  # noqa: ASYNC110 - it may be extended
             await asyncio.sleep((self._until - now).total_seconds())
 
-    async def ask(self, ask: Callable[[], Awaitable[Reply]], *, attempts: int) -> Reply:
-        """Ask the model once when it may be asked, and tell all workers if it refuses.
+    async def ask(
+        self, ask: Callable[[], Awaitable[Reply]], *, attempts: int = 1, most_attempts: int = 1
+    ) -> tuple[Reply, int]:
+        """Ask the model when it may be asked, and tell all workers if it refuses; return the reply and the attempts made.
 
         :param attempts: the number of times that this call has been made, this one included
+        :param most_attempts: a call that is refused is made again up to this number of times
         """
-        await self.wait()
-        began = timezone.now()
-        reply = await ask()
-        if isinstance(reply.error, ModelRateLimited):
+        while True:
+            await self.wait()
+            began = timezone.now()
+            reply = await ask()
+            if not isinstance(reply.error, ModelRateLimited):
+                return reply, attempts
             longest = site_config().operators.retry_longest_seconds
             seconds = pause_of_model(reply.error, in_a_row=attempts, longest_seconds=longest, now=timezone.now())
             self.extend(await db(self._share, self._alias, seconds=seconds, began=began))
-        return reply
+            if attempts >= most_attempts:
+                return reply, attempts
+            attempts += 1
 
 
 # By the models' aliases. Not in a context variable, because a turn begins in an empty context.
@@ -94,13 +101,6 @@ def find_pause(alias: str) -> RateLimitPause | None:
     """Return the pause of a model that map runs of this process ask; ``None`` where none does."""
     return _PAUSES.get(alias)
 
-
-# The one way to ask a model: the call is a row before the model is asked, and its end is written once.
-#
-# ``ModelCaller.ask_model`` draws on the spending limits and writes the call, waits while the model's rate-limit pause lasts,
-# asks, asks again where that may help, and goes on with a shorter prompt or with the next model of the chain. Each kind of
-# call (a turn's, a summary's, a file's description) is a subclass that says what differs. Maps write and end many calls in
-# one change, so they use ``most_of_call``, ``complete_or_abandon`` and the pause, and have a loop of their own.
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -128,6 +128,28 @@ class PlannedCall:
     context_seq: int | None = None
     """The event as of which the context was read; ``None``: the newest when the call is written."""
     texts: Mapping[str, str] = field(default_factory=dict)
+    highest: Spent = field(init=False)
+    """The most that the call can take."""
+
+    def __post_init__(self) -> None:
+        most = Usage(input_tokens=self.prompt_tokens, output_tokens=self.request.max_output_tokens)
+        object.__setattr__(self, "highest", highest_of(most.total_tokens, cost_micros(self.spec, most)))
+
+    def columns(self) -> dict[str, Any]:
+        """Return what the call's row says of the plan, whatever the call belongs to."""
+        return {
+            "purpose": self.purpose,
+            "model": self.spec.alias,
+            "provider_model": self.spec.litellm_model,
+            "parameters": {
+                "max_output_tokens": self.request.max_output_tokens,
+                **self.highest.as_parameters(),
+                **self.parameters,
+            },
+            "manifest": list(self.manifest),
+            "digest": self.digest,
+            "estimated_tokens": self.estimated_tokens,
+        }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,30 +239,18 @@ class ModelCaller(ABC, Generic[A]):
         """Ask the next model of the chain from now on; return whether there is one."""
 
     def _start(self, planned: PlannedCall) -> RunningCall:
-        spec, request = planned.spec, planned.request
-        highest = most_of_call(spec, planned.prompt_tokens, request.max_output_tokens)
-        limits = self.limits(highest)
+        limits = self.limits(planned.highest)
         with self.held() as record:
             self.check(record)
-            time_limit = draw(record, limits, highest)
+            time_limit = draw(record, limits, planned.highest)
             message_id = self.begin_message(record, planned)
             call_id = call_store.start_call(
                 record,
                 turn_id=self.turn_id,
                 message_id=message_id,
-                purpose=planned.purpose,
-                model=spec.alias,
-                provider_model=spec.litellm_model,
-                parameters={
-                    "max_output_tokens": request.max_output_tokens,
-                    **highest.as_parameters(),
-                    **planned.parameters,
-                },
-                manifest=list(planned.manifest),
                 context_seq=record.event_seq if planned.context_seq is None else planned.context_seq,
-                digest=planned.digest,
-                estimated_tokens=planned.estimated_tokens,
                 texts=planned.texts,
+                **planned.columns(),
             )
         return RunningCall(id=call_id, planned=planned, message_id=message_id, time_limit=time_limit)
 
@@ -254,7 +264,7 @@ class ModelCaller(ABC, Generic[A]):
             if pause is None:
                 reply = await self.receive(call, request)
             else:
-                reply = await pause.ask(partial(self.receive, call, request), attempts=call.attempts)
+                reply, _ = await pause.ask(partial(self.receive, call, request), attempts=call.attempts)
             wait = pause_before_retry(
                 reply,
                 self.patience,
@@ -273,12 +283,6 @@ class ModelCaller(ABC, Generic[A]):
     def _record_retry(self, call_id: str, retry: Retry) -> None:
         with self.held() as record:
             call_store.note_retry(record, call_id, retry)
-
-
-def most_of_call(spec: ModelSpec, prompt_tokens: int, max_output_tokens: int) -> Spent:
-    """Return the most that a call can take."""
-    most = Usage(input_tokens=prompt_tokens, output_tokens=max_output_tokens)
-    return highest_of(most.total_tokens, cost_micros(spec, most))
 
 
 def load_fallbacks(alias: str, session: SessionRecord, config: Config) -> list[Model]:

@@ -11,27 +11,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.contrib.auth import get_user_model
 
 from agents_app import store
-from agents_app.maps.executor import (
-    FinishedItem,
-    PreparedItem,
-    StartedItem,
-    lines_of_items,
-    put_back,
-    rejected_item,
-)
+from agents_app.maps.executor import ItemExecutor, PreparedItem, StartedItem, put_back, settlement
 from agents_app.maps.llm_map import settle_failure
-from agents_app.queries import list_runs, load_attempts, load_run
+from agents_app.queries import list_runs, load_run
 from agents_app.subagents import end_turn, last_text, launched
 from agents_app.tools.memory.reading import describe_operator_run
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import claim_turn
 from agents_app.turns.overview import used_by_tree
 from agents_app.turns.runner import runner
-from files_app.queries import load_file_reference
 from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned, NotFound, TurnCancelled
 from mnesis_core.maps.prompts import (
     SYSTEM_PROMPT,
@@ -43,11 +36,10 @@ from mnesis_core.maps.prompts import (
     item_prompt,
     limits_of_turn,
     next_message,
-    schema_of,
     usage_of_attempt,
     used_up,
 )
-from mnesis_core.maps.throughput import Failure, is_deadly
+from mnesis_core.maps.throughput import Failure
 from mnesis_core.maps.values import (
     AttemptOutcome,
     AttemptRecord,
@@ -56,7 +48,6 @@ from mnesis_core.maps.values import (
     ItemState,
     RunRecord,
     Settlement,
-    read_item,
 )
 from mnesis_core.records import SUB_AGENT, TurnRecord, TurnState
 from mnesis_core.spending import Scope, TurnLimits
@@ -106,17 +97,10 @@ class TurnResult:
     exhausted: BudgetExhausted | None = None
 
 
-class AgenticExecutor:
-    """The item executor of a run of AgenticMap; see ``ItemExecutor``."""
-
+class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
     def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
-        """:raises ModelNotFoundError: the run's model is not there any more."""
-        self._session = load_session(run.session_id)
-        self.run = run
-        self.spec = get_spec(run.spec.model or self._session.model, user_id=run.owner_id)
-        self._pause = pause_of(self.spec.alias)
-        self._schema = schema_of(run.spec)
-        self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
+        super().__init__(run, pause_of=pause_of)
+        self.spec = get_spec(self.alias, user_id=run.owner_id)
         # By the numbers of the items in flight: their turns, and their parts of what is left for the run.
         self._turns: dict[int, TurnRecord] = {}
         self._parts: dict[int, TurnLimits | None] = {}
@@ -128,16 +112,26 @@ class AgenticExecutor:
     def waiting(self) -> int:
         return sum(runner.is_waiting(turn.id) for turn in list(self._turns.values()))
 
-    def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[PreparedItem[AgentTask]], list[FinishedItem]]:
-        attempts = load_attempts(self.run.id, [item.number for item in items if item.attempts > 1])
-        prepared, rejected = [], []
-        for item, line in lines_of_items(self._content_id, items):
-            try:
-                task = self._make_task(item, line, attempts.get(item.number, []))
-                prepared.append(PreparedItem(item=item, question=task))
-            except MnesisError as error:
-                rejected.append(rejected_item(item, error.message))
-        return prepared, rejected
+    def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> AgentTask:
+        prompt = item_prompt(self.run.spec, value)
+        if not item.child_session_id:
+            return AgentTask(message=prompt, child_id="")
+        try:
+            child = load_session(item.child_session_id, owner_id=self.run.owner_id)
+        except NotFound:
+            return AgentTask(message=prompt, child_id="")
+        turns = list_turns(child.id, limit=1)
+        if not turns:
+            return AgentTask(message=prompt, child_id=child.id)
+        newest, message = turns[0], [next_message(attempts)]
+        if newest.state in CUT_SHORT:
+            # Runs that it asked for go on: a sub-agent that goes on where it was need not ask again.
+            runs = list_runs(session_id=child.id, limit=MOST_TOLD)[::-1]
+            message += [describe_operator_run(run) for run in runs if run.turn_id == newest.id]
+        is_own = (newest.idempotency_key or "").startswith(self.run.id)
+        is_judged = newest.id in {one.child_turn_id for one in attempts}
+        is_unjudged = is_own and not is_judged and newest.state not in CUT_SHORT
+        return AgentTask(message="\n\n".join(message), child_id=child.id, unjudged=newest if is_unjudged else None)
 
     def start(self, record: Change, prepared: Sequence[PreparedItem[AgentTask]]) -> list[StartedItem[AgentTask]]:
         """Give each item a session and its part of what is left, as many as there is something left for."""
@@ -165,7 +159,7 @@ class AgenticExecutor:
         """Run a turn to its end, no longer than the run allows."""
         self._parts[started.item.number] = started.prepared.question.limits
         seconds = self.run.spec.timeout_seconds
-        await self._pause.wait()  # its own calls wait there too, but a turn's time is better spent on asking
+        await self.pause.wait()  # its own calls wait there too, but a turn's time is better spent on asking
         try:
             async with asyncio.timeout(seconds):
                 turn = await self._run_turn(started)
@@ -180,13 +174,20 @@ class AgenticExecutor:
         return await db(self._result_of, started, self._turns.get(started.item.number), failure)
 
     def settle(self, started: StartedItem[AgentTask], answer: TurnResult) -> Settlement:
-        item, failure = started.item, answer.failure
+        item, failure, task = started.item, answer.failure, started.prepared.question
         self._turns.pop(item.number, None)
         self._parts.pop(item.number, None)
-        attempt = self._attempt(item, answer)
+        attempt = _attempt(item, answer)
         if failure is None:
-            return Settlement(item=item.number, number=item.attempts, state=ItemState.COMPLETED, attempt=attempt)
-        if is_of_process(answer.turn) or self._waits_for_budget(started.prepared.question, answer):
+            return settlement(item, ItemState.COMPLETED, attempt=attempt)
+        exhausted, turn = answer.exhausted, answer.turn
+        # An item waits for more to be spent; one that its own turn's limit stopped has failed.
+        is_waiting = exhausted is not None and turn is not None and not is_of_turn(exhausted, turn, self.run)
+        if exhausted is not None and is_waiting:
+            if task.is_alone or exhausted.details.get("scope") != Scope.TURN:
+                self._exhausted = exhausted
+            self._is_alone = True
+        if is_waiting or is_of_process(turn):
             return replace(put_back(item), attempt=attempt, error_kind=failure.kind, error=failure.message)
         return settle_failure(self.run, item, failure, attempt)
 
@@ -196,43 +197,12 @@ class AgenticExecutor:
         self._parts.pop(item.number, None)
         ended = None if turn is None else load_turn(turn.id, session_id=turn.session_id)
         reason = TurnCancelled("The run was cancelled before the sub-agent had answered.")
-        result = TurnResult(turn=ended, text="", duration_ms=started.duration_ms, failure=None)
-        return Settlement(
-            item=item.number,
-            number=item.attempts,
-            state=ItemState.CANCELLED,
-            attempt=self._attempt(item, result),
-            error=reason.message,
-            excused=True,
-        )
-
-    def _make_task(self, item: ItemRecord, line: bytes, attempts: Sequence[AttemptRecord]) -> AgentTask:
-        """:raises MnesisError: the item cannot be asked about, or every process that attempted it died."""
-        if is_deadly(item.excused):
-            raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
-        prompt = item_prompt(self.run.spec, read_item(line))
-        if not item.child_session_id:
-            return AgentTask(message=prompt, child_id="")
-        try:
-            child = load_session(item.child_session_id, owner_id=self.run.owner_id)
-        except NotFound:
-            return AgentTask(message=prompt, child_id="")
-        turns = list_turns(child.id, limit=1)
-        if not turns:
-            return AgentTask(message=prompt, child_id=child.id)
-        newest, message = turns[0], [next_message(attempts)]
-        if newest.state in CUT_SHORT:
-            # Runs that it asked for go on: a sub-agent that goes on where it was need not ask again.
-            runs = list_runs(session_id=child.id, limit=MOST_TOLD)[::-1]
-            message += [describe_operator_run(run) for run in runs if run.turn_id == newest.id]
-        is_own = (newest.idempotency_key or "").startswith(self.run.id)
-        is_judged = newest.id in {one.child_turn_id for one in attempts}
-        is_unjudged = is_own and not is_judged and newest.state not in CUT_SHORT
-        return AgentTask(message="\n\n".join(message), child_id=child.id, unjudged=newest if is_unjudged else None)
+        attempt = _attempt(item, TurnResult(turn=ended, text="", duration_ms=started.duration_ms, failure=None))
+        return settlement(item, ItemState.CANCELLED, attempt=attempt, error=reason.message, excused=True)
 
     def _create_child(self, prepared: PreparedItem[AgentTask]) -> str:
         """Create a sub-agent's session; it has no more tools than the run's where a model asked for the run."""
-        spec, own, turn = self.run.spec, self._session.config, session_config(self._session.config).turn
+        spec, own, turn = self.run.spec, self.session.config, session_config(self.session.config).turn
         tools = turn.tools if spec.tools is None else spec.tools
         if self.run.turn_id:
             tools = tuple(name for name in tools if name in turn.tools)
@@ -296,7 +266,7 @@ class AgenticExecutor:
             return TurnResult(turn=None, text="", duration_ms=started.duration_ms, failure=failure)
         now = load_turn(turn.id, session_id=turn.session_id)
         text, exhausted = last_text(now), None
-        failure = failure or failure_of_turn(turn, text, self._schema)
+        failure = failure or failure_of_turn(turn, text, self.schema)
         if failure is not None and failure.kind is ErrorKind.BUDGET:
             last = load_session(now.session_id).event_seq
             events = load_events(now.session_id, after=max(0, last - EVENTS_OF_AN_END))
@@ -304,23 +274,13 @@ class AgenticExecutor:
             exhausted = BudgetExhausted(now.error_message or "", **(limits[-1] if limits else {}))
         return TurnResult(turn=now, text=text, duration_ms=started.duration_ms, failure=failure, exhausted=exhausted)
 
-    def _attempt(self, item: ItemRecord, result: TurnResult) -> AttemptOutcome | None:
-        if result.turn is None:
-            return None
-        return AttemptOutcome(
-            output=result.text,
-            usage=usage_of_attempt(item, result.turn.usage, taken=used_by_tree(result.turn.session_id)),
-            duration_ms=result.duration_ms,
-            child_turn_id=result.turn.id,
-        )
 
-    def _waits_for_budget(self, task: AgentTask, result: TurnResult) -> bool:
-        """Return whether an item waits for more to be spent; one that its own turn's limit stopped has failed."""
-        if result.exhausted is None or result.turn is None:
-            return False
-        if is_of_turn(result.exhausted, result.turn, self.run):
-            return False
-        if task.is_alone or result.exhausted.details.get("scope") != Scope.TURN:
-            self._exhausted = result.exhausted
-        self._is_alone = True
-        return True
+def _attempt(item: ItemRecord, result: TurnResult) -> AttemptOutcome | None:
+    if result.turn is None:
+        return None
+    return AttemptOutcome(
+        output=result.text,
+        usage=usage_of_attempt(item, result.turn.usage, taken=used_by_tree(result.turn.session_id)),
+        duration_ms=result.duration_ms,
+        child_turn_id=result.turn.id,
+    )

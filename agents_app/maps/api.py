@@ -1,8 +1,8 @@
-"""Schemas of runs of operators, the same at every endpoint."""
+"""REST calls of map runs, and their schemas, which are the same at every endpoint."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from operator import attrgetter
@@ -18,7 +18,15 @@ from agents_app.maps.output import output_lines, readable_run, results_as_they_e
 from agents_app.maps.service import MapRequest
 from agents_app.queries import attempts_of_item, first_failures, load_item, load_run
 from agents_app.schemas import LimitsIn
-from mnesis_core.maps.values import AttemptRecord, ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord
+from mnesis_core.maps.values import (
+    AttemptRecord,
+    ItemRecord,
+    ItemState,
+    OperatorKind,
+    OperatorSpec,
+    RunRecord,
+    RunState,
+)
 from mnesis_core.text import printable, printable_json
 from sessions_app.api import place_of, read_place
 from sessions_app.callers import Asker, owner_id
@@ -30,8 +38,14 @@ from sessions_app.schemas import ErrorOut, Limit, Out, Place, Text, UsageOut, pa
 
 FAILURES = 5
 LONGEST_ERROR = 500
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+CHANGING = ERRORS | {409: ErrorOut}
+STARTING = CHANGING | {413: ErrorOut}
+JSON_LINES = {"content": {"application/jsonl": {"schema": {"type": "string"}}}, "description": "A line for each item"}
+CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A row for each item"}
 ErrorWord = Annotated[str, BeforeValidator(lambda kind: kind or "")]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+router = Router(tags=["operators"])
 
 
 class MapIn(Schema):
@@ -61,7 +75,6 @@ class MapIn(Schema):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
     def request(self, kind: OperatorKind) -> MapRequest:
-        """Return the values that ``service`` takes."""
         values = self.dict(exclude={"output_schema", "limits", "wait_seconds"})
         limits = self.limits.limits() if self.limits else None
         return MapRequest(kind=kind, schema=self.output_schema, limits=limits, **values)
@@ -110,11 +123,10 @@ class MapErrorOut(Out):
     message: Text
 
 
-def _spec_out(spec: OperatorSpec) -> dict[str, Any]:
+def _spec_out(spec: OperatorSpec) -> Any:
     values = asdict(spec)
     values["output_schema"] = values.pop("schema")
-    printable: dict[str, Any] = printable_json(values)
-    return printable
+    return printable_json(values)
 
 
 class MapRunOut(Out):
@@ -209,7 +221,7 @@ class MapItemRead(MapItemOut, Schema):
 
 
 def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
-    """A person's runs, or those of one of their sessions.
+    """Return a page of a person's runs, or of those of one of their sessions.
 
     :raises SessionNotFoundError: there is no such session, or it belongs to another person.
     :raises InvalidRequest: the cursor is none of ours.
@@ -218,33 +230,6 @@ def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str |
         load_session(session_id, owner_id=owner_id)
     runs = queries.list_runs(owner_id=owner_id, session_id=session_id, limit=limit + 1, before=read_place(cursor))
     return page_of(runs, limit, lambda run: place_of(run.created_at, run.id))
-
-
-def item_page(run_id: str, *, owner_id: int, states: Sequence[ItemState], after: int, limit: int) -> dict[str, Any]:
-    """Items of a run after a number.
-
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
-    """
-    run = load_run(run_id, owner_id=owner_id)
-    return page_of(queries.list_items(run.id, after=after, limit=limit + 1, states=states), limit, attrgetter("number"))
-
-
-def find_item(run_id: str, number: int, *, owner_id: int) -> ItemRecord:
-    """One item of a run.
-
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
-    :raises OperatorItemNotFoundError: it has no such item.
-    """
-    return load_item(load_run(run_id, owner_id=owner_id).id, number)
-
-
-router = Router(tags=["operators"])
-
-ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
-CHANGING = ERRORS | {409: ErrorOut}
-STARTING = CHANGING | {413: ErrorOut}
-JSON_LINES = {"content": {"application/jsonl": {"schema": {"type": "string"}}}, "description": "A line for each item"}
-CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A row for each item"}
 
 
 @by_name("maps/llm")
@@ -287,21 +272,21 @@ def read_run(request: Asker, run_id: str) -> Any:
 @router.post("/operators/{run_id}/pause", response={200: MapRunRead, **CHANGING}, summary="Pause a run")
 def pause(request: Asker, run_id: str) -> Any:
     """No more items are begun; those in flight come to their end."""
-    return service.pause(run_id, owner_id=owner_id(request))
+    return service.set_state(run_id, RunState.PAUSED, owner_id=owner_id(request))
 
 
 @by_name("maps/resume")
 @router.post("/operators/{run_id}/resume", response={200: MapRunRead, **CHANGING}, summary="Resume a run")
 def resume(request: Asker, run_id: str) -> Any:
     """Go on with a run that is paused or was cancelled."""
-    return service.resume(run_id, owner_id=owner_id(request))
+    return service.set_state(run_id, RunState.RUNNING, owner_id=owner_id(request))
 
 
 @by_name("maps/cancel")
 @router.post("/operators/{run_id}/cancel", response={200: MapRunRead, **CHANGING}, summary="Cancel a run")
 def cancel(request: Asker, run_id: str) -> Any:
     """Cut off what is in flight within seconds, and keep what is done."""
-    return service.cancel(run_id, owner_id=owner_id(request))
+    return service.set_state(run_id, RunState.CANCELLED, owner_id=owner_id(request))
 
 
 @by_name("maps/retry")
@@ -322,14 +307,16 @@ def list_items(
     limit: Limit = 100,
 ) -> dict[str, Any]:
     """Items in the order of the input, all or those in a ``state`` (more than one may be named)."""
-    return item_page(run_id, owner_id=owner_id(request), states=state, after=max(after, cursor), limit=limit)
+    run = load_run(run_id, owner_id=owner_id(request))
+    items = queries.list_items(run.id, after=max(after, cursor), limit=limit + 1, states=state)
+    return page_of(items, limit, attrgetter("number"))
 
 
 @by_name("maps/item", renamed={"number": "item"})
 @router.get("/operators/{run_id}/items/{number}", response={200: MapItemRead, **ERRORS}, summary="Read an item")
 def read_item(request: Asker, run_id: str, number: Annotated[int, Field(ge=1, le=2**53)]) -> Any:
     """One item and every try at it, word for word."""
-    return find_item(run_id, number, owner_id=owner_id(request))
+    return load_item(load_run(run_id, owner_id=owner_id(request)).id, number)
 
 
 @router.get(

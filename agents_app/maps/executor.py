@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
+from agents_app.queries import load_attempts
 from files_app.contents import reading
+from files_app.queries import load_file_reference
+from mnesis_core.errors import MnesisError, ModelCallAbandoned
 from mnesis_core.llm.interface import ModelSpec
-from mnesis_core.maps.values import ErrorKind, ItemRecord, ItemState, Settlement
+from mnesis_core.maps.prompts import schema_of
+from mnesis_core.maps.throughput import is_deadly
+from mnesis_core.maps.values import (
+    AttemptRecord,
+    ErrorKind,
+    ItemRecord,
+    ItemResult,
+    ItemState,
+    RunRecord,
+    Settlement,
+    read_item,
+)
+from sessions_app.model_calls import RateLimitPause
 from sessions_app.record.change import Change
+from sessions_app.record.session_queries import load_session
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+Item = TypeVar("Item", ItemRecord, ItemResult)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,67 +68,79 @@ class FinishedItem:
     settle: Callable[[], Settlement]
 
 
-class ItemExecutor(Protocol[Q, A]):
+class ItemExecutor(ABC, Generic[Q, A]):
     """One kind of operator, for one run."""
 
     spec: ModelSpec
 
+    def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
+        """:raises ModelNotFoundError: the run's model is not there any more."""
+        self.run = run
+        self.session = load_session(run.session_id)
+        self.alias = run.spec.model or self.session.model
+        self.pause = pause_of(self.alias)
+        self.schema = schema_of(run.spec)
+        self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
+
     @property
     def waiting(self) -> int:
         """The number of attempts in flight that wait for another run: they take no permit from that one."""
-        ...
+        return 0
 
     def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[PreparedItem[Q]], list[FinishedItem]]:
         """Read and render what is to be asked, in a thread, and settle items about which nothing can be asked."""
-        ...
+        if not items:
+            return [], []
+        attempts = load_attempts(self.run.id, [item.number for item in items if item.attempts > 1])
+        prepared, rejected = [], []
+        for item, line in lines_of_items(self._content_id, items):
+            try:
+                if is_deadly(item.excused):
+                    raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
+                question = self.make_question(item, read_item(line), attempts.get(item.number, []))
+                prepared.append(PreparedItem(item=item, question=question))
+            except MnesisError as error:
+                values = {"error_kind": ErrorKind.VALIDATION, "error": error.message}
+                rejected.append(FinishedItem(item=item, settle=partial(settlement, item, ItemState.FAILED, **values)))
+        return prepared, rejected
 
+    @abstractmethod
+    def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> Q:
+        """Return what is to be asked about an item, in view of what was answered in earlier attempts.
+
+        :raises MnesisError: it cannot be asked about.
+        """
+
+    @abstractmethod
     def start(self, record: Change, prepared: Sequence[PreparedItem[Q]]) -> list[StartedItem[Q]]:
         """Record the attempts that the limits allow, in order.
 
         :raises BudgetExhausted: the limits allow none, and nothing of the run is in flight that could return a part.
         """
-        ...
 
+    @abstractmethod
     async def ask(self, started: StartedItem[Q]) -> A:
         """Make the attempt. Only a cancellation is raised; any other failure is an answer."""
-        ...
 
+    @abstractmethod
     def settle(self, started: StartedItem[Q], answer: A) -> Settlement:
         """Judge an answer, in a thread."""
-        ...
 
+    @abstractmethod
     def settle_cancelled(self, started: StartedItem[Q]) -> Settlement: ...
+
+
+def settlement(item: ItemRecord, state: ItemState, **values: Any) -> Settlement:
+    """Return what becomes of an item after the attempt that it stands at."""
+    return Settlement(item=item.number, number=item.attempts, state=state, **values)
 
 
 def put_back(item: ItemRecord) -> Settlement:
     """Return the settlement of an item that this worker gives back without an attempt."""
-    return Settlement(item=item.number, number=item.attempts, state=ItemState.PENDING, excused=True)
+    return settlement(item, ItemState.PENDING, excused=True)
 
 
-def rejected_item(item: ItemRecord, message: str) -> FinishedItem:
-    """Return an item that fails without an attempt because its question cannot be made."""
-    settlement = Settlement(
-        item=item.number,
-        number=item.attempts,
-        state=ItemState.FAILED,
-        error_kind=ErrorKind.VALIDATION,
-        error=message,
-    )
-    return FinishedItem(item=item, settle=lambda: settlement)
-
-
-class Span(Protocol):
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
-
-S = TypeVar("S", bound=Span)
-
-
-def lines_of_items(content_id: str, items: Iterable[S]) -> Iterator[tuple[S, bytes]]:
+def lines_of_items(content_id: str, items: Iterable[Item]) -> Iterator[tuple[Item, bytes]]:
     """Yield each item with its line of the input.
 
     :raises FileContentNotFound: the content is not kept here.

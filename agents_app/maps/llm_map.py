@@ -1,11 +1,12 @@
 """LLMMap: one question to a model for each item, whose answer is judged and asked for again with what was wrong with it.
 
-Every question is a row before it is asked, and draws on the limits of the session and of the run.
+Every question is a row before it is asked, and draws on the limits of the session and of the run. The call is planned and
+made with ``sessions_app.model_calls`` as every other is; only the writing is separate, because the calls of many items
+are recorded in one change and ended in another, and an attempt that is repeated is a call of its own.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -17,15 +18,15 @@ from typing import Any
 from django.utils import timezone
 
 from agents_app import store
-from agents_app.maps.executor import FinishedItem, PreparedItem, StartedItem, lines_of_items, rejected_item
-from agents_app.queries import attempts_of_item, call_ids_in_flight, load_attempts, load_item, load_run
+from agents_app.maps.executor import FinishedItem, ItemExecutor, PreparedItem, StartedItem, settlement
+from agents_app.queries import attempts_of_item, call_ids_in_flight, load_item, load_run
 from files_app.queries import load_file_reference, read_of_session
 from mnesis_core.context.entries import read_manifest
-from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned, ModelRateLimited, TurnCancelled
+from mnesis_core.errors import BudgetExhausted, TurnCancelled
 from mnesis_core.llm.interface import Outcome, Reply, Request, Usage, cost_micros, spec_in_session
 from mnesis_core.llm.retrying import Patience
-from mnesis_core.maps.prompts import CURRENT, FIRST, judge_reply, map_payload, prompt_version, schema_of
-from mnesis_core.maps.throughput import Failure, failure_of_call, is_deadly, pause_before_attempt
+from mnesis_core.maps.prompts import CURRENT, FIRST, judge_reply, map_payload, prompt_version
+from mnesis_core.maps.throughput import Failure, failure_of_call, pause_before_attempt
 from mnesis_core.maps.values import (
     AttemptOutcome,
     AttemptRecord,
@@ -41,24 +42,13 @@ from mnesis_core.records import CallRecord, MessageEnd, NewCall
 from mnesis_core.spending import Allowance, Spent, passed_by
 from mnesis_core.turns.options import end_of_reply, usage_record
 from sessions_app.conf import get_model, session_config, site_config
-from sessions_app.model_calls import RateLimitPause, complete_or_abandon, most_of_call
+from sessions_app.model_calls import PlannedCall, RateLimitPause, complete_or_abandon
 from sessions_app.record.call_queries import most_of_calls
 from sessions_app.record.change import Change
-from sessions_app.record.session_queries import load_session
 from sessions_app.usage.limits import SpendingLimit, draw, exhausted_at, load_limits
 
-MOST_REFUSALS = 8  # answers "too many requests" to one call, after which its attempt has failed
+MOST_ATTEMPTS = 9  # of one call while the model answers "too many requests"; then its attempt has failed
 LIMITS_SECONDS = 1.0  # how long a change of limits may go unseen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapQuestion:
-    """What a model is asked about one item: ``tokens`` estimates the prompt, ``most`` is the most the call can take."""
-
-    request: Request
-    digest: str
-    tokens: int
-    most: Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,140 +58,60 @@ class MapAnswer:
     duration_ms: int
 
 
-class LlmExecutor:
-    """The item executor of a run of LLMMap; see ``ItemExecutor``."""
-
-    waiting = 0
-
+class LlmExecutor(ItemExecutor[PlannedCall, MapAnswer]):
     def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
-        """:raises ModelNotFoundError: the run's model is not there any more."""
-        session = load_session(run.session_id)
-        alias = run.spec.model or session.model
-        self.run = run
-        self.model = get_model(alias, user_id=run.owner_id)
+        super().__init__(run, pause_of=pause_of)
+        self.model = get_model(self.alias, user_id=run.owner_id)
         self.spec = self.model.spec
-        if alias == session.model:
-            self.spec = spec_in_session(self.spec, session_config(session.config))
-        self._pause = pause_of(alias)
-        self._schema = schema_of(run.spec)
-        self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
+        if self.alias == self.session.model:
+            self.spec = spec_in_session(self.spec, session_config(self.session.config))
         self._limits: tuple[SpendingLimit, ...] = ()
         self._limits_at = 0.0
 
-    def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[PreparedItem[MapQuestion]], list[FinishedItem]]:
-        if not items:
-            return [], []
-        if time.monotonic() - self._limits_at > LIMITS_SECONDS:
+    def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[PreparedItem[PlannedCall]], list[FinishedItem]]:
+        if items and time.monotonic() - self._limits_at > LIMITS_SECONDS:
             self._limits, self._limits_at = load_limits(self.run.session_id), time.monotonic()
-        attempts = load_attempts(self.run.id, [item.number for item in items if item.attempts > 1])
-        prepared, rejected = [], []
-        for item, line in lines_of_items(self._content_id, items):
-            try:
-                question = self._make_question(item, line, attempts.get(item.number, []))
-                prepared.append(PreparedItem(item=item, question=question))
-            except MnesisError as error:
-                rejected.append(rejected_item(item, error.message))
-        return prepared, rejected
+        return super().prepare(items)
 
-    def start(self, record: Change, prepared: Sequence[PreparedItem[MapQuestion]]) -> list[StartedItem[MapQuestion]]:
-        allowed = list(prepared[: self._draw(record, prepared)])
-        if not allowed:
-            return []
-        calls = {
-            one.item.number: NewCall(
-                purpose="map",
-                model=self.spec.alias,
-                provider_model=self.spec.litellm_model,
-                parameters={
-                    "max_output_tokens": one.question.request.max_output_tokens,
-                    "temperature": one.question.request.temperature,
-                    **one.question.most.as_parameters(),
-                },
-                # ``rebuild_map_payload`` makes the question again from this row.
-                manifest=[
-                    {
-                        "kind": "map",
-                        "run_id": self.run.id,
-                        "item": one.item.number,
-                        "attempt": one.item.attempts,
-                        "prompt": CURRENT.version,
-                    }
-                ],
-                digest=one.question.digest,
-                estimated_tokens=one.question.tokens,
-            )
-            for one in allowed
-        }
-        call_ids = store.start_map_calls(record, self.run.id, calls)
-        return [StartedItem(prepared=one, call_id=call_ids[one.item.number]) for one in allowed]
-
-    async def ask(self, started: StartedItem[MapQuestion]) -> MapAnswer:
-        """Ask, again while the model answers "too many requests"."""
-        question = started.prepared.question
-        ask = partial(complete_or_abandon, self.model, question.request, prompt_tokens=question.tokens)
-        for times in itertools.count(1):
-            reply = await self._pause.ask(ask, attempts=times)
-            if not isinstance(reply.error, ModelRateLimited) or times > MOST_REFUSALS:
-                break
-        return MapAnswer(reply=reply, times_asked=times, duration_ms=started.duration_ms)
-
-    def settle(self, started: StartedItem[MapQuestion], answer: MapAnswer) -> Settlement:
-        item, reply, end = started.item, answer.reply, end_of_reply(answer.reply, self.spec)
-        attempt = AttemptOutcome(
-            output=reply.text,
-            usage=end.usage,
-            duration_ms=answer.duration_ms,
-            call_id=started.call_id,
-            call_end=end,
-            call_attempts=answer.times_asked,
-        )
-        if reply.error is not None:
-            return settle_failure(self.run, item, failure_of_call(reply.error), attempt)
-        judged = judge_reply(reply, self._schema)
-        if judged.kind is not None:
-            return settle_failure(self.run, item, Failure(kind=judged.kind, message=judged.message), attempt)
-        return Settlement(item=item.number, number=item.attempts, state=ItemState.COMPLETED, attempt=attempt)
-
-    def settle_cancelled(self, started: StartedItem[MapQuestion]) -> Settlement:
-        """Settle an item whose call was cut off: the prompt is counted, no answer is."""
-        asked = Usage(input_tokens=started.prepared.question.tokens, output_tokens=0)
-        usage = usage_record(asked, cost=cost_micros(self.spec, asked))
-        reason = TurnCancelled("The run was cancelled before the model had answered.")
-        end = MessageEnd(
-            outcome=Outcome.CANCELLED.value, error_code=reason.code, error_message=reason.message, usage=usage
-        )
-        return Settlement(
-            item=started.item.number,
-            number=started.item.attempts,
-            state=ItemState.CANCELLED,
-            attempt=AttemptOutcome(usage=usage, duration_ms=started.duration_ms, call_id=started.call_id, call_end=end),
-            error=reason.message,
-            excused=True,
-        )
-
-    def _make_question(self, item: ItemRecord, line: bytes, attempts: Sequence[AttemptRecord]) -> MapQuestion:
-        if is_deadly(item.excused):
-            raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
-        payload = map_payload(self.run.spec, read_item(line), attempts)
+    def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> PlannedCall:
+        payload = map_payload(self.run.spec, value, attempts)
         tokens = estimate_payload(payload)
-        output = max(1, min(self.spec.max_output_tokens, self.spec.context_window - tokens))
         request = Request(
             payload=payload,
-            max_output_tokens=output,
+            max_output_tokens=max(1, min(self.spec.max_output_tokens, self.spec.context_window - tokens)),
             temperature=self.run.spec.temperature,
             seconds=self.run.spec.timeout_seconds,
         )
-        most = most_of_call(self.spec, tokens, output)
-        return MapQuestion(request=request, digest=digest(payload), tokens=tokens, most=most)
+        # ``rebuild_map_payload`` makes the question again from this row.
+        row = {"kind": "map", "run_id": self.run.id, "item": item.number, "attempt": item.attempts}
+        return PlannedCall(
+            model=self.model,
+            spec=self.spec,
+            request=request,
+            purpose="map",
+            prompt_tokens=tokens,
+            estimated_tokens=tokens,
+            parameters={"temperature": request.temperature},
+            manifest=[row | {"prompt": CURRENT.version}],
+            digest=digest(payload),
+        )
 
-    def _draw(self, record: Change, prepared: Sequence[PreparedItem[MapQuestion]]) -> int:
+    def start(self, record: Change, prepared: Sequence[PreparedItem[PlannedCall]]) -> list[StartedItem[PlannedCall]]:
+        allowed = prepared[: self._draw(record, [one.question.highest for one in prepared])]
+        if not allowed:
+            return []
+        calls = {one.item.number: NewCall(**one.question.columns()) for one in allowed}
+        call_ids = store.start_map_calls(record, self.run.id, calls)
+        return [StartedItem(prepared=one, call_id=call_ids[one.item.number]) for one in allowed]
+
+    def _draw(self, record: Change, highest: Sequence[Spent]) -> int:
         """Draw the most that these calls can take on the limits; return how many of them, the first ones, may be made.
 
         :raises BudgetExhausted: none, and nothing is in flight that could take less than its most.
         """
-        count = len(prepared)
+        count = len(highest)
         while True:
-            most = sum((one.question.most for one in prepared[:count]), Spent())
+            most = sum(highest[:count], Spent())
             try:
                 draw(record, self._limits, most)
                 if not self.run.spec.limits.is_none:
@@ -216,6 +126,40 @@ class LlmExecutor:
                     return 0
                 raise
             return count
+
+    async def ask(self, started: StartedItem[PlannedCall]) -> MapAnswer:
+        planned = started.prepared.question
+        ask = partial(complete_or_abandon, self.model, planned.request, prompt_tokens=planned.prompt_tokens)
+        reply, times = await self.pause.ask(ask, most_attempts=MOST_ATTEMPTS)
+        return MapAnswer(reply=reply, times_asked=times, duration_ms=started.duration_ms)
+
+    def settle(self, started: StartedItem[PlannedCall], answer: MapAnswer) -> Settlement:
+        item, reply, end = started.item, answer.reply, end_of_reply(answer.reply, self.spec)
+        attempt = AttemptOutcome(
+            output=reply.text,
+            usage=end.usage,
+            duration_ms=answer.duration_ms,
+            call_id=started.call_id,
+            call_end=end,
+            call_attempts=answer.times_asked,
+        )
+        if reply.error is not None:
+            return settle_failure(self.run, item, failure_of_call(reply.error), attempt)
+        judged = judge_reply(reply, self.schema)
+        if judged.kind is not None:
+            return settle_failure(self.run, item, Failure(kind=judged.kind, message=judged.message), attempt)
+        return settlement(item, ItemState.COMPLETED, attempt=attempt)
+
+    def settle_cancelled(self, started: StartedItem[PlannedCall]) -> Settlement:
+        """Settle an item whose call was cut off: the prompt is counted, no answer is."""
+        asked = Usage(input_tokens=started.prepared.question.prompt_tokens, output_tokens=0)
+        usage = usage_record(asked, cost=cost_micros(self.spec, asked))
+        reason = TurnCancelled("The run was cancelled before the model had answered.")
+        end = MessageEnd(
+            outcome=Outcome.CANCELLED.value, error_code=reason.code, error_message=reason.message, usage=usage
+        )
+        attempt = AttemptOutcome(usage=usage, duration_ms=started.duration_ms, call_id=started.call_id, call_end=end)
+        return settlement(started.item, ItemState.CANCELLED, attempt=attempt, error=reason.message, excused=True)
 
 
 def spent_by(run_id: str) -> Spent:
@@ -235,10 +179,9 @@ def settle_failure(run: RunRecord, item: ItemRecord, failure: Failure, attempt: 
     )
     chance = random.random()  # noqa: S311 - a pause is no secret
     pause = pause_before_attempt(failure, patience, failures=item.counted_attempts, now=now, chance=chance)
-    return Settlement(
-        item=item.number,
-        number=item.attempts,
-        state=ItemState.FAILED if pause is None else ItemState.PENDING,
+    return settlement(
+        item,
+        ItemState.FAILED if pause is None else ItemState.PENDING,
         attempt=attempt,
         error_kind=failure.kind,
         error=failure.message,

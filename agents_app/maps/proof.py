@@ -8,8 +8,7 @@ the places of lines follow from these; a row that says otherwise was changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agents_app.store import LONGEST_ERROR
@@ -26,7 +25,7 @@ _SHOWN_ERROR = 120  # characters of an error that a difference names
 _RUN_SUMS = ("tokens_input", "tokens_output", "cost_micros")
 _ITEM_SUMS = (*_RUN_SUMS, "duration_ms")
 _ITEM_STATES = ("completed", "failed", "cancelled")
-_ITEM_COUNTS = tuple(f"{state}_count" for state in _ITEM_STATES)
+_RUN_COUNTS = (*(f"{state}_count" for state in _ITEM_STATES), "try_count", *_RUN_SUMS)
 
 
 def _sums(names: tuple[str, ...]) -> str:
@@ -34,7 +33,7 @@ def _sums(names: tuple[str, ...]) -> str:
 
 
 _RUNS = f"""
-    SELECT r.id, f.content_id, r.item_count, {", ".join(f"r.{name}" for name in (*_ITEM_COUNTS, "try_count", *_RUN_SUMS))}
+    SELECT r.id, f.content_id, r.item_count, {", ".join(f"r.{name}" for name in _RUN_COUNTS)}
     FROM operator_runs r LEFT JOIN file_references f ON f.id = r.input_file_id WHERE r.session_id = %s ORDER BY r.id"""
 _STATES = """
     SELECT i.run_id, i.state, COUNT(*) FROM operator_items i JOIN operator_runs r ON r.id = i.run_id
@@ -83,64 +82,37 @@ _PLACES = """
 _LONGEST = "SELECT MAX(line_length) FROM operator_items WHERE run_id = %s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    id: str
-    content_id: str
-    item_count: int | None
-    counters: dict[str, Any]
-
-
 def operator_differences(session_id: str, *, using: str = "default") -> Iterator[Difference]:
     """Yield where a session's runs and items differ from their attempts, calls and inputs; one query if it has none."""
-    runs = [_run(row) for row in fetch(_RUNS, [session_id], using=using)]
+    runs = fetch(_RUNS, [session_id], using=using)
     if not runs:
         return
     yield from _counters(runs, session_id, using)
-    yield from _states(session_id, using)
-    yield from _items(session_id, using)
+    # Only of items that have not ended: how the others ended is in the events.
+    for run_id, number, is_held, state in fetch(_STRANGE, [session_id], using=using):
+        yield from _compare(run_id, number, ["state"], ["running" if is_held else "pending"], [state])
+    for run_id, number, *values in fetch(_ITEMS, [session_id, session_id], using=using):
+        yield from _compare(run_id, number, ["accepted_try_id", *_ITEM_SUMS], values[::2], values[1::2])
     yield from _errors(session_id, using)
     yield from _calls(session_id, using)
-    for run in runs:
-        yield from _lines(run, using)
+    for run_id, content_id, *_ in runs:
+        yield from _lines(run_id, content_id or "", using)
 
 
-def _run(row: tuple[Any, ...]) -> _Run:
-    id, content_id, item_count, *counters = row
-    names = (*_ITEM_COUNTS, "try_count", *_RUN_SUMS)
-    return _Run(
-        id=id, content_id=content_id or "", item_count=item_count, counters=dict(zip(names, counters, strict=True))
-    )
-
-
-def _counters(runs: list[_Run], session_id: str, using: str) -> Iterator[Difference]:
+def _counters(runs: Sequence[tuple[Any, ...]], session_id: str, using: str) -> Iterator[Difference]:
     states: dict[tuple[str, str], int] = {
         (run_id, state): items for run_id, state, items in fetch(_STATES, [session_id], using=using)
     }
     tries = {run_id: sums for run_id, *sums in fetch(_TRIES, [session_id], using=using)}
-    for run in runs:
-        counted = [states.get((run.id, state), 0) for state in _ITEM_STATES]
-        sums = tries.get(run.id, [0] * (1 + len(_RUN_SUMS)))
-        for (name, found), wanted in zip(run.counters.items(), [*counted, *sums], strict=True):
+    for id, _, item_count, *counters in runs:
+        counted = [states.get((id, state), 0) for state in _ITEM_STATES]
+        sums = tries.get(id, [0] * (1 + len(_RUN_SUMS)))
+        for name, found, wanted in zip(_RUN_COUNTS, counters, [*counted, *sums], strict=True):
             if found != wanted:
-                yield Difference(what=f"operator_runs.{name}", id=run.id, ledger=wanted, rows=_plain(found))
-        items = sum(count for (run_id, _), count in states.items() if run_id == run.id)
-        if run.item_count not in (None, items):
-            yield Difference(what="operator_items", id=run.id, ledger=run.item_count, rows=items)
-
-
-def _states(session_id: str, using: str) -> Iterator[Difference]:
-    # Only of items that have not ended: how the others ended is in the events.
-    for run_id, number, is_held, state in fetch(_STRANGE, [session_id], using=using):
-        yield _of_item("state", run_id, number, "running" if is_held else "pending", state)
-
-
-def _items(session_id: str, using: str) -> Iterator[Difference]:
-    names = ("accepted_try_id", *_ITEM_SUMS)
-    for run_id, number, *values in fetch(_ITEMS, [session_id, session_id], using=using):
-        for name, wanted, found in zip(names, values[::2], values[1::2], strict=True):
-            if wanted != found:
-                yield _of_item(name, run_id, number, wanted, found)
+                yield Difference(what=f"operator_runs.{name}", id=id, ledger=wanted, rows=_plain(found))
+        items = sum(count for (run_id, _), count in states.items() if run_id == id)
+        if item_count not in (None, items):
+            yield Difference(what="operator_items", id=id, ledger=item_count, rows=items)
 
 
 def _errors(session_id: str, using: str) -> Iterator[Difference]:
@@ -148,45 +120,39 @@ def _errors(session_id: str, using: str) -> Iterator[Difference]:
         is_told = kind is not None and not is_completed
         # Cut as it was said, and then encoded: what is escaped is longer.
         wanted = [kind, encode_text(decode_text(error)[:LONGEST_ERROR])] if is_told else ["", ""]
-        for name, one, other in zip(("error_kind", "error"), wanted, found, strict=True):
-            if one != other:
-                yield _of_item(name, run_id, number, _shortened(one), _shortened(other))
+        yield from _compare(run_id, number, ["error_kind", "error"], wanted, found, show=_shortened)
 
 
 def _calls(session_id: str, using: str) -> Iterator[Difference]:
     asked = {_item_of(manifest): id for id, manifest in fetch(_ASKED, [session_id], using=using)}
     held = {(run_id, number): id for run_id, number, id in fetch(_HELD, [session_id], using=using)}
-    for run_id, number in sorted(asked.keys() | held.keys()):
-        wanted, found = asked.get((run_id, number), ""), held.get((run_id, number), "")
-        if wanted != found:
-            yield _of_item("call_id", run_id, number, wanted, found)
+    for key in sorted(asked.keys() | held.keys()):
+        yield from _compare(*key, ["call_id"], [asked.get(key, "")], [held.get(key, "")])
 
 
-def _lines(run: _Run, using: str) -> Iterator[Difference]:
-    [(longest,)] = fetch(_LONGEST, [run.id], using=using)
+def _lines(run_id: str, content_id: str, using: str) -> Iterator[Difference]:
+    [(longest,)] = fetch(_LONGEST, [run_id], using=using)
     if longest is None:
         return
     line_bytes = max(longest if isinstance(longest, int) else 0, site_config().operators.line_bytes)
     try:
-        with reading(run.content_id) as read:
-            places = line_places(read, content_size(run.content_id), line_bytes=line_bytes)
-            yield from _compare_places(run.id, places, using)
+        with reading(content_id) as read:
+            places = line_places(read, content_size(content_id), line_bytes=line_bytes)
+            yield from _compare_places(run_id, places, using)
     except FileContentNotFound:
-        yield Difference(what="operator_items.line_offset", id=run.id, ledger=f"content {run.content_id}", rows="gone")
+        yield Difference(what="operator_items.line_offset", id=run_id, ledger=f"content {content_id}", rows="gone")
     except InvalidInput as error:
-        yield Difference(what="operator_items.line_offset", id=run.id, ledger=error.message, rows="there are items")
+        yield Difference(what="operator_items.line_offset", id=run_id, ledger=error.message, rows="there are items")
 
 
 def _compare_places(run_id: str, places: Iterator[NewItem], using: str) -> Iterator[Difference]:
     place = next(places, None)
-    for number, offset, length in _places_in_rows(run_id, using):
+    for number, *found in _places_in_rows(run_id, using):
         # A forged row may hold a text in any column of SQLite; texts come after all numbers.
         while place is not None and type(number) is int and place.number < number:
             place = next(places, None)
-        wanted = (None, None) if place is None or place.number != number else (place.offset, place.length)
-        for name, one, other in zip(("line_offset", "line_length"), wanted, (offset, length), strict=True):
-            if one != other:
-                yield _of_item(name, run_id, number, one, other)
+        wanted = [None, None] if place is None or place.number != number else [place.offset, place.length]
+        yield from _compare(run_id, number, ["line_offset", "line_length"], wanted, found)
 
 
 def _places_in_rows(run_id: str, using: str) -> Iterator[tuple[int, int, int]]:
@@ -205,13 +171,24 @@ def _item_of(manifest: str) -> tuple[str, int]:
         return "", 0
 
 
-def _of_item(name: str, run_id: str, number: int, ledger: Any, rows: Any) -> Difference:
-    return Difference(what=f"operator_items.{name}", id=f"{run_id} {number}", ledger=ledger, rows=_plain(rows))
-
-
 def _plain(value: Any) -> Any:
     return value if isinstance(value, int | str | None) else repr(value)
 
 
 def _shortened(error: Any) -> str:
     return excerpt(decode_text(str(error)), _SHOWN_ERROR)
+
+
+def _compare(
+    run_id: str,
+    number: int,
+    names: Sequence[str],
+    wanted: Sequence[Any],
+    found: Sequence[Any],
+    *,
+    show: Callable[[Any], Any] = _plain,
+) -> Iterator[Difference]:
+    for name, one, other in zip(names, wanted, found, strict=True):
+        if one != other:
+            what, id = f"operator_items.{name}", f"{run_id} {number}"
+            yield Difference(what=what, id=id, ledger=show(one), rows=show(other))

@@ -1,10 +1,10 @@
-"""What a person or a tool does with map runs, the same at every endpoint: start, pause, resume, cancel, retry, wait."""
+"""What a person or a model does with map runs, the same at every endpoint, and the tools with which a model does it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +23,6 @@ from agents_app.turns.runner import runner
 from files_app.contents import content_size, reading
 from files_app.intake import keep_file, refer
 from files_app.queries import load_file_reference
-from mnesis_core.config import OperatorConfig
 from mnesis_core.errors import (
     FileReferenceNotFoundError,
     IdempotencyMismatch,
@@ -47,7 +46,7 @@ from mnesis_core.maps.values import (
     read_item,
 )
 from mnesis_core.providers.litellm_ import supports_schemas
-from mnesis_core.records import FileReference, SessionRecord, TurnRecord
+from mnesis_core.records import FileReference, SessionRecord
 from mnesis_core.spending import TurnLimits, tightest
 from mnesis_core.text import nests_within, text_digest
 from mnesis_core.turns.inbox import check_depth
@@ -63,6 +62,8 @@ MOST_RETRIES, MOST_TURNS, HOTTEST = 10, 200, 2.0
 LONGEST_TRY_SECONDS = 86_400.0
 MOST_GIVEN_ITEMS = 100_000  # that come with the request; more of them are a file
 LOOK_PAUSE_SECONDS = 0.1
+LONGEST_WAIT = 3_600.0  # seconds
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +121,16 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
         check_depth(load_depth(session), session_config(session.config).delegation)
     spec = _spec_of(asked, session)
     if turn_id:
-        spec = replace(spec, limits=tightest(spec.limits, _limits_of(load_turn(turn_id, session_id=session.id))))
+        # A run may spend no more tokens and money than the turn that asks for it, even after that has ended.
+        limits = read_options(load_turn(turn_id, session_id=session.id).options).limits or TurnLimits()
+        of_turn = TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
+        spec = replace(spec, limits=tightest(spec.limits, of_turn))
     _try_first_item(spec, file)
     with change(session.id) as record:
         if (known := find_run_by_key(session.id, key) if (key := asked.idempotency_key) else None) is not None:
-            return _replayed(known, asked.kind, spec, file)
+            if (known.kind, known.spec, known.input_file_id) != (asked.kind, spec, file.id):
+                raise IdempotencyMismatch(run_id=known.id)
+            return known
         _refuse_archived(record)
         run_id = store.start_run(
             record,
@@ -139,36 +145,30 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
     return load_run(run_id)
 
 
-def pause(run_id: str, *, owner_id: int) -> RunRecord:
-    """Start no more items; those in flight come to their end.
+def set_state(run_id: str, state: RunState, *, owner_id: int) -> RunRecord:
+    """Pause, resume or cancel a run.
 
+    A paused run starts no more items, and those in flight come to their end. A cancelled run's items in flight are cut off
+    within seconds, and what is done is kept.
+
+    :param state: ``PAUSED``, ``RUNNING`` or ``CANCELLED``
     :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
-    :raises OperatorRunNotInState: the run is over, or paused already.
+    :raises OperatorRunNotInState: the run is over or in this state already; only a paused or cancelled one is resumed.
+    :raises SessionArchived: the run is to be resumed, and its session takes nothing new.
     """
-    return _send(run_id, RunState.PAUSED, owner_id=owner_id)
-
-
-def resume(run_id: str, *, owner_id: int) -> RunRecord:
-    """Resume a run that is paused or was cancelled.
-
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
-    :raises OperatorRunNotInState: the run is neither.
-    :raises SessionArchived: its session takes nothing new.
-    """
-    return _send(run_id, RunState.RUNNING, owner_id=owner_id)
-
-
-def cancel(run_id: str, *, owner_id: int) -> RunRecord:
-    """Stop a run: what is in flight is cut off within seconds, and what is done is kept.
-
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
-    :raises OperatorRunNotInState: the run is over.
-    """
-    return _send(run_id, RunState.CANCELLED, owner_id=owner_id)
+    run = load_run(run_id, owner_id=owner_id)
+    with change(run.session_id) as record:
+        if state is RunState.RUNNING:
+            _refuse_archived(record)
+        reason = "" if state is RunState.RUNNING else StopReason.PERSON.value
+        store.set_run_state(record, run.id, state, reason=reason)
+        # Also to stop: a worker has to write what there is so far.
+        wake_workers()
+    return load_run(run.id)
 
 
 def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
-    """AttemptOutcome the failed items again, as if for the first time.
+    """Attempt the failed items again, as if for the first time.
 
     :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     :raises OperatorRunNotInState: no item has failed, or the run was cancelled and must be resumed first.
@@ -214,20 +214,8 @@ def new_session(asked: MapRequest, *, owner_id: int) -> str:
     :raises ModelNotFoundError: there is no such model.
     """
     owner = get_user_model().objects.get(pk=owner_id)
-    title = f"{'LLM' if asked.kind is OperatorKind.LLM else 'Agentic'} map"
+    title = "LLM map" if asked.kind is OperatorKind.LLM else "Agentic map"
     return create_session(owner=owner, model=asked.model or default_model(), title=title).id
-
-
-def _send(run_id: str, state: RunState, *, owner_id: int) -> RunRecord:
-    run = load_run(run_id, owner_id=owner_id)
-    with change(run.session_id) as record:
-        if state is RunState.RUNNING:
-            _refuse_archived(record)
-        reason = "" if state is RunState.RUNNING else StopReason.PERSON.value
-        store.set_run_state(record, run.id, state, reason=reason)
-        # Also to stop: a worker has to write what there is so far.
-        wake_workers()
-    return load_run(run.id)
 
 
 def _refuse_archived(record: Change) -> None:
@@ -255,16 +243,15 @@ def _file_of_items(items: Sequence[Any], session_id: str, owner_id: int) -> File
         raise InvalidInput(f"An item nests more than {DEEPEST_ITEM} objects and lists.", field="items")
     lines = [f"{one_line(item)}\n" for item in items]
     name = f"maps/items-{text_digest(''.join(lines))[:12]}.jsonl"
-    return keep_file(session_id, owner_id=owner_id, path=name, chunks=_encoded(lines))
-
-
-def _encoded(lines: Sequence[str], step: int = 1_000) -> Iterator[bytes]:
-    for first in range(0, len(lines), step):
-        yield "".join(lines[first : first + step]).encode()
+    chunks = ("".join(lines[at : at + 1_000]).encode() for at in range(0, len(lines), 1_000))
+    return keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks)
 
 
 def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
     config, is_agentic = site_config().operators, asked.kind is OperatorKind.AGENTIC
+    most, seconds = config.per_run, config.timeout_seconds
+    if is_agentic:
+        most, seconds = config.per_run_agentic, config.timeout_agentic_seconds
     alias = asked.model or session.model
     model = get_spec(alias, user_id=session.owner_id)
     check_length("system_prompt", asked.system_prompt, site_config().limits.message_characters)
@@ -278,16 +265,10 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
         schema=asked.schema,
         model=alias,
         system_prompt=asked.system_prompt,
-        concurrency=_concurrency(asked, config),
+        concurrency=int(_bounded("concurrency", asked.concurrency, most, 1, most)),
         max_retries=_bounded("max_retries", asked.max_retries, config.max_retries, 0, MOST_RETRIES),
-        timeout_seconds=_bounded(
-            "timeout_seconds",
-            asked.timeout_seconds,
-            config.timeout_agentic_seconds if is_agentic else config.timeout_seconds,
-            0.1,
-            LONGEST_TRY_SECONDS,
-        ),
-        temperature=None if asked.temperature is None else _bounded("temperature", asked.temperature, 0, 0, HOTTEST),
+        timeout_seconds=_bounded("timeout_seconds", asked.timeout_seconds, seconds, 0.1, LONGEST_TRY_SECONDS),
+        temperature=_bounded("temperature", asked.temperature, None, 0, HOTTEST),
         read_only=asked.read_only,
         tools=None if asked.tools is None else tuple(asked.tools),
         max_turns=_bounded("max_turns", asked.max_turns, config.max_turns, 1, MOST_TURNS),
@@ -297,17 +278,6 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
     if schema is None or schema.response_format is None or is_agentic or asked.native_schema is False:
         return spec
     return replace(spec, native_schema=asked.native_schema or supports_schemas(model.litellm_model))
-
-
-def _limits_of(turn: TurnRecord) -> TurnLimits:
-    """Return what a turn may spend of tokens and money; its runs may not spend more, even after it has ended."""
-    limits = read_options(turn.options).limits or TurnLimits()
-    return TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
-
-
-def _concurrency(asked: MapRequest, config: OperatorConfig) -> int:
-    most = config.per_run_agentic if asked.kind is OperatorKind.AGENTIC else config.per_run
-    return int(_bounded("concurrency", asked.concurrency, most, 1, most))
 
 
 def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -> Any:
@@ -320,23 +290,12 @@ def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -
 
 def _try_first_item(spec: OperatorSpec, file: FileReference) -> None:
     # A template that fails with the first item would fail with every item.
-    config = site_config().operators
+    line_bytes = site_config().operators.line_bytes
     with reading(file.content_id) as read:
-        found = input_lines(read, content_size(file.content_id), line_bytes=config.line_bytes)
-        first = next(found, None)
+        first = next(input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
         if first is None:
             raise InvalidInput("The input has no items.", field="file_id")
         compile_template(spec.template).render(read_item(read(first.offset, first.length)))
-
-
-def _replayed(known: RunRecord, kind: OperatorKind, spec: OperatorSpec, file: FileReference) -> RunRecord:
-    if (known.kind, known.spec, known.input_file_id) != (kind, spec, file.id):
-        raise IdempotencyMismatch(run_id=known.id)
-    return known
-
-
-logger = logging.getLogger(__name__)
-LONGEST_WAIT = 3_600.0  # seconds
 
 
 @tool(timeout_seconds=None)
@@ -360,7 +319,7 @@ async def llm_map(
         kind=OperatorKind.LLM,
         template=prompt_template,
         session_id=context.session_id,
-        file_id=await _file(context, input_file),
+        file_id=await db(_find_input, context, input_file),
         items=items or None,
         schema=output_schema,
         model=model,
@@ -391,7 +350,7 @@ async def agentic_map(
         kind=OperatorKind.AGENTIC,
         template=prompt_template,
         session_id=context.session_id,
-        file_id=await _file(context, input_file),
+        file_id=await db(_find_input, context, input_file),
         items=items or None,
         schema=output_schema,
         read_only=read_only,
@@ -403,12 +362,10 @@ async def agentic_map(
     return await _run(context, asked, wait_seconds)
 
 
-async def _file(context: ToolContext, text: str) -> str | None:
+def _find_input(context: ToolContext, text: str) -> str | None:
     """Return the id of a file that this session may see, or ``None`` where none is named."""
-    return await db(_visible_file, context, text) if text.strip() else None
-
-
-def _visible_file(context: ToolContext, text: str) -> str:
+    if not text.strip():
+        return None
     found = find(load_family(context), wanted_id(text))
     if found.kind != "file":
         raise FileReferenceNotFoundError("input_file must be the id of a file (file_…).")
@@ -427,17 +384,13 @@ async def _run(context: ToolContext, asked: MapRequest, wait_seconds: float) -> 
         with runner.release_slot(context.turn_id), runner.mark_waiting(context.turn_id):
             run = await wait(run.id, owner_id=context.owner_id, seconds=wait_seconds)
     except asyncio.CancelledError:
-        await _end_with_turn(context, begun)
+        # A run whose turn was interrupted while it waits is cancelled with it; a run whose server stops goes on.
+        try:
+            run = await begun
+            if await db(is_interrupted, context.turn_id):
+                await db(set_state, run.id, RunState.CANCELLED, owner_id=context.owner_id)
+        except Exception:
+            # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
+            logger.info("a run was not cancelled with its turn", exc_info=True)
         raise
     return await db(describe_operator_run, run)
-
-
-async def _end_with_turn(context: ToolContext, begun: asyncio.Future[RunRecord]) -> None:
-    """Cancel a run whose turn was interrupted while it waits; a run whose server stops goes on."""
-    try:
-        run = await begun
-        if await db(is_interrupted, context.turn_id):
-            await db(cancel, run.id, owner_id=context.owner_id)
-    except Exception:
-        # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
-        logger.info("a run was not cancelled with its turn", exc_info=True)

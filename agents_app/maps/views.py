@@ -1,4 +1,4 @@
-"""A map run as its page shows it: how far it is, and what a person may do."""
+"""The pages of map runs and of their items: how far a run is, what it took, and what a person may do."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from django.utils import timezone
 from agents_app import queries
 from agents_app.templatetags.agents import HEAD, head_of, lay_out
 from compaction_app.context import rebuild_payload
-from files_app.contents import read_content, reading
+from files_app.contents import reading
 from files_app.queries import load_file_references
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
 from mnesis_core.maps.throughput import Ending, RunSpan, intervals_of, seconds_left, spread
 from mnesis_core.maps.values import (
-    Counts,
     ItemRecord,
     ItemState,
     OperatorKind,
@@ -41,6 +40,23 @@ from sessions_app.record.call_queries import load_call
 from sessions_app.record.session_queries import load_session, titles_of
 from sessions_app.usage.views import draw_run
 
+PAGE = 50
+ITEMS = 50
+SAMPLE = 400  # items that the charts and the estimate look at
+STRETCHES = 40
+FAILURES = 3
+EXCERPT = 160  # characters of an input, an output or an error in a line of the list
+NEAR = 4_194_304  # bytes: a list does not read lines that are further from its first one
+TRIES = 50
+UNREAD = "They stand here when the input has been read."
+NOTHING = {
+    "": "It has no items.",
+    "pending": "No item waits.",
+    "running": "No item is with a worker.",
+    "completed": "No item is completed.",
+    "failed": "No item has failed.",
+    "cancelled": "No item was cancelled.",
+}
 BAR_WIDTH = 1_000
 KINDS = {OperatorKind.LLM: "LLM map", OperatorKind.AGENTIC: "agentic map"}
 # A person's own decision needs no words.
@@ -109,12 +125,32 @@ class RunView:
 
     @property
     def segments(self) -> list[Segment]:
-        return _segments(self.record.counts, self.running)
+        counts = self.record.counts
+        parts = (
+            (ItemState.COMPLETED, counts.completed),
+            (ItemState.FAILED, counts.failed),
+            (ItemState.CANCELLED, counts.cancelled),
+            (ItemState.RUNNING, self.running),
+        )
+        segments, at, whole = [], 0, max(1, counts.items or 0)
+        for state, count in parts:
+            x, end = (min(BAR_WIDTH, round(BAR_WIDTH * number / whole)) for number in (at, at + count))
+            if count:
+                # A few among very many can be seen all the same.
+                segments.append(Segment(state=state, x=min(x, BAR_WIDTH - 2), width=max(2, end - x)))
+            at += count
+        return segments
 
     @property
     def left(self) -> str:
-        is_known = self.record.state is RunState.RUNNING and self.record.counts.left
-        return _format_left(self.seconds_left) if is_known and self.seconds_left is not None else ""
+        seconds = self.seconds_left
+        if seconds is None or self.record.state is not RunState.RUNNING or not self.record.counts.left:
+            return ""
+        # As precise as a guess deserves.
+        if seconds < 60:
+            return "a minute" if seconds > 45 else "a few seconds" if seconds < 10 else f"{round(seconds / 10) * 10} s"
+        minutes = round(seconds / 60)
+        return f"{minutes} min" if minutes < 120 else f"{round(seconds / 3_600)} h"
 
     @property
     def reason(self) -> str:
@@ -152,13 +188,10 @@ class RunView:
     @property
     def numbers(self) -> list[tuple[str, str, str]]:
         """The label, value and note of each number that is known."""
-        run, counts = self.record, self.record.counts
-        done = counts.completed + counts.failed
+        run, counts, done = self.record, self.record.counts, self.done
         per_item = f"{counts.tries / done:.2f} an item" if done else ""
         price = f"{format_money(round(counts.cost_micros / done))} an item" if done and counts.cost_micros else ""
-        took = (
-            format_duration((run.ended_at - run.started_at).total_seconds()) if run.started_at and run.ended_at else ""
-        )
+        lasted = run.ended_at - run.started_at if run.started_at and run.ended_at else None
         numbers = [
             ("Completed", f"{counts.completed:,}", ""),
             ("Failed", f"{counts.failed:,}", ""),
@@ -168,34 +201,9 @@ class RunView:
             ("Tokens in", format_count(counts.tokens_input) if counts.tokens_input else "", ""),
             ("Tokens out", format_count(counts.tokens_output) if counts.tokens_output else "", ""),
             ("Cost", format_money(counts.cost_micros or None), price),
-            ("Took", took, ""),
+            ("Took", "" if lasted is None else format_duration(lasted.total_seconds()), ""),
         ]
         return [(label, value, note) for label, value, note in numbers if value]
-
-
-def _segments(counts: Counts, running: int) -> list[Segment]:
-    parts = (
-        (ItemState.COMPLETED, counts.completed),
-        (ItemState.FAILED, counts.failed),
-        (ItemState.CANCELLED, counts.cancelled),
-        (ItemState.RUNNING, running),
-    )
-    segments, at, whole = [], 0, max(1, counts.items or 0)
-    for state, count in parts:
-        x, end = (min(BAR_WIDTH, round(BAR_WIDTH * number / whole)) for number in (at, at + count))
-        if count:
-            # A few among very many can be seen all the same.
-            segments.append(Segment(state=state, x=min(x, BAR_WIDTH - 2), width=max(2, end - x)))
-        at += count
-    return segments
-
-
-def _format_left(seconds: float) -> str:
-    # As precise as a guess deserves.
-    if seconds < 60:
-        return "a minute" if seconds > 45 else "a few seconds" if seconds < 10 else f"{round(seconds / 10) * 10} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{round(seconds / 3_600)} h"
 
 
 def texts_of(spec: OperatorSpec) -> list[tuple[str, str]]:
@@ -205,44 +213,20 @@ def texts_of(spec: OperatorSpec) -> list[tuple[str, str]]:
 
 
 def facts_of(spec: OperatorSpec, kind: OperatorKind) -> list[tuple[str, str]]:
+    names = show_invisible(", ".join(spec.tools or ()))
     facts = [
         ("At a time", str(spec.concurrency)),
         ("Tries", f"{spec.max_retries + 1} at the most"),
         ("Timeout", f"{format_duration(spec.timeout_seconds)} a try"),
         ("Temperature", "" if spec.temperature is None else f"{spec.temperature:g}"),
-        *(_agentic_facts(spec) if kind is OperatorKind.AGENTIC else []),
+        ("Tools", "those of the session" if spec.tools is None else names or "none"),
+        ("Read-only", "yes" if spec.read_only else "no"),
+        ("Model calls", f"{spec.max_turns} a turn at the most"),
         ("Tokens", "" if spec.limits.tokens is None else f"{spec.limits.tokens:,} at the most"),
         ("Cost", "" if spec.limits.cost_micros is None else f"{format_money(spec.limits.cost_micros)} at the most"),
     ]
-    return [(label, value) for label, value in facts if value]
-
-
-def _agentic_facts(spec: OperatorSpec) -> list[tuple[str, str]]:
-    tools = "those of the session" if spec.tools is None else show_invisible(", ".join(spec.tools)) or "none"
-    return [
-        ("Tools", tools),
-        ("Read-only", "yes" if spec.read_only else "no"),
-        ("Model calls", f"{spec.max_turns} a turn at the most"),
-    ]
-
-
-PAGE = 50
-ITEMS = 50
-SAMPLE = 400  # items that the charts and the estimate look at
-STRETCHES = 40
-FAILURES = 3
-EXCERPT = 160  # characters of an input, an output or an error in a line of the list
-NEAR = 4_194_304  # bytes: a list does not read lines that are further from its first one
-TRIES = 50
-UNREAD = "They stand here when the input has been read."
-NOTHING = {
-    "": "It has no items.",
-    "pending": "No item waits.",
-    "running": "No item is with a worker.",
-    "completed": "No item is completed.",
-    "failed": "No item has failed.",
-    "cancelled": "No item was cancelled.",
-}
+    left_out = () if kind is OperatorKind.AGENTIC else ("Tools", "Read-only", "Model calls")
+    return [(label, value) for label, value in facts if value and label not in left_out]
 
 
 @signed_in
@@ -306,7 +290,11 @@ def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
         "run": RunView(record=run, file=file),
         "item": item,
         "title": titles_of([run.session_id], owner_id=run.owner_id).get(run.session_id, ""),
-        "input": head_of(_read_input(file, item, most=HEAD), is_cut=item.length > HEAD, size=format_size(item.length)),
+        "input": head_of(
+            _read_inputs(file, [item], most=HEAD).get(number, ""),
+            is_cut=item.length > HEAD,
+            size=format_size(item.length),
+        ),
         "accepted": next((entry for entry in tries if entry.accepted), None),
         "tries": tries,
         "previous": number - 1 if number > 1 else None,
@@ -319,7 +307,7 @@ def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
 def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
     run = _run(request, run_id)
     item = queries.load_item(run.id, number)
-    return _plain(_read_input(_file(run), item, most=item.length))
+    return _plain(_read_inputs(_file(run), [item], most=item.length).get(number, ""))
 
 
 @signed_in
@@ -362,7 +350,9 @@ def _sample(run: RunRecord) -> list[ItemRecord]:
 
 def _view(run: RunRecord, sample: list[ItemRecord]) -> RunView:
     running = queries.count_running(run.id) if run.counts.left else 0
-    left = estimate(run, endings_of(sample), timezone.now()) if run.state is RunState.RUNNING else None
+    left, now, endings = None, timezone.now(), endings_of(sample)
+    if run.state is RunState.RUNNING:
+        left = seconds_left(endings, spell_of(run, endings, now), open_items=run.counts.left)
     return RunView(record=run, file=_file(run), running=running, seconds_left=left)
 
 
@@ -383,14 +373,24 @@ def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
 
 
 def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
-    state = _state_in(request)
+    name = request.GET.get("state", "")
+    try:
+        state = ItemState(name) if name else None
+    except ValueError:
+        raise InvalidRequest("state must be a state of items", field="state") from None
     start, before = number_in(request, "from"), number_in(request, "before")
     rows = queries.page_of_items(run.record.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1)
     items = rows[-ITEMS:] if before is not None else rows[:ITEMS]
-    inputs = _read_inputs(_file(run.record), items, most=4 * EXCERPT)
+    inputs = _read_inputs(run.file, items, most=4 * EXCERPT)
     numbers = [item.number for item in items if item.state is ItemState.COMPLETED]
     outputs = queries.load_result_heads(run.record.id, numbers, length=4 * EXCERPT) if numbers else {}
-    name = state.value if state else ""
+    earlier, later = "", ""
+    if items and items[0].number > 1:
+        number = items[0].number
+        if state is None or queries.has_item_before(run.record.id, number, state=state):
+            earlier = _query(state=name, before=number)
+    if items and (len(rows) > ITEMS or before is not None):
+        later = _query(state=name, **{"from": items[-1].number + 1})
     return {
         "run": run,
         "items": [(item, inputs.get(item.number, ""), outputs.get(item.number, "")) for item in items],
@@ -400,38 +400,14 @@ def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
         "here": _query(state=name, **{"from": start or "", "before": before or ""}),
         "first": f"{items[0].number:,}" if items else "",
         "last": f"{items[-1].number:,}" if items else "",
-        "earlier": _earlier(run.record.id, items, state),
-        "later": _later(items, state, has_more=len(rows) > ITEMS, before=before),
+        "earlier": earlier,
+        "later": later,
         "nothing": UNREAD if run.record.state is RunState.PENDING else NOTHING[name],
     }
 
 
-def _earlier(run_id: str, items: list[ItemRecord], state: ItemState | None) -> str:
-    if not items or items[0].number == 1:
-        return ""
-    if state is not None and not queries.has_item_before(run_id, items[0].number, state=state):
-        return ""
-    return _query(state=state.value if state else "", before=items[0].number)
-
-
-def _later(items: list[ItemRecord], state: ItemState | None, *, has_more: bool, before: int | None) -> str:
-    if not items or not (has_more or before is not None):
-        return ""
-    return _query(state=state.value if state else "", **{"from": items[-1].number + 1})
-
-
 def _query(**values: Any) -> str:
     return urlencode({name: value for name, value in values.items() if value != ""})
-
-
-def _state_in(request: HttpRequest) -> ItemState | None:
-    name = request.GET.get("state", "")
-    if not name:
-        return None
-    try:
-        return ItemState(name)
-    except ValueError:
-        raise InvalidRequest("state must be a state of items", field="state") from None
 
 
 def _list_context(request: HttpRequest) -> dict[str, Any]:
@@ -489,29 +465,15 @@ def endings_of(items: Sequence[ItemRecord]) -> list[Ending]:
     ]
 
 
-def estimate(run: RunRecord, endings: Sequence[Ending], now: datetime) -> float | None:
-    """Return the seconds that the open items of a run will take, or ``None`` if that is not known."""
-    return seconds_left(endings, spell_of(run, endings, now), open_items=run.counts.left)
-
-
-def _read_input(file: FileReference | None, item: ItemRecord, *, most: int) -> str:
-    """Return at most ``most`` bytes of an item's line; nothing where the input is not kept here."""
-    if file is None:
-        return ""
-    with suppress(FileContentNotFound):
-        return _text(read_content(file.content_id, item.offset, min(item.length, most)))
-    return ""
-
-
 def _read_inputs(file: FileReference | None, items: Sequence[ItemRecord], *, most: int) -> dict[int, str]:
-    """Return the beginnings of items' lines by number; those that are too far apart are absent."""
+    """Return the beginnings of items' lines by number, at most ``most`` bytes of each.
+
+    Lines that are too far from the first one are absent, and so is every line where the input is not kept here.
+    """
     if file is None or not items:
         return {}
     near = [item for item in items if item.offset - items[0].offset < NEAR]
     with suppress(FileContentNotFound), reading(file.content_id) as read:
-        return {item.number: _text(read(item.offset, min(item.length, most))) for item in near}
+        lines = {item.number: read(item.offset, min(item.length, most)) for item in near}
+        return {number: line.decode(errors="replace").rstrip("\r\n") for number, line in lines.items()}
     return {}
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace").rstrip("\r\n")

@@ -1,8 +1,9 @@
-"""One worker's part in one run: it reads the input, claims items, attempts many at a time and settles them in batches.
+"""A worker of map runs: it takes up live runs, executes its part of each, and renews its leases and shares by a heartbeat.
 
-One change settles what has finished, records the calls of prepared items, and claims the next ones, which are read and
-rendered while the others are asked. A worker holds nothing but leases: if it dies, another worker takes its items, and
-a worker that was taken for dead can settle nothing any more.
+In a run it reads the input, claims items, attempts many at a time and settles them in batches. One change settles what
+has finished, records the calls of prepared items, and claims the next ones, which are read and rendered while the others
+are asked. A worker holds nothing but leases: if it dies, another worker takes its items, and a worker that was taken for
+dead can settle nothing any more.
 """
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ from sessions_app.record.change import Change, change
 from sessions_app.record.lease import new_owner
 
 ITEMS_A_CHANGE = 2_000
+IDLE_SECONDS = 0.25  # between two looks for items that others hold, or that may not be attempted yet
+MOST_FAILURES = 20  # changes in a row that the database refuses, before this worker gives the run up
+RUNS_AT_ONCE = 8  # of one worker: each has a thread with a connection to the database
+LOOK_SECONDS = 0.5  # how long a run that has become live waits for a worker that executes others
+LEAVE_SECONDS = 8.0  # for what is in flight when the cluster stops: less than the cluster has itself
+ROOM_SECONDS = 30.0  # for what is in flight where others wait for the only worker: a sub-agent goes on later
+logger = logging.getLogger(__name__)
 
 
 def read_input(run_id: str, *, may_go_on: Callable[[], bool]) -> None:
@@ -103,10 +111,6 @@ def read_input(run_id: str, *, may_go_on: Callable[[], bool]) -> None:
             store.fail_run(record, run_id, error)
     except OperatorRunNotInState:
         pass  # it was paused or cancelled, or another worker has read it meanwhile
-
-
-IDLE_SECONDS = 0.25  # between two looks for items that others hold, or that may not be attempted yet
-MOST_FAILURES = 20  # changes in a row that the database refuses, before this worker gives the run up
 
 
 class Mode(Enum):
@@ -308,13 +312,6 @@ class RunExecutor:
             store.give_back(record, self.map_run.id, worker=self._owner, items=list(self._held))
 
 
-RUNS_AT_ONCE = 8  # of one worker: each has a thread with a connection to the database
-LOOK_SECONDS = 0.5  # how long a run that has become live waits for a worker that executes others
-LEAVE_SECONDS = 8.0  # for what is in flight when the cluster stops: less than the cluster has itself
-ROOM_SECONDS = 30.0  # for what is in flight where others wait for the only worker: a sub-agent goes on later
-logger = logging.getLogger(__name__)
-
-
 @contextmanager
 def worker_slot(count: int) -> Iterator[bool]:
     """Take one of ``count`` slots of this machine for the length of the block; yield False where none is free."""
@@ -341,9 +338,7 @@ def make_executor(run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) 
 
     :raises ModelNotFoundError: the run's model is not there any more.
     """
-    if run.kind is OperatorKind.AGENTIC:
-        return AgenticExecutor(run, pause_of=pause_of)
-    return LlmExecutor(run, pause_of=pause_of)
+    return (AgenticExecutor if run.kind is OperatorKind.AGENTIC else LlmExecutor)(run, pause_of=pause_of)
 
 
 def work_for_a_slice(*, must_stop: Callable[[], bool] = lambda: False) -> bool:
@@ -352,19 +347,6 @@ def work_for_a_slice(*, must_stop: Callable[[], bool] = lambda: False) -> bool:
     Once ``must_stop`` returns true nothing more is started, and soon everything is given back.
     """
     return asyncio.run(Worker(site_config().operators, must_stop=must_stop).run())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renewal:
-    """What a heartbeat brings. Brakes are by the aliases of models, the rest is by the ids of runs.
-
-    ``lost`` holds the items that another worker has by now, with their ``attempts``.
-    """
-
-    states: dict[str, RunState]
-    permits: dict[str, int]
-    lost: dict[str, dict[int, int]]
-    brakes: dict[str, datetime]
 
 
 @dataclass(slots=True)
@@ -383,7 +365,6 @@ class Worker:
     _has_run_agents: bool = False
 
     async def run(self) -> bool:
-        """Execute runs as ``work_for_a_slice`` says."""
         heartbeat = asyncio.create_task(self._run_heartbeat())
         try:
             await self._thread(release_forgotten)  # where no run is live no heartbeat comes
@@ -414,7 +395,13 @@ class Worker:
             await self._reap()
             if await self._thread(self.must_stop):
                 leave_at = min(leave_at, time.monotonic() + LEAVE_SECONDS)
-            if not self._is_stopping and (leave_at < math.inf or await self._is_slice_over(started)):
+            seconds = time.monotonic() - started
+            if not self._is_stopping and (
+                leave_at < math.inf
+                or seconds > LONGEST_SECONDS
+                or (seconds >= self.config.slice_seconds and self._has_runs_waiting)
+                or (seconds >= self.config.slice_seconds and await self._thread(must_make_room))
+            ):
                 self._is_stopping = True
                 for executor in self._executors.values():
                     executor.set_mode(Mode.GO if _is_waited_for(executor.map_run) else Mode.DRAIN)
@@ -424,14 +411,6 @@ class Worker:
             is_waited_for = any(_is_waited_for(executor.map_run) for executor in self._executors.values())
             if not is_waited_for and await self._thread(must_make_room):
                 leave_at = time.monotonic() + ROOM_SECONDS
-
-    async def _is_slice_over(self, started: float) -> bool:
-        seconds = time.monotonic() - started
-        if seconds > LONGEST_SECONDS:
-            return True
-        if seconds < self.config.slice_seconds:
-            return False
-        return self._has_runs_waiting or await self._thread(must_make_room)
 
     async def _take_up_runs(self) -> None:
         """Start executing live runs; while stopping, only those for which sub-agents of this worker wait."""
@@ -482,21 +461,27 @@ class Worker:
         executors = dict(self._executors)
         held = {run_id: executor.held for run_id, executor in executors.items()}
         demands = [executor.demand for executor in executors.values()]
-        renewal = await self._heartbeat_thread(self._renew, demands, held)
-        for alias, until in renewal.brakes.items():
+        states, permits, lost, brakes = await self._heartbeat_thread(self._renew, demands, held)
+        for alias, until in brakes.items():
             self._pause_of(alias).extend(until)
         for run_id, executor in executors.items():
-            executor.drop(renewal.lost[run_id])
-            state = renewal.states.get(run_id)
+            executor.drop(lost[run_id])
+            state = states.get(run_id)
             if state is None or state is RunState.CANCELLED:  # None: its session was deleted
                 executor.set_mode(Mode.CUT)
             elif state.is_live and not (self._is_stopping and not _is_waited_for(executor.map_run)):
                 executor.set_mode(Mode.GO)
             else:
                 executor.set_mode(Mode.DRAIN)
-            executor.allow(renewal.permits.get(run_id, 0))
+            executor.allow(permits.get(run_id, 0))
 
-    def _renew(self, demands: list[Demand], held: dict[str, dict[int, int]]) -> Renewal:
+    def _renew(
+        self, demands: list[Demand], held: dict[str, dict[int, int]]
+    ) -> tuple[dict[str, RunState], dict[str, int], dict[str, dict[int, int]], dict[str, datetime]]:
+        """Renew leases and shares; return states and permits by run, lost items with their ``attempts``, and brakes by model.
+
+        An item is lost if another worker has it by now.
+        """
         seconds, lost = self.config.lease_seconds, {}
         for run_id, items in held.items():
             kept = store.renew_items(run_id, worker=self.owner, items=items, lease_seconds=seconds)
@@ -504,7 +489,7 @@ class Worker:
         release_forgotten()
         permits = store.renew_shares(self.owner, demands, self.config)
         brakes = braked_until(list(self._pauses))
-        return Renewal(states=run_states(list(held)), permits=permits, lost=lost, brakes=brakes)
+        return run_states(list(held)), permits, lost, brakes
 
 
 def _is_waited_for(run: RunRecord) -> bool:

@@ -7,6 +7,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ LOOK_SECONDS = 0.25
 QUIET_SECONDS = 10.0
 # After so long without any news, a note says what may be missing.
 STEPS: dict[str, Callable[..., RunRecord]] = {
-    "pause": service.pause,
-    "resume": service.resume,
-    "cancel": service.cancel,
+    "pause": partial(service.set_state, state=RunState.PAUSED),
+    "resume": partial(service.set_state, state=RunState.RUNNING),
+    "cancel": partial(service.set_state, state=RunState.CANCELLED),
     "retry": service.retry_failed,
 }
 

@@ -335,7 +335,8 @@ def test_a_worker_s_heart_keeps_what_it_has_and_tells_of_what_it_lost(session: S
     run_id, worker = add_run(session.id, items=2), Worker(site_config().operators, must_stop=lambda: False)
     claim(session.id, run_id, worker=worker.owner, limit=1, lease_seconds=-1)
     claim(session.id, run_id, worker="another")
-    assert worker._renew([], {run_id: {1: 1, 2: 1}}).lost == {run_id: {2: 1}}
+    _, _, lost, _ = worker._renew([], {run_id: {1: 1, 2: 1}})
+    assert lost == {run_id: {2: 1}}
     assert [item.attempts for item in list_items(run_id, states=[ItemState.RUNNING])] == [1, 1]
 
 
