@@ -226,22 +226,18 @@ def _refuse_archived(record: Change) -> None:
 def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
     if (asked.file_id is None) == (asked.items is None):
         raise InvalidInput("Give either a file (its id) or items.", field="file_id")
-    if asked.items is not None:
-        session_id = asked.session_id or new_session(asked, owner_id=owner_id)
-        return _file_of_items(asked.items, session_id, owner_id)
-    file = load_file_reference(asked.file_id or "", owner_id=owner_id)
-    if asked.session_id in (None, file.session_id):
-        return file
-    size = content_size(file.content_id)
-    return refer(asked.session_id, owner_id=owner_id, path=file.path, content_id=file.content_id, size=size)
-
-
-def _file_of_items(items: Sequence[Any], session_id: str, owner_id: int) -> FileReference:
-    if len(items) > MOST_GIVEN_ITEMS:
+    if asked.items is None:
+        file = load_file_reference(asked.file_id or "", owner_id=owner_id)
+        if asked.session_id in (None, file.session_id):
+            return file
+        size = content_size(file.content_id)
+        return refer(asked.session_id, owner_id=owner_id, path=file.path, content_id=file.content_id, size=size)
+    session_id = asked.session_id or new_session(asked, owner_id=owner_id)
+    if len(asked.items) > MOST_GIVEN_ITEMS:
         raise InvalidInput(f"More than {MOST_GIVEN_ITEMS:,} items come as a file.", field="items")
-    if not all(nests_within(item, DEEPEST_ITEM) for item in items):
+    if not all(nests_within(item, DEEPEST_ITEM) for item in asked.items):
         raise InvalidInput(f"An item nests more than {DEEPEST_ITEM} objects and lists.", field="items")
-    lines = [f"{one_line(item)}\n" for item in items]
+    lines = [f"{one_line(item)}\n" for item in asked.items]
     name = f"maps/items-{text_digest(''.join(lines))[:12]}.jsonl"
     chunks = ("".join(lines[at : at + 1_000]).encode() for at in range(0, len(lines), 1_000))
     return keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks)

@@ -1,18 +1,16 @@
-"""A tool, and one call of it: in the event loop or in a thread, and no longer than it may take."""
+"""The tools that there are, registered by ``tool`` or brought by MCP servers, and which of them a session is offered."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from django.apps import AppConfig
 from django.core.checks import Error
 from pydantic import ConfigDict, create_model
 
 from agents_app.tools.definition import Tool, ToolScope
-
-# shown in docs/howto/add-a-tool.md
 from agents_app.tools.mcp.tools import attached_tools
 from mnesis_core.config import TurnConfig
 from mnesis_core.errors import InvalidRequest, MnesisError, PermissionDenied, ToolNotFoundError
@@ -42,10 +40,11 @@ def tool(
             for parameter in list(inspect.signature(function).parameters.values())[1:]
         }
         arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-        schema = _inline_definitions(arguments.model_json_schema())
+        schema = arguments.model_json_schema()
         schema.pop("title", None)
+        parameters = _resolve(schema, schema.pop("$defs", {}))
         _TOOLS[function.__name__] = Tool(
-            spec=ToolSpec(name=function.__name__, description=inspect.getdoc(function) or "", parameters=schema),
+            spec=ToolSpec(name=function.__name__, description=inspect.getdoc(function) or "", parameters=parameters),
             run=function,
             arguments=arguments,
             timeout_seconds=timeout_seconds,
@@ -58,20 +57,15 @@ def tool(
     return register
 
 
-def _inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    # Not every provider follows references.
-    definitions = schema.pop("$defs", {})
-
-    def resolve(value: Any) -> Any:
-        if isinstance(value, list):
-            return [resolve(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        if name := str(value.get("$ref", "")).removeprefix("#/$defs/"):
-            return resolve(definitions[name])
-        return {key: resolve(item) for key, item in value.items()}
-
-    return cast(dict[str, Any], resolve(schema))
+def _resolve(value: Any, definitions: Mapping[str, Any]) -> Any:
+    """Return a schema with its definitions in the place of references, which not every provider follows."""
+    if isinstance(value, list):
+        return [_resolve(item, definitions) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if name := str(value.get("$ref", "")).removeprefix("#/$defs/"):
+        return _resolve(definitions[name], definitions)
+    return {key: _resolve(item, definitions) for key, item in value.items()}
 
 
 def shipped_tools() -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Attach MCP servers: the use cases of an administrator, on a page or at the terminal, and the page's form."""
+"""Tools and MCP servers for people: the page and the list of tools, and how an administrator attaches and keeps servers."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ from sessions_app.database.threads import db, waiting_for
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import administrators, forget_refused, may_administer
 from sessions_app.pages.views import reader_of, signed_in
+
+ADD, CHANGE = "agents_app.add_mcpserver", "agents_app.change_mcpserver"
+SECRETS = ("secrets", "url", "program")
+CHOICES = (forms.CheckboxInput, forms.CheckboxSelectMultiple, forms.RadioSelect)
+LONGEST_QUERY = 100  # characters
+SCOPES = {"session": "", "root": "not for sub-agents", "sub_agent": "for sub-agents only"}
 
 
 async def attach_server(
@@ -93,10 +99,6 @@ async def list_again(name: str, *, errors: TextIO | int = subprocess.DEVNULL) ->
         raise
     await db(store.put_listing, server.id, take_listing(name, listed))
     return await db(load_server, name)
-
-
-SECRETS = ("secrets", "url", "program")
-CHOICES = (forms.CheckboxInput, forms.CheckboxSelectMultiple, forms.RadioSelect)
 
 
 class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
@@ -188,11 +190,6 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
             trust_annotations=values["trust_annotations"],
         )
 
-    @property
-    def address(self) -> ServerAddress:
-        address: ServerAddress = self.cleaned_data["address"]
-        return address
-
 
 class ToolOut(Schema):
     """One tool.
@@ -238,28 +235,22 @@ def show_tools(*, user_id: int | None) -> list[dict[str, Any]]:
 
 
 def show_servers(*, user_id: int | None) -> list[dict[str, Any]]:
-    return [server_out(server) for server in list_servers(user_id=user_id)]
-
-
-def server_out(server: AttachedServer) -> dict[str, Any]:
     # Secrets are names of environment variables: their values are never read here.
-    return {
-        "id": server.id,
-        **asdict(server.address),
-        "tools": [tool.spec.name for tool in server.listing.tools],
-        "read_only_tools": [tool.spec.name for tool in server.listing.tools if server.is_read_only(tool)],
-        "left_out": list(server.listing.left_out),
-        "listed_at": server.listed_at,
-        "unreachable_since": server.unreachable_since,
-        "is_restricted": server.is_restricted,
-        "problem": server.problem,
-        "created_at": server.created_at,
-    }
-
-
-ADD, CHANGE = "agents_app.add_mcpserver", "agents_app.change_mcpserver"
-LONGEST_QUERY = 100  # characters
-SCOPES = {"session": "", "root": "not for sub-agents", "sub_agent": "for sub-agents only"}
+    return [
+        {
+            "id": server.id,
+            **asdict(server.address),
+            "tools": [tool.spec.name for tool in server.listing.tools],
+            "read_only_tools": [tool.spec.name for tool in server.listing.tools if server.is_read_only(tool)],
+            "left_out": list(server.listing.left_out),
+            "listed_at": server.listed_at,
+            "unreachable_since": server.unreachable_since,
+            "is_restricted": server.is_restricted,
+            "problem": server.problem,
+            "created_at": server.created_at,
+        }
+        for server in list_servers(user_id=user_id)
+    ]
 
 
 @signed_in
@@ -268,43 +259,33 @@ def tools(request: HttpRequest) -> HttpResponse:
     everything = show_tools(user_id=reader_of(request))
     found = [tool for tool in everything if query.lower() in f"{tool['name']} {tool['description']}".lower()]
     found.sort(key=lambda tool: (tool["source"] != SHIPPED, tool["source"], tool["name"]))
+    for tool in found:
+        first, _, rest = show_invisible(tool["description"]).partition("\n")
+        schema = show_invisible(json.dumps(tool["parameters"], indent=2, ensure_ascii=False))
+        tool |= {"first_line": first, "rest": rest.strip(), "schema": schema, "scope_in_words": SCOPES[tool["scope"]]}
     groups = [
         {
             "source": "Built in" if source == SHIPPED else source,
             "unreachable_since": items[0]["unreachable_since"],
-            "tools": [_tool_view(item) for item in items],
+            "tools": items,
         }
         for source, items in ((source, list(items)) for source, items in groupby(found, key=itemgetter("source")))
     ]
     context = {"query": show_invisible(query), "groups": groups, "found": len(found), "count": len(everything)}
     if may_administer(request, CHANGE):
-        servers = [] if query else _attached_servers()
-        context |= {"servers": servers, "manages": True, "may_add": may_administer(request, ADD)}
+        servers = [] if query else list_servers()
+        audiences = audiences_of([server.id for server in servers])
+        entries = [
+            (server, {"is_restricted": server.is_restricted, "groups": groups, "users": users})
+            for server in servers
+            for groups, users in [audiences[server.id]]
+        ]
+        context |= {"servers": entries, "manages": True, "may_add": may_administer(request, ADD)}
     else:
         # Servers without tools would else not show at all; a search does not find them.
         attached = [] if query else show_servers(user_id=reader_of(request))
         context["silent"] = [server for server in attached if not server["tools"]]
     return render(request, "agents_app/tools.html", context)
-
-
-def _attached_servers() -> list[tuple[AttachedServer, dict[str, Any]]]:
-    servers = list_servers()
-    audiences = audiences_of([server.id for server in servers])
-    return [
-        (
-            server,
-            {"is_restricted": server.is_restricted} | dict(zip(("groups", "users"), audiences[server.id], strict=True)),
-        )
-        for server in servers
-    ]
-
-
-def _tool_view(tool: dict[str, Any]) -> dict[str, Any]:
-    description = show_invisible(tool["description"])
-    first, _, rest = description.partition("\n")
-    schema = show_invisible(json.dumps(tool["parameters"], indent=2, ensure_ascii=False))
-    scope = SCOPES[tool["scope"]]
-    return tool | {"first_line": first, "rest": rest.strip(), "schema": schema, "scope_in_words": scope}
 
 
 @administrators(ADD)
@@ -345,8 +326,8 @@ def server_tools(request: HttpRequest, name: str) -> HttpResponse:
     mark_read_only(name, [tool.remote_name for tool in marked])
     if len(marked) < len(seen):
         messages.warning(request, "Some tools are listed otherwise since you looked, and are not marked. Look again.")
-    many = f"{len(marked)} tool{'' if len(marked) == 1 else 's'}"
-    messages.success(request, f"{many} of {name} {'is' if len(marked) == 1 else 'are'} marked as read-only.")
+    many = "1 tool of {} is" if len(marked) == 1 else f"{len(marked)} tools of {{}} are"
+    messages.success(request, f"{many.format(name)} marked as read-only.")
     return _back(name)
 
 
@@ -364,7 +345,8 @@ def _entered_server(request: HttpRequest, form: McpServerForm) -> HttpResponse:
     name = form.instance.name
     if request.method != "POST" or not form.is_valid():
         return render(request, "agents_app/server_form.html", {"form": form, "name": name})
-    server = waiting_for(attach_server)(form.address, put=partial(store.enter_server, audience=form.chosen_audience))
+    put = partial(store.enter_server, audience=form.chosen_audience)
+    server = waiting_for(attach_server)(form.cleaned_data["address"], put=put)
     if server.problem:
         problem = excerpt(server.problem, 300)
         messages.error(

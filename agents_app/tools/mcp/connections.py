@@ -1,6 +1,7 @@
-"""The transport to an MCP server: a process of ours, or HTTP. What the server may send is bounded here.
+"""Connections to MCP servers, over a process of ours or over HTTP, and what is asked over them: tools and their output.
 
-Imported only when a server is asked: the SDK takes more than a second.
+What a server may send is bounded here. The module is imported only when a server is asked: the SDK takes more than a
+second.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -48,8 +48,20 @@ from sessions_app.conf import host_lists
 
 MOST_BYTES = 24_000_000  # of one answer: the 20 million characters that are kept of an output, and what is around them
 CONNECT_SECONDS = 15.0
+IDLE_SECONDS = 300.0  # a connection without calls for so long is closed, and its program ended
+CLOSE_SECONDS = 8.0  # more than the SDK takes to end a program that does not want to
+ENDING_SECONDS = 0.5
+ENDED = "it ended without an answer"
+LONGEST_REASON = 500  # characters of an error: it may be the server's own words
+# The SDK says so when a server over HTTP was restarted and knows us no more: it has not run the call.
+SESSION_GONE = "Session terminated"
+LIST_SECONDS = 30.0
+MOST_PAGES = 20  # of a list of tools; a server may always name one more
+MOST_LISTED = 4 * MOST_TOOLS  # tools that are read at all; of these the first MOST_TOOLS good ones are taken
+_HINTS = {"read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint"}
 SUPERVISOR = Path(__file__).with_name("stdio_supervisor.py")
 Errors = TextIO | int  # where a program's standard error goes: a file, or ``DEVNULL``
+Result = TypeVar("Result")
 
 
 def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> AbstractAsyncContextManager[Any]:
@@ -63,17 +75,15 @@ def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> Abs
             host_lists().check_server(address.argv, address.url, address.secrets)
     except NotListed as error:
         raise ToolServerUnreachable(f"{address.name}: {error.message}") from None
-    secrets = {name: os.environ.get(variable, "") for name, variable in address.secrets.items()}
-    for name, value in secrets.items():
-        if not value:
-            variable = address.secrets[name]
+    secrets = {}
+    for name, variable in address.secrets.items():
+        if not (value := os.environ.get(variable, "")):
             raise ToolServerUnreachable(
                 f"{address.name} needs the environment variable {variable}, which is not set here"
             )
-    return _http(address, secrets) if address.url else _stdio(address, secrets, errors)
-
-
-def _stdio(address: ServerAddress, secrets: dict[str, str], errors: Errors) -> AbstractAsyncContextManager[Any]:
+        secrets[name] = value
+    if address.url:
+        return _http(address, secrets)
     environment = get_default_environment() | secrets
     if shutil.which(address.argv[0], path=environment.get("PATH")) is None:
         raise ToolServerUnreachable(f"{address.name}: there is no program {address.argv[0]} here")
@@ -100,7 +110,7 @@ async def _http(address: ServerAddress, secrets: dict[str, str]) -> AsyncGenerat
     client = httpx2.AsyncClient(
         headers=headers,
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=address.timeout_seconds),
-        transport=_Bounded(httpx2.AsyncHTTPTransport()),
+        transport=_BoundedTransport(),
         # A redirect would have to be checked by itself.
         follow_redirects=False,
         event_hooks={} if address.entered_on_host else {"request": [_pin_address]},
@@ -134,9 +144,8 @@ class _Watched:
     def __init__(self, inner: Any, ended: Callable[[], None]) -> None:
         self._inner, self._ended = inner, ended
 
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._inner, "last_context", None)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def __aiter__(self) -> _Watched:
         return self
@@ -148,12 +157,6 @@ class _Watched:
             self._ended()
             raise
 
-    async def receive(self) -> Any:
-        return await self._inner.receive()
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
     async def __aenter__(self) -> _Watched:
         await self._inner.__aenter__()
         return self
@@ -162,17 +165,11 @@ class _Watched:
         return await self._inner.__aexit__(*error)
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
-
+class _BoundedTransport(httpx2.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
+        response = await super().handle_async_request(request)
         response.stream = _BoundedStream(cast(httpx2.AsyncByteStream, response.stream))
         return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -189,21 +186,6 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-IDLE_SECONDS = 300.0  # a connection without calls for so long is closed, and its program ended
-CLOSE_SECONDS = 8.0  # more than the SDK takes to end a program that does not want to
-ENDING_SECONDS = 0.5
-ENDED = "it ended without an answer"
-LONGEST_REASON = 500  # characters of an error: it may be the server's own words
-# The SDK says so when a server over HTTP was restarted and knows us no more: it has not run the call.
-SESSION_GONE = "Session terminated"
-LIST_SECONDS = 30.0
-MOST_PAGES = 20  # of a list of tools; a server may always name one more
-MOST_LISTED = 4 * MOST_TOOLS  # tools that are read at all; of these the first MOST_TOOLS good ones are taken
-_HINTS = {"read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint"}
-Result = TypeVar("Result")
-logger = logging.getLogger(__name__)
 
 
 class ConnectionGone(ToolServerUnreachable):
@@ -242,7 +224,14 @@ class Connection:
                 self._closing.set()
             raise
         except MCPError as error:
-            raise await self._translate(error) from None
+            if error.code != CONNECTION_CLOSED and error.message != SESSION_GONE:
+                raise ToolFailed(f"{self._address.name} answers: {error.message[:LONGEST_REASON]}") from None
+            self._closing.set()
+            if error.message == SESSION_GONE:
+                raise ConnectionGone(f"{self._address.name} has forgotten us") from None
+            # The task that holds the connection knows more, in a moment.
+            await asyncio.wait([self._task], timeout=ENDING_SECONDS)
+            raise ToolServerUnreachable(f"{self._address.name}: {self._problem or ENDED}") from None
         except ValidationError:
             raise ToolFailed(f"{self._address.name} answers with what the protocol does not know") from None
         finally:
@@ -254,17 +243,6 @@ class Connection:
         if not self._ready.done():
             self._task.cancel()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
-
-    async def _translate(self, error: MCPError) -> MnesisError:
-        if error.message == SESSION_GONE:
-            self._closing.set()
-            return ConnectionGone(f"{self._address.name} has forgotten us")
-        if error.code != CONNECTION_CLOSED:
-            return ToolFailed(f"{self._address.name} answers: {error.message[:LONGEST_REASON]}")
-        self._closing.set()
-        # The task that holds the connection knows more, in a moment.
-        await asyncio.wait([self._task], timeout=ENDING_SECONDS)
-        return ToolServerUnreachable(f"{self._address.name}: {self._problem or ENDED}")
 
     async def _hold(self) -> None:
         try:
@@ -280,7 +258,14 @@ class Connection:
         except MnesisError as error:
             self._fail(error)
         except Exception as error:
-            self._problem = _reason_of(error)
+            cause: BaseException = error
+            while isinstance(cause, BaseExceptionGroup):  # the SDK's groups say only how many errors they hold
+                cause = cause.exceptions[0]
+            self._problem = f"{type(cause).__name__}: {cause}"[:LONGEST_REASON]
+            if isinstance(cause, TimeoutError):
+                self._problem = f"it did not answer within {CONNECT_SECONDS:g} seconds"
+            elif isinstance(cause, MCPError) and cause.code == CONNECTION_CLOSED:
+                self._problem = ENDED
             self._fail(ToolServerUnreachable(f"{self._address.name}: {self._problem}"))
         finally:
             self._closing.set()
@@ -299,17 +284,6 @@ class Connection:
             self._ready.set_exception(error)
             # Read once, or asyncio logs an error that was never retrieved: perhaps no call waits any more.
             self._ready.exception()
-
-
-def _reason_of(error: BaseException) -> str:
-    # The SDK's groups say only how many errors they hold.
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return f"it did not answer within {CONNECT_SECONDS:g} seconds"
-    if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
-        return ENDED
-    return f"{type(error).__name__}: {error}"[:LONGEST_REASON]
 
 
 class Connections:
@@ -368,17 +342,13 @@ async def _list_all_pages(client: Client) -> list[ListedTool]:
         # Not client.list_tools, which keeps every schema to check answers by (see call_tool).
         request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
         page = await client.session.send_request(request, ListToolsResult)
-        found += [
-            ListedTool(
-                name=tool.name,
-                description=tool.description or "",
-                schema=tool.input_schema,
-                hints=tool.annotations.model_dump(by_alias=True, include=_HINTS, exclude_none=True)
-                if tool.annotations
-                else {},
+        for tool in page.tools:
+            said = tool.annotations
+            hints = said.model_dump(by_alias=True, include=_HINTS, exclude_none=True) if said else {}
+            listed = ListedTool(
+                name=tool.name, description=tool.description or "", schema=tool.input_schema, hints=hints
             )
-            for tool in page.tools
-        ]
+            found.append(listed)
         cursor = page.next_cursor
         if not cursor or len(found) > MOST_LISTED:
             break

@@ -1,4 +1,4 @@
-"""Search the whole history, session after session upwards, and the contents of files, for a model."""
+"""Search for a model: the whole history, session after session upwards, and the contents of files, line by line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,15 @@ def grep(family: Family, pattern: str, *, mode: SearchMode, summary_id: str, lim
             after = replace(after, cursor=result.next_cursor)
         else:
             after = Place(session=after.session + 1) if after.session + 1 < len(scopes) else None
-    return _write_page(found, after, sessions=len(scopes))
+    hits = sum(len(result.hits) for _, result in found)
+    searched = sum(result.messages_searched for _, result in found)
+    total = sum(result.messages_total for _, result in found)
+    amount = f"{searched}" if searched == total else f"{searched} of {total}"
+    is_only = len(scopes) == 1
+    above = "" if is_only else f", in {len(found)} of {len(scopes)} sessions (this one and those above it)"
+    more = f" There may be more: go on with cursor={after.session}:{after.cursor or ''}" if after else ""
+    head = f"{hits} hits in {amount} messages searched{above}.{more}"
+    return "\n".join([head, *(line for id, result in found for line in _group_hits(id, result.hits, is_only=is_only))])
 
 
 def find_mentions(family: Family, id: str) -> list[Hit]:
@@ -68,7 +76,12 @@ def find_mentions(family: Family, id: str) -> list[Hit]:
             found += search(scope, f'"{id}"', limit=LARGEST_PAGE).hits
         except InvalidRequest:  # there is no word in it
             return []
-    return [hit for hit in found if not _is_memory_question(hit)][:MENTIONS]
+    mentions = []
+    for hit in found:
+        part = load_part(hit.source_id, session_id=hit.session_id).part if hit.field == "tool_input" else None
+        if not (isinstance(part, ToolPart) and part.tool_name.startswith("lcm_")):
+            mentions.append(hit)
+    return mentions[:MENTIONS]
 
 
 def describe_hit(hit: Hit) -> str:
@@ -78,31 +91,11 @@ def describe_hit(hit: Hit) -> str:
     return f"- {place}: {hit.snippet}"
 
 
-def _is_memory_question(hit: Hit) -> bool:
-    if hit.field != "tool_input":
-        return False
-    part = load_part(hit.source_id, session_id=hit.session_id).part
-    return isinstance(part, ToolPart) and part.tool_name.startswith("lcm_")
-
-
 def _read_cursor(cursor: str, sessions: int) -> Place:
     session, _, rest = (cursor.strip() or "0:").partition(":")
     if not (session.isascii() and session.isdecimal() and len(session) < 4 and int(session) < sessions):
         raise InvalidRequest("cursor must be the one that the page before ended with", field="cursor")
     return Place(session=int(session), cursor=rest or None)
-
-
-def _write_page(found: Sequence[tuple[str, SearchResult]], after: Place | None, *, sessions: int) -> str:
-    hits = sum(len(result.hits) for _, result in found)
-    searched = sum(result.messages_searched for _, result in found)
-    total = sum(result.messages_total for _, result in found)
-    amount = f"{searched}" if searched == total else f"{searched} of {total}"
-    above = f", in {len(found)} of {sessions} sessions (this one and those above it)" if sessions > 1 else ""
-    more = f" There may be more: go on with cursor={after.session}:{after.cursor or ''}" if after else ""
-    head = f"{hits} hits in {amount} messages searched{above}.{more}"
-    return "\n".join(
-        [head, *(line for id, result in found for line in _group_hits(id, result.hits, is_only=sessions == 1))]
-    )
 
 
 def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Iterator[str]:
@@ -121,9 +114,6 @@ def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Itera
     for group, lines in groups.items():
         yield f"{group}{where}:"
         yield from lines
-
-
-# Files are searched line by line, those of a session and of the ones above it, newest first.
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Describe to a model what an id of the record names: its facts, the summaries over it, and the tool that reads on."""
+"""What a model is told of an id of the record: a description, the original text, or the sources of a summary."""
 
 from __future__ import annotations
 
@@ -43,10 +43,20 @@ MOST_MESSAGES = 10
 LARGEST_LIST = 8_388_608  # bytes that are read of a list of files: 200,000 ids
 LONGEST_TEXT = 8_000  # characters of a summary that are shown
 EXCERPT = 160
+PAGE, LARGEST_PAGE = 8_000, 40_000  # characters: enough to read, too little to flood the context
+LINE = 120  # characters of a neighbour that are shown
+PAGE_TOKENS = 4_000  # of one answer: what a small window holds beside everything else
+MESSAGES = 50  # read at a time
+LEFT_OVER = 64  # tokens of an answer that are kept for the lines around its texts
 KINDS = {OperatorKind.LLM: "llm_map", OperatorKind.AGENTIC: "agentic_map"}
+MAIN_AGENT = (
+    "lcm_expand is for sub-agents, since what it returns may fill a context. Delegate with task: say what to look for "
+    "and in which summary. lcm_grep with summary_id and lcm_read are yours."
+)
+_GOES_ON = "It goes on by itself; lcm_describe of its id says how far it is."
 _MORE = {
-    RunState.PENDING: "It goes on by itself; lcm_describe of its id says how far it is.",
-    RunState.RUNNING: "It goes on by itself; lcm_describe of its id says how far it is.",
+    RunState.PENDING: _GOES_ON,
+    RunState.RUNNING: _GOES_ON,
     RunState.PAUSED: "A person, or a limit of what may be spent, has paused it.",
 }
 
@@ -90,24 +100,21 @@ def describe_file(file: FileReference, offset: int = 0) -> str:
     entries: list[ManifestName | str] = [*named.manifests, *named.files]
     start = min(max(offset, 0), len(entries))
     page = entries[start : start + MOST_IDS]
-    end = start + len(page)
-    more = f"; go on with offset={end}" if end < len(entries) else ""
-    place = f"[entries {start} to {end} of {len(entries)}{more}]"
-    return "\n".join([_facts(file), *_list_entries(page, file.session_id), place])
-
-
-def _list_entries(page: Sequence[ManifestName | str], session_id: str) -> Iterator[str]:
     ids = [entry for entry in page if isinstance(entry, str)]
-    line = [kin.id for kin in load_line(session_id, owner_id=load_session(session_id).owner_id)]
-    kept = load_file_references(ids, session_ids=line)
-    parts = load_file_parts([id for id in ids if id not in kept], session_id=session_id)
+    family = [kin.id for kin in load_line(file.session_id, owner_id=load_session(file.session_id).owner_id)]
+    kept = load_file_references(ids, session_ids=family)
+    parts = load_file_parts([id for id in ids if id not in kept], session_id=file.session_id)
+    lines = []
     for entry in page:
         if isinstance(entry, ManifestName):
-            yield f"- {entry.id}: a list of {entry.count} more"
+            lines.append(f"- {entry.id}: a list of {entry.count} more")
         elif known := kept.get(entry) or parts.get(entry):
-            yield f"- {entry}: {known.path or 'no path'}, type {known.file_type}, {known.token_count} tokens"
+            lines.append(f"- {entry}: {known.path or 'no path'}, type {known.file_type}, {known.token_count} tokens")
         else:
-            yield f"- {entry}: only named here; lcm_describe tells more"
+            lines.append(f"- {entry}: only named here; lcm_describe tells more")
+    end = start + len(page)
+    more = f"; go on with offset={end}" if end < len(entries) else ""
+    return "\n".join([_facts(file), *lines, f"[entries {start} to {end} of {len(entries)}{more}]"])
 
 
 def _facts(file: FileReference) -> str:
@@ -120,6 +127,10 @@ def _facts(file: FileReference) -> str:
         lines = "none, it is no text"
     except FileContentNotFound:
         lines = "unknown"
+    scope = Scope(owner_id=load_session(file.session_id).owner_id, session_id=file.session_id)
+    result = search(scope, f'"{file.id}"', limit=MOST_IDS)
+    mentions = list(dict.fromkeys(hit.message_id for hit in result.hits if hit.message_id))
+    others = " and others" if len(mentions) > MOST_MESSAGES or result.more else ""
     return (
         f"file {file.id}: {file.path or 'no path'}\n"
         f"type {file.file_type}, {_count(file.size if size is None else size)} bytes, {file.token_count} tokens, "
@@ -127,7 +138,7 @@ def _facts(file: FileReference) -> str:
         f"SHA-256 {file.content_id}, added {file.created_at:%Y-%m-%d %H:%M} UTC to session {file.session_id}\n"
         f"version: {version or 'the only one at this path'}\n"
         f"content: {content}\nexplored: {_describe_exploration(file)}\n"
-        f"spoken of in: {_find_mentions(file)}\n{file.exploration_summary}"
+        f"spoken of in: {', '.join(mentions[:MOST_MESSAGES]) + others if mentions else 'none'}\n{file.exploration_summary}"
     )
 
 
@@ -139,14 +150,6 @@ def _describe_exploration(file: FileReference) -> str:
     problem = file.exploration.get("problem")
     explorer = f"by {file.exploration.get('explorer')}, covered {file.exploration.get('covered') or 'unknown'}"
     return f"{explorer}, problem: {excerpt(problem, EXCERPT)}" if problem else explorer
-
-
-def _find_mentions(file: FileReference) -> str:
-    scope = Scope(owner_id=load_session(file.session_id).owner_id, session_id=file.session_id)
-    result = search(scope, f'"{file.id}"', limit=MOST_IDS)
-    messages = list(dict.fromkeys(hit.message_id for hit in result.hits if hit.message_id))
-    more = " and others" if len(messages) > MOST_MESSAGES or result.more else ""
-    return f"{', '.join(messages[:MOST_MESSAGES])}{more}" if messages else "none"
 
 
 def describe(found: Found, *, offset: int = 0) -> str:
@@ -242,16 +245,12 @@ def describe_session(found: Found) -> str:
     )
 
 
-def describe_map(found: Found) -> str:
-    return describe_operator_run(load_map(found.id, session_id=found.session_id))
-
-
 _DESCRIBE: dict[str, Callable[[Found], str]] = {
     "sum": describe_summary,
     "msg": describe_message,
     "part": describe_part,
     "run": describe_run,
-    "map": describe_map,
+    "map": lambda found: describe_operator_run(load_map(found.id, session_id=found.session_id)),
     "turn": describe_turn,
     "call": describe_call,
 }
@@ -278,10 +277,6 @@ def _usage(usage: UsageRecord) -> str:
 
 def _count(number: int | None) -> str:
     return "unknown" if number is None else str(number)
-
-
-PAGE, LARGEST_PAGE = 8_000, 40_000  # characters: enough to read, too little to flood the context
-LINE = 120  # characters of a neighbour that are shown
 
 
 def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
@@ -314,7 +309,11 @@ def read_file(found: Found, *, offset: int, limit: int) -> str:
         stretch = read_range(found.id, offset=max(offset, 0), limit=size, session_id=found.session_id)
     except FileContentNotFound:
         file = load_file_reference(found.id, session_id=found.session_id)
-        return _stretch(f"The content is not kept here; what is known of it:\n{about_file(file)}", offset, limit)
+        about = (
+            f"file {file.id}: {file.path or 'no path'}\ntype {file.file_type}, {file.token_count} tokens, "
+            f"SHA-256 {file.content_id}, added {file.created_at:%Y-%m-%d %H:%M} UTC\n{file.exploration_summary}"
+        )
+        return _stretch(f"The content is not kept here; what is known of it:\n{about}", offset, limit)
     end = stretch.offset + len(stretch.data)
     more = f"; read on with offset={end}" if end < stretch.size else ""
     return f"{stretch.text}\n[bytes {stretch.offset} to {end} of {stretch.size}{more}]"
@@ -341,13 +340,6 @@ def read_numbered(found: Found, *, first_line: int, limit: int) -> str:
         for line in shown
     ]
     return "\n".join([*lines, f"[lines {shown[0].number} to {last} of {of}{more}]"])
-
-
-def about_file(file: FileReference) -> str:
-    return (
-        f"file {file.id}: {file.path or 'no path'}\ntype {file.file_type}, {file.token_count} tokens, "
-        f"SHA-256 {file.content_id}, added {file.created_at:%Y-%m-%d %H:%M} UTC\n{file.exploration_summary}"
-    )
 
 
 def text_of_message(message: StoredMessage) -> str:
@@ -397,16 +389,6 @@ def _stretch(text: str, offset: int, limit: int) -> str:
     return f"{piece}\n[characters {start} to {end} of {len(text)}{more}]"
 
 
-PAGE_TOKENS = 4_000  # of one answer: what a small window holds beside everything else
-MESSAGES = 50  # read at a time
-LEFT_OVER = 64  # tokens of an answer that are kept for the lines around its texts
-
-MAIN_AGENT = (
-    "lcm_expand is for sub-agents, since what it returns may fill a context. Delegate with task: say what to look for "
-    "and in which summary. lcm_grep with summary_id and lcm_read are yours."
-)
-
-
 def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) -> str:
     """Return a page of the sources of a summary, within the sub-agent's allowance of tokens.
 
@@ -419,7 +401,17 @@ def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) 
     found = find(family, wanted_id(summary_id))
     if found.kind != "sum":
         raise InvalidRequest(f"{found.id} is no summary; lcm_read reads it", field="summary_id")
-    return expand(found, cursor=cursor, tokens=min(PAGE_TOKENS, _allowance_left(context)))
+    allowance = session_config(load_session(context.session_id).config).delegation.expand_tokens
+    calls = tool_outputs(context.session_id, "lcm_expand").values()
+    # A call that runs beside this one is counted as a full page; this one is too, and may have its own page.
+    left = allowance - sum(PAGE_TOKENS if tokens is None else tokens for tokens in calls)
+    left += PAGE_TOKENS if None in calls else 0
+    if left <= LEFT_OVER:
+        raise InvalidRequest(
+            f"the allowance of {allowance:,} tokens for lcm_expand is used up. Answer with what you have; "
+            "lcm_grep and lcm_read are still there"
+        )
+    return expand(found, cursor=cursor, tokens=min(PAGE_TOKENS, left))
 
 
 def expand(found: Found, *, cursor: int, tokens: int) -> str:
@@ -450,17 +442,3 @@ def _sources(summary: SummaryRecord, start: int) -> Iterator[tuple[str, str]]:
         page = expand_messages(summary, offset=offset, limit=MESSAGES)
         yield from ((message.id, f"{place_of(message)}:\n{text_of_message(message)}") for message in page.messages)
         offset = page.next_offset
-
-
-def _allowance_left(context: ToolContext) -> int:
-    # A call that runs beside this one is counted as a full page, and so is this one, which may have its own page.
-    allowance = session_config(load_session(context.session_id).config).delegation.expand_tokens
-    calls = tool_outputs(context.session_id, "lcm_expand")
-    left = allowance - sum(PAGE_TOKENS if tokens is None else tokens for tokens in calls.values())
-    own = PAGE_TOKENS if any(tokens is None for tokens in calls.values()) else 0
-    if left + own <= LEFT_OVER:
-        raise InvalidRequest(
-            f"the allowance of {allowance:,} tokens for lcm_expand is used up. Answer with what you have; "
-            "lcm_grep and lcm_read are still there"
-        )
-    return left + own
