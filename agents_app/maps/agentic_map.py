@@ -26,19 +26,7 @@ from agents_app.turns.claim import claim_turn
 from agents_app.turns.overview import used_by_tree
 from agents_app.turns.runner import runner
 from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned, NotFound, TurnCancelled
-from mnesis_core.maps.prompts import (
-    SYSTEM_PROMPT,
-    TIME_IS_UP,
-    failure_of_turn,
-    is_nothing,
-    is_of_process,
-    is_of_turn,
-    item_prompt,
-    limits_of_turn,
-    next_message,
-    usage_of_attempt,
-    used_up,
-)
+from mnesis_core.maps import prompts
 from mnesis_core.maps.throughput import Failure
 from mnesis_core.maps.values import (
     AttemptOutcome,
@@ -113,7 +101,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
         return sum(runner.is_waiting(turn.id) for turn in list(self._turns.values()))
 
     def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> AgentTask:
-        prompt = item_prompt(self.run.spec, value)
+        prompt = prompts.item_prompt(self.run.spec, value)
         if not item.child_session_id:
             return AgentTask(message=prompt, child_id="")
         try:
@@ -123,7 +111,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
         turns = list_turns(child.id, limit=1)
         if not turns:
             return AgentTask(message=prompt, child_id=child.id)
-        newest, message = turns[0], [next_message(attempts)]
+        newest, message = turns[0], [prompts.next_message(attempts)]
         if newest.state in CUT_SHORT:
             # Runs that it asked for go on: a sub-agent that goes on where it was need not ask again.
             runs = list_runs(session_id=child.id, limit=MOST_TOLD)[::-1]
@@ -139,14 +127,14 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             self._exhausted = None
             raise exhausted
         run = load_run(self.run.id)
-        if (line := used_up(run)) is not None and not self._parts:
+        if (line := prompts.used_up(run)) is not None and not self._parts:
             raise exhausted_at(line)
         if line is not None or (self._is_alone and self._parts):
             return []
         slots, parts, allowed = 1 if self._is_alone else run.spec.concurrency, list(self._parts.values()), []
         for one in prepared[:slots]:
-            limits = limits_of_turn(run, slots=slots, given=parts)
-            if parts and is_nothing(limits):
+            limits = prompts.limits_of_turn(run, slots=slots, given=parts)
+            if parts and prompts.is_nothing(limits):
                 break
             parts.append(limits)
             child_id = one.question.child_id or self._create_child(one)
@@ -165,7 +153,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
                 turn = await self._run_turn(started)
             return await db(self._result_of, started, turn)
         except TimeoutError:
-            failure = Failure(kind=ErrorKind.TIMEOUT, message=TIME_IS_UP.format(seconds=seconds))
+            failure = Failure(kind=ErrorKind.TIMEOUT, message=prompts.TIME_IS_UP.format(seconds=seconds))
         except MnesisError as error:
             failure = Failure(kind=ErrorKind.TOOL_ERROR, message=error.message)
         except Exception:  # whatever breaks, the item has an end
@@ -182,12 +170,12 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             return settlement(item, ItemState.COMPLETED, attempt=attempt)
         exhausted, turn = answer.exhausted, answer.turn
         # An item waits for more to be spent; one that its own turn's limit stopped has failed.
-        is_waiting = exhausted is not None and turn is not None and not is_of_turn(exhausted, turn, self.run)
+        is_waiting = exhausted is not None and turn is not None and not prompts.is_of_turn(exhausted, turn, self.run)
         if exhausted is not None and is_waiting:
             if task.is_alone or exhausted.details.get("scope") != Scope.TURN:
                 self._exhausted = exhausted
             self._is_alone = True
-        if is_waiting or is_of_process(turn):
+        if is_waiting or prompts.is_of_process(turn):
             return replace(put_back(item), attempt=attempt, error_kind=failure.kind, error=failure.message)
         return settle_failure(self.run, item, failure, attempt)
 
@@ -217,7 +205,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             model=self.spec.alias,
             title=f"Item {prepared.item.number}: {excerpt(prepared.question.message, TITLE_CHARACTERS)}",
             agent="map",
-            system_prompt=spec.system_prompt or SYSTEM_PROMPT,
+            system_prompt=spec.system_prompt or prompts.SYSTEM_PROMPT,
             config=own | {"turn": own.get("turn", {}) | changed},
             parent_id=self.run.session_id,
             origin=SUB_AGENT,
@@ -266,7 +254,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             return TurnResult(turn=None, text="", duration_ms=started.duration_ms, failure=failure)
         now = load_turn(turn.id, session_id=turn.session_id)
         text, exhausted = last_text(now), None
-        failure = failure or failure_of_turn(turn, text, self.schema)
+        failure = failure or prompts.failure_of_turn(turn, text, self.schema)
         if failure is not None and failure.kind is ErrorKind.BUDGET:
             last = load_session(now.session_id).event_seq
             events = load_events(now.session_id, after=max(0, last - EVENTS_OF_AN_END))
@@ -280,7 +268,7 @@ def _attempt(item: ItemRecord, result: TurnResult) -> AttemptOutcome | None:
         return None
     return AttemptOutcome(
         output=result.text,
-        usage=usage_of_attempt(item, result.turn.usage, taken=used_by_tree(result.turn.session_id)),
+        usage=prompts.usage_of_attempt(item, result.turn.usage, taken=used_by_tree(result.turn.session_id)),
         duration_ms=result.duration_ms,
         child_turn_id=result.turn.id,
     )

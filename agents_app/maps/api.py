@@ -16,7 +16,6 @@ from agents_app import queries
 from agents_app.maps import service
 from agents_app.maps.output import output_lines, readable_run, results_as_they_end, table_rows
 from agents_app.maps.service import MapRequest
-from agents_app.queries import attempts_of_item, first_failures, load_item, load_run
 from agents_app.schemas import LimitsIn
 from mnesis_core.maps.values import (
     AttemptRecord,
@@ -159,7 +158,7 @@ class MapRunRead(MapRunOut, Schema):
 
     @staticmethod
     def resolve_failures(run: RunRecord) -> list[ItemRecord]:
-        return first_failures(run.id, limit=FAILURES) if run.counts.failed else []
+        return queries.first_failures(run.id, limit=FAILURES) if run.counts.failed else []
 
 
 class MapRunList(Out):
@@ -217,7 +216,7 @@ class MapItemRead(MapItemOut, Schema):
 
     @staticmethod
     def resolve_tries(item: ItemRecord) -> list[AttemptRecord]:
-        return attempts_of_item(item.run_id, item.number)
+        return queries.attempts_of_item(item.run_id, item.number)
 
 
 def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
@@ -265,7 +264,7 @@ def list_runs(
 @router.get("/operators/{run_id}", response={200: MapRunRead, **ERRORS}, summary="Read a run")
 def read_run(request: Asker, run_id: str) -> Any:
     """Its state, how far it is, what it took, and its first failures."""
-    return load_run(run_id, owner_id=owner_id(request))
+    return queries.load_run(run_id, owner_id=owner_id(request))
 
 
 @by_name("maps/pause")
@@ -307,7 +306,7 @@ def list_items(
     limit: Limit = 100,
 ) -> dict[str, Any]:
     """Items in the order of the input, all or those in a ``state`` (more than one may be named)."""
-    run = load_run(run_id, owner_id=owner_id(request))
+    run = queries.load_run(run_id, owner_id=owner_id(request))
     items = queries.list_items(run.id, after=max(after, cursor), limit=limit + 1, states=state)
     return page_of(items, limit, attrgetter("number"))
 
@@ -316,7 +315,7 @@ def list_items(
 @router.get("/operators/{run_id}/items/{number}", response={200: MapItemRead, **ERRORS}, summary="Read an item")
 def read_item(request: Asker, run_id: str, number: Annotated[int, Field(ge=1, le=2**53)]) -> Any:
     """One item and every try at it, word for word."""
-    return load_item(load_run(run_id, owner_id=owner_id(request)).id, number)
+    return queries.load_item(queries.load_run(run_id, owner_id=owner_id(request)).id, number)
 
 
 @router.get(

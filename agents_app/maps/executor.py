@@ -33,6 +33,8 @@ from sessions_app.record.session_queries import load_session
 Q = TypeVar("Q")
 A = TypeVar("A")
 Item = TypeVar("Item", ItemRecord, ItemResult)
+FinishedItem = tuple[ItemRecord, Callable[[], Settlement]]
+"""An item and how it is settled: the answer is judged, which may take long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +60,6 @@ class StartedItem(Generic[Q]):
     @property
     def duration_ms(self) -> int:
         return int((time.monotonic() - self.started) * 1000)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedItem:
-    """An item to be settled. ``settle`` judges the answer, which may take long."""
-
-    item: ItemRecord
-    settle: Callable[[], Settlement]
 
 
 class ItemExecutor(ABC, Generic[Q, A]):
@@ -101,7 +95,7 @@ class ItemExecutor(ABC, Generic[Q, A]):
                 prepared.append(PreparedItem(item=item, question=question))
             except MnesisError as error:
                 values = {"error_kind": ErrorKind.VALIDATION, "error": error.message}
-                rejected.append(FinishedItem(item=item, settle=partial(settlement, item, ItemState.FAILED, **values)))
+                rejected.append((item, partial(settlement, item, ItemState.FAILED, **values)))
         return prepared, rejected
 
     @abstractmethod

@@ -23,14 +23,7 @@ from agents_app.turns.runner import runner
 from files_app.contents import content_size, reading
 from files_app.intake import keep_file, refer
 from files_app.queries import load_file_reference
-from mnesis_core.errors import (
-    FileReferenceNotFoundError,
-    IdempotencyMismatch,
-    InvalidInput,
-    InvalidRequest,
-    OperatorRunNotInState,
-    SessionArchived,
-)
+from mnesis_core import errors
 from mnesis_core.maps.prompts import schema_of
 from mnesis_core.maps.schema import compile_schema
 from mnesis_core.maps.template import compile_template
@@ -129,7 +122,7 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
     with change(session.id) as record:
         if (known := find_run_by_key(session.id, key) if (key := asked.idempotency_key) else None) is not None:
             if (known.kind, known.spec, known.input_file_id) != (asked.kind, spec, file.id):
-                raise IdempotencyMismatch(run_id=known.id)
+                raise errors.IdempotencyMismatch(run_id=known.id)
             return known
         _refuse_archived(record)
         run_id = store.start_run(
@@ -178,7 +171,7 @@ def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
     with change(run.session_id) as record:
         _refuse_archived(record)
         if not store.retry_failed(record, run.id):
-            raise OperatorRunNotInState("No item of this run has failed.", run_id=run.id, state=run.state.value)
+            raise errors.OperatorRunNotInState("No item of this run has failed.", run_id=run.id, state=run.state.value)
         wake_workers()
     return load_run(run.id)
 
@@ -220,12 +213,12 @@ def new_session(asked: MapRequest, *, owner_id: int) -> str:
 
 def _refuse_archived(record: Change) -> None:
     if record.archived:
-        raise SessionArchived(session_id=record.session_id)
+        raise errors.SessionArchived(session_id=record.session_id)
 
 
 def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
     if (asked.file_id is None) == (asked.items is None):
-        raise InvalidInput("Give either a file (its id) or items.", field="file_id")
+        raise errors.InvalidInput("Give either a file (its id) or items.", field="file_id")
     if asked.items is None:
         file = load_file_reference(asked.file_id or "", owner_id=owner_id)
         if asked.session_id in (None, file.session_id):
@@ -234,9 +227,9 @@ def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
         return refer(asked.session_id, owner_id=owner_id, path=file.path, content_id=file.content_id, size=size)
     session_id = asked.session_id or new_session(asked, owner_id=owner_id)
     if len(asked.items) > MOST_GIVEN_ITEMS:
-        raise InvalidInput(f"More than {MOST_GIVEN_ITEMS:,} items come as a file.", field="items")
+        raise errors.InvalidInput(f"More than {MOST_GIVEN_ITEMS:,} items come as a file.", field="items")
     if not all(nests_within(item, DEEPEST_ITEM) for item in asked.items):
-        raise InvalidInput(f"An item nests more than {DEEPEST_ITEM} objects and lists.", field="items")
+        raise errors.InvalidInput(f"An item nests more than {DEEPEST_ITEM} objects and lists.", field="items")
     lines = [f"{one_line(item)}\n" for item in asked.items]
     name = f"maps/items-{text_digest(''.join(lines))[:12]}.jsonl"
     chunks = ("".join(lines[at : at + 1_000]).encode() for at in range(0, len(lines), 1_000))
@@ -253,7 +246,7 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
     check_length("system_prompt", asked.system_prompt, site_config().limits.message_characters)
     check_tools(asked.tools or (), user_id=session.owner_id)
     if is_agentic and asked.native_schema:
-        raise InvalidRequest(
+        raise errors.InvalidRequest(
             "native_schema is for llm_map: a sub-agent answers beside its tools", field="native_schema"
         )
     spec = OperatorSpec(
@@ -280,7 +273,7 @@ def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -
     if value is None:
         return otherwise
     if not least <= value <= most:
-        raise InvalidRequest(f"{name} must lie between {least:g} and {most:g}", field=name)
+        raise errors.InvalidRequest(f"{name} must lie between {least:g} and {most:g}", field=name)
     return value
 
 
@@ -290,7 +283,7 @@ def _try_first_item(spec: OperatorSpec, file: FileReference) -> None:
     with reading(file.content_id) as read:
         first = next(input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
         if first is None:
-            raise InvalidInput("The input has no items.", field="file_id")
+            raise errors.InvalidInput("The input has no items.", field="file_id")
         compile_template(spec.template).render(read_item(read(first.offset, first.length)))
 
 
@@ -364,13 +357,13 @@ def _find_input(context: ToolContext, text: str) -> str | None:
         return None
     found = find(load_family(context), wanted_id(text))
     if found.kind != "file":
-        raise FileReferenceNotFoundError("input_file must be the id of a file (file_…).")
+        raise errors.FileReferenceNotFoundError("input_file must be the id of a file (file_…).")
     return load_file_reference(found.id, session_id=found.session_id).id
 
 
 async def _run(context: ToolContext, asked: MapRequest, wait_seconds: float) -> str:
     if not 0 <= wait_seconds <= LONGEST_WAIT:
-        raise InvalidRequest(f"wait_seconds must lie between 0 and {LONGEST_WAIT:g}", field="wait_seconds")
+        raise errors.InvalidRequest(f"wait_seconds must lie between 0 and {LONGEST_WAIT:g}", field="wait_seconds")
     begun = asyncio.ensure_future(
         db(start, asked, owner_id=context.owner_id, turn_id=context.turn_id, part_id=context.part_id)
     )

@@ -22,15 +22,7 @@ from files_app.contents import reading
 from files_app.queries import load_file_references
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
 from mnesis_core.maps.throughput import Ending, RunSpan, intervals_of, seconds_left, spread
-from mnesis_core.maps.values import (
-    ItemRecord,
-    ItemState,
-    OperatorKind,
-    OperatorSpec,
-    RunRecord,
-    RunState,
-    StopReason,
-)
+from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState, StopReason
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.api import place_of, read_place
@@ -61,16 +53,14 @@ BAR_WIDTH = 1_000
 KINDS = {OperatorKind.LLM: "LLM map", OperatorKind.AGENTIC: "agentic map"}
 # A person's own decision needs no words.
 REASONS = {
-    (
-        RunState.PAUSED,
-        StopReason.BUDGET,
-    ): "What this run may spend is used up. What is done is kept; resume it when there is more to spend.",
-    (RunState.PAUSED, StopReason.ERROR): "It was paused because it could not go on. What is done is kept.",
-    (
-        RunState.CANCELLED,
-        StopReason.BUDGET,
-    ): "It was stopped because what it may spend is used up. What is done is kept.",
-    (RunState.CANCELLED, StopReason.ERROR): "It was stopped because it could not go on. What is done is kept.",
+    RunState.PAUSED: {
+        StopReason.BUDGET: "What this run may spend is used up. What is done is kept; resume it when there is more to spend.",
+        StopReason.ERROR: "It was paused because it could not go on. What is done is kept.",
+    },
+    RunState.CANCELLED: {
+        StopReason.BUDGET: "It was stopped because what it may spend is used up. What is done is kept.",
+        StopReason.ERROR: "It was stopped because it could not go on. What is done is kept.",
+    },
 }
 ACTIONS = {
     RunState.PENDING: ("cancel",),
@@ -81,15 +71,6 @@ ACTIONS = {
     RunState.FAILED: (),
 }
 LABELS = {"pause": "Pause", "resume": "Resume", "cancel": "Cancel"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A part of the bar, which is ``BAR_WIDTH`` units wide."""
-
-    state: ItemState
-    x: int
-    width: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +105,8 @@ class RunView:
         return 100 * self.done // items if items else 0 if items is None else 100
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[dict[str, Any]]:
+        """The parts of the bar, which is ``BAR_WIDTH`` units wide."""
         counts = self.record.counts
         parts = (
             (ItemState.COMPLETED, counts.completed),
@@ -137,7 +119,7 @@ class RunView:
             x, end = (min(BAR_WIDTH, round(BAR_WIDTH * number / whole)) for number in (at, at + count))
             if count:
                 # A few among very many can be seen all the same.
-                segments.append(Segment(state=state, x=min(x, BAR_WIDTH - 2), width=max(2, end - x)))
+                segments.append({"state": state, "x": min(x, BAR_WIDTH - 2), "width": max(2, end - x)})
             at += count
         return segments
 
@@ -155,7 +137,7 @@ class RunView:
     @property
     def reason(self) -> str:
         reason = self.record.reason
-        return REASONS.get((self.record.state, StopReason(reason)), "") if reason else ""
+        return REASONS.get(self.record.state, {}).get(StopReason(reason), "") if reason else ""
 
     @property
     def meter_words(self) -> str:

@@ -27,40 +27,18 @@ from typing import Any
 
 from django.conf import settings
 
-from agents_app import store
+from agents_app import queries, store
 from agents_app.maps.agentic_map import AgenticExecutor
 from agents_app.maps.executor import FinishedItem, ItemExecutor, PreparedItem, StartedItem, put_back
 from agents_app.maps.llm_map import LlmExecutor
 from agents_app.maps.output import finish_run, write_output
-from agents_app.queries import (
-    braked_until,
-    forgotten_runs,
-    has_claimable_items,
-    last_item,
-    live_runs,
-    load_items,
-    load_run,
-    run_states,
-    runs_without_output,
-    sessions_of_runs,
-)
 from agents_app.schedule import LONGEST_SECONDS, must_make_room
 from agents_app.store import Demand
 from agents_app.turns.runner import runner
 from files_app.contents import content_size, reading
 from files_app.queries import load_file_reference
+from mnesis_core import errors
 from mnesis_core.config import OperatorConfig
-from mnesis_core.errors import (
-    BudgetExhausted,
-    Conflict,
-    FileContentNotFound,
-    FileReferenceNotFoundError,
-    InvalidInput,
-    MnesisError,
-    NotFound,
-    OperatorRunNotInState,
-    SessionNotFoundError,
-)
 from mnesis_core.maps.values import ItemRecord, NewItem, OperatorKind, RunRecord, RunState, StopReason, input_lines
 from mnesis_core.providers.credentials import provider_of
 from mnesis_core.providers.litellm_ import close_connections
@@ -86,10 +64,10 @@ def read_input(run_id: str, *, may_go_on: Callable[[], bool]) -> None:
 
     The run fails if the file cannot be read. Reading stops when ``may_go_on`` returns false.
     """
-    run, config = load_run(run_id), site_config().operators
+    run, config = queries.load_run(run_id), site_config().operators
     try:
         content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
-        last = load_items(run.id, [last_item(run.id)[0]])
+        last = queries.load_items(run.id, [queries.last_item(run.id)[0]])
         number = last[0].number if last else 0
         after = NewItem(number=number, offset=last[0].offset, length=last[0].length) if last else None
         with reading(content_id) as read:
@@ -98,7 +76,7 @@ def read_input(run_id: str, *, may_go_on: Callable[[], bool]) -> None:
             while may_go_on():
                 batch = list(islice(lines, ITEMS_A_CHANGE))
                 with change(run.session_id) as record:
-                    if last_item(run.id)[0] != number:
+                    if queries.last_item(run.id)[0] != number:
                         return  # another worker reads it
                     if batch:
                         store.add_items(record, run.id, batch)
@@ -106,10 +84,10 @@ def read_input(run_id: str, *, may_go_on: Callable[[], bool]) -> None:
                     if len(batch) < ITEMS_A_CHANGE:
                         store.begin_run(record, run.id, items=number)
                         return
-    except (InvalidInput, FileContentNotFound, FileReferenceNotFoundError) as error:
-        with suppress(OperatorRunNotInState), change(run.session_id) as record:
+    except (errors.InvalidInput, errors.FileContentNotFound, errors.FileReferenceNotFoundError) as error:
+        with suppress(errors.OperatorRunNotInState), change(run.session_id) as record:
             store.fail_run(record, run_id, error)
-    except OperatorRunNotInState:
+    except errors.OperatorRunNotInState:
         pass  # it was paused or cancelled, or another worker has read it meanwhile
 
 
@@ -129,7 +107,7 @@ class ChangeResult:
     later: Sequence[PreparedItem[Any]] = ()
     lost: Sequence[ItemRecord] = ()
     claimed: Sequence[ItemRecord] = ()
-    exhausted: BudgetExhausted | None = None
+    exhausted: errors.BudgetExhausted | None = None
 
 
 class RunExecutor:
@@ -204,7 +182,7 @@ class RunExecutor:
             self._cancel_all()
             await asyncio.gather(*self._in_flight, return_exceptions=True)
             if self._held:
-                with suppress(*AWAY, MnesisError):
+                with suppress(*AWAY, errors.MnesisError):
                     await self._thread(self._give_back)
             await self._thread.close()
 
@@ -215,7 +193,7 @@ class RunExecutor:
             settle = partial(self._items.settle_cancelled, started)
             if not task.cancelled():
                 settle = partial(self._items.settle, started, task.result())
-            self._finished.append(FinishedItem(item=started.item, settle=settle))
+            self._finished.append((started.item, settle))
         result = await self._change()
         for started in result.started:
             self._in_flight[asyncio.create_task(self._items.ask(started))] = started
@@ -234,7 +212,7 @@ class RunExecutor:
         """Settle, start and claim. Nothing is lost while the database is unreachable for a moment."""
         finished, self._finished = self._finished, []
         if self.mode is not Mode.GO:
-            finished += [FinishedItem(item=one.item, settle=partial(put_back, one.item)) for one in self._prepared]
+            finished += [(one.item, partial(put_back, one.item)) for one in self._prepared]
             self._prepared = []
         room = max(0, self._permits - len(self._in_flight))
         start, self._prepared = self._prepared[:room], self._prepared[room:]
@@ -249,7 +227,7 @@ class RunExecutor:
             await asyncio.sleep(IDLE_SECONDS * self._failures)
             return ChangeResult()
         self._failures = 0
-        for item in (*(one.item for one in finished), *result.lost):
+        for item in (*(item for item, _ in finished), *result.lost):
             if self._held.get(item.number) == item.attempts:  # or it was lost, and claimed again since
                 del self._held[item.number]
         self._held |= {item.number: item.attempts for item in result.claimed}
@@ -257,8 +235,8 @@ class RunExecutor:
         return result
 
     def _write(self, finished: list[FinishedItem], start: list[PreparedItem[Any]], wanted: int) -> ChangeResult:
-        settlements = [one.settle() for one in finished]
-        if not settlements and not start and not (wanted and has_claimable_items(self.map_run.id)):
+        settlements = [settle() for _, settle in finished]
+        if not settlements and not start and not (wanted and queries.has_claimable_items(self.map_run.id)):
             return ChangeResult()
         with change(self.map_run.session_id) as record:
             if settlements:
@@ -278,11 +256,11 @@ class RunExecutor:
         ours = [one for one in prepared if held.get(one.item.number) == one.item.attempts]
         lost = [one.item for one in prepared if held.get(one.item.number) != one.item.attempts]
         # A change that paused or cancelled the run held its session before this one: nothing is asked after that.
-        if not ours or run_states([self.map_run.id]).get(self.map_run.id) is not RunState.RUNNING:
+        if not ours or queries.run_states([self.map_run.id]).get(self.map_run.id) is not RunState.RUNNING:
             return ChangeResult(later=ours, lost=lost)
         try:
             started = self._items.start(record, ours)
-        except BudgetExhausted as error:
+        except errors.BudgetExhausted as error:
             # Nothing was written for any of them. What is in flight comes to its end, and is kept.
             store.set_run_state(record, self.map_run.id, RunState.PAUSED, reason=StopReason.BUDGET)
             return ChangeResult(later=ours, lost=lost, exhausted=error)
@@ -369,7 +347,7 @@ class Worker:
         try:
             await self._thread(release_forgotten)  # where no run is live no heartbeat comes
             await self._work()
-            return bool(await self._thread(live_runs))
+            return bool(await self._thread(queries.live_runs))
         finally:
             # Where it ended well none of them is left.
             for task in (heartbeat, *self._tasks.values()):
@@ -414,7 +392,7 @@ class Worker:
 
     async def _take_up_runs(self) -> None:
         """Start executing live runs; while stopping, only those for which sub-agents of this worker wait."""
-        live = [run for run in await self._thread(live_runs) if run.id not in self._tasks]
+        live = [run for run in await self._thread(queries.live_runs) if run.id not in self._tasks]
         random.shuffle(live)  # or the oldest would keep all workers for as long as they last
         room = 0 if self._is_stopping else max(0, RUNS_AT_ONCE - len(self._tasks))
         runs = [run for run in live if _is_waited_for(run)]
@@ -424,12 +402,12 @@ class Worker:
             self._has_run_agents |= run.kind is OperatorKind.AGENTIC
             try:
                 items = await self._thread(make_executor, run, pause_of=self._pause_of)
-            except MnesisError as error:
+            except errors.MnesisError as error:
                 await self._thread(pause_for_error, run, error)
                 continue
             self._executors[run.id] = RunExecutor(run, owner=self.owner, config=self.config, items=items)
             self._tasks[run.id] = asyncio.create_task(self._executors[run.id].run(), name=run.id)
-        for run_id in await self._thread(runs_without_output):
+        for run_id in await self._thread(queries.runs_without_output):
             await self._thread(write_output, run_id)
         if runs:
             await self._beat()
@@ -440,7 +418,7 @@ class Worker:
                 continue
             del self._tasks[run_id]
             run, error = self._executors.pop(run_id).map_run, task.exception()
-            if isinstance(error, MnesisError):
+            if isinstance(error, errors.MnesisError):
                 await self._thread(pause_for_error, run, error)
             elif error is not None:
                 logger.error("this worker's part in run %s broke off", run_id, exc_info=error)
@@ -488,8 +466,8 @@ class Worker:
             lost[run_id] = {item: attempts for item, attempts in items.items() if item not in kept}
         release_forgotten()
         permits = store.renew_shares(self.owner, demands, self.config)
-        brakes = braked_until(list(self._pauses))
-        return run_states(list(held)), permits, lost, brakes
+        brakes = queries.braked_until(list(self._pauses))
+        return queries.run_states(list(held)), permits, lost, brakes
 
 
 def _is_waited_for(run: RunRecord) -> bool:
@@ -499,14 +477,14 @@ def _is_waited_for(run: RunRecord) -> bool:
 
 def release_forgotten() -> None:
     """Let the items of dead workers wait again, whatever run they are of."""
-    for run_id, session_id in sessions_of_runs(forgotten_runs()).items():
-        with suppress(SessionNotFoundError), change(session_id) as record:
+    for run_id, session_id in queries.sessions_of_runs(queries.forgotten_runs()).items():
+        with suppress(errors.SessionNotFoundError), change(session_id) as record:
             store.release_expired(record, run_id)
 
 
-def pause_for_error(run: RunRecord, error: MnesisError) -> None:
+def pause_for_error(run: RunRecord, error: errors.MnesisError) -> None:
     """Pause a run that cannot go on, such as when its model is not there any more, until a person has looked."""
     logger.warning("run %s is paused: %s", run.id, error.message)
     # It may have been deleted or stopped meanwhile: then no one waits for it.
-    with suppress(NotFound, Conflict), change(run.session_id) as record:
+    with suppress(errors.NotFound, errors.Conflict), change(run.session_id) as record:
         store.set_run_state(record, run.id, RunState.PAUSED, reason=StopReason.ERROR)

@@ -19,26 +19,11 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
 import httpx2
+import mcp_types as types
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, get_default_environment, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    AudioContent,
-    BlobResourceContents,
-    CallToolRequest,
-    CallToolRequestParams,
-    CallToolResult,
-    EmbeddedResource,
-    ImageContent,
-    ListToolsRequest,
-    ListToolsResult,
-    PaginatedRequestParams,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-)
 from pydantic import ValidationError
 
 from mnesis_core.errors import MnesisError, NotListed, ToolFailed, ToolServerUnreachable
@@ -224,7 +209,7 @@ class Connection:
                 self._closing.set()
             raise
         except MCPError as error:
-            if error.code != CONNECTION_CLOSED and error.message != SESSION_GONE:
+            if error.code != types.CONNECTION_CLOSED and error.message != SESSION_GONE:
                 raise ToolFailed(f"{self._address.name} answers: {error.message[:LONGEST_REASON]}") from None
             self._closing.set()
             if error.message == SESSION_GONE:
@@ -264,7 +249,7 @@ class Connection:
             self._problem = f"{type(cause).__name__}: {cause}"[:LONGEST_REASON]
             if isinstance(cause, TimeoutError):
                 self._problem = f"it did not answer within {CONNECT_SECONDS:g} seconds"
-            elif isinstance(cause, MCPError) and cause.code == CONNECTION_CLOSED:
+            elif isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED:
                 self._problem = ENDED
             self._fail(ToolServerUnreachable(f"{self._address.name}: {self._problem}"))
         finally:
@@ -340,8 +325,8 @@ async def _list_all_pages(client: Client) -> list[ListedTool]:
     cursor: str | None = None
     for _ in range(MOST_PAGES):
         # Not client.list_tools, which keeps every schema to check answers by (see call_tool).
-        request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
-        page = await client.session.send_request(request, ListToolsResult)
+        request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
+        page = await client.session.send_request(request, types.ListToolsResult)
         for tool in page.tools:
             said = tool.annotations
             hints = said.model_dump(by_alias=True, include=_HINTS, exclude_none=True) if said else {}
@@ -362,8 +347,8 @@ async def call_tool(server: AttachedServer, name: str, arguments: dict[str, Any]
     :raises ToolServerUnreachable: the server cannot be connected to, or the connection ended.
     """
     # Not client.call_tool: it checks the answer by the server's own schema, whose patterns can take for ever.
-    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
-    result = await connections.ask(server, lambda client: client.session.send_request(request, CallToolResult))
+    request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
+    result = await connections.ask(server, lambda client: client.session.send_request(request, types.CallToolResult))
     texts = [text for block in result.content if (text := _text_of(block)) is not None]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
@@ -374,15 +359,15 @@ async def call_tool(server: AttachedServer, name: str, arguments: dict[str, Any]
 
 def _text_of(block: Any) -> str | None:
     match block:
-        case TextContent():
+        case types.TextContent():
             return block.text
-        case ImageContent() | AudioContent():
+        case types.ImageContent() | types.AudioContent():
             return f"[{block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not shown]"
-        case ResourceLink():
+        case types.ResourceLink():
             return f"[resource {block.uri}: {block.name}]"
-        case EmbeddedResource(resource=TextResourceContents() as resource):
+        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
             return f"[resource {resource.uri}]\n{resource.text}"
-        case EmbeddedResource(resource=BlobResourceContents() as resource):
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
             return f"[resource {resource.uri}, {len(resource.blob) * 3 // 4:,} bytes: not shown]"
         case _:
             return None

@@ -5,39 +5,31 @@ Sessions of other people are not there for them, whatever id is named (decision 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from agents_app.queries import load_run as load_map
 from agents_app.tools.definition import ToolContext
 from compaction_app.queries import load_run, load_summary
 from files_app.queries import load_file_reference
-from mnesis_core.errors import (
-    CallNotFoundError,
-    CompactionNotFoundError,
-    FileReferenceNotFoundError,
-    MessageNotFoundError,
-    NotFound,
-    OperatorRunNotFoundError,
-    PartNotFoundError,
-    SessionNotFoundError,
-    SummaryNotFoundError,
-    TurnNotFoundError,
-)
+from mnesis_core import errors
 from mnesis_core.records import SessionNode
 from mnesis_core.values import find_ids
 from sessions_app.record.message_queries import find_part_of_call
 from sessions_app.record.session_queries import find_file_part, load_line, load_session, session_of
 
-_ERRORS: dict[str, type[NotFound]] = {
-    "call": CallNotFoundError,
-    "file": FileReferenceNotFoundError,
-    "map": OperatorRunNotFoundError,
-    "msg": MessageNotFoundError,
-    "part": PartNotFoundError,
-    "run": CompactionNotFoundError,
-    "sess": SessionNotFoundError,
-    "sum": SummaryNotFoundError,
-    "turn": TurnNotFoundError,
+# By the ids' prefixes: the error where there is none, and what returns the session of one.
+_KINDS: dict[str, tuple[type[errors.NotFound], Callable[[str, int], str]]] = {
+    "call": (errors.CallNotFoundError, lambda id, _: session_of(id)),
+    "file": (errors.FileReferenceNotFoundError, lambda id, of: load_file_reference(id, owner_id=of).session_id),
+    "map": (errors.OperatorRunNotFoundError, lambda id, of: load_map(id, owner_id=of).session_id),
+    "msg": (errors.MessageNotFoundError, lambda id, _: session_of(id)),
+    "part": (errors.PartNotFoundError, lambda id, _: session_of(id)),
+    "run": (errors.CompactionNotFoundError, lambda id, _: load_run(id).session_id),
+    "sess": (errors.SessionNotFoundError, lambda id, _: id),
+    "sum": (errors.SummaryNotFoundError, lambda id, of: load_summary(id, owner_id=of).session_id),
+    "turn": (errors.TurnNotFoundError, lambda id, _: session_of(id)),
 }
 
 
@@ -63,7 +55,7 @@ class Family:
         own = {kin.id for kin in self.line}
         try:
             line = load_line(session_id, owner_id=self.owner_id)
-        except SessionNotFoundError:
+        except errors.SessionNotFoundError:
             return False
         for kin in line:
             if kin.id in own:
@@ -88,14 +80,13 @@ def find(family: Family, id: str) -> Found:
 
     :raises NotFound: nothing of the family has it; the error of its kind.
     """
-    kind = id.partition("_")[0]
-    session_id = _session_of(kind, id, family.owner_id)
-    if session_id is not None and family.holds(session_id):
-        return Found(kind=kind, id=id, session_id=session_id)
+    error, found = _look_up(id, family.owner_id)
+    if found is not None and family.holds(found.session_id):
+        return found
     for kin in family.line if id else ():
         if part_id := find_part_of_call(kin.id, id) or find_file_part(id, session_id=kin.id):
             return Found(kind="part", id=part_id, session_id=kin.id)
-    raise _ERRORS.get(kind, NotFound)("Nothing of this conversation has this id.")
+    raise error("Nothing of this conversation has this id.")
 
 
 def find_own(id: str, *, owner_id: int) -> Found:
@@ -103,32 +94,21 @@ def find_own(id: str, *, owner_id: int) -> Found:
 
     :raises NotFound: nothing of theirs has it; the error of its kind.
     """
+    error, found = _look_up(id, owner_id)
+    with suppress(errors.SessionNotFoundError):
+        if found is not None:
+            load_session(found.session_id, owner_id=owner_id)
+            return found
+    raise error()
+
+
+def _look_up(id: str, owner_id: int) -> tuple[type[errors.NotFound], Found | None]:
+    """Return the error of an id's kind, and what the id names, in whatever session."""
     kind = id.partition("_")[0]
-    session_id = _session_of(kind, id, owner_id)
+    if kind not in _KINDS:
+        return errors.NotFound, None
+    error, session_of_id = _KINDS[kind]
     try:
-        if session_id is not None:
-            load_session(session_id, owner_id=owner_id)
-            return Found(kind=kind, id=id, session_id=session_id)
-    except SessionNotFoundError:
-        pass
-    raise _ERRORS.get(kind, NotFound)()
-
-
-def _session_of(kind: str, id: str, owner_id: int) -> str | None:
-    try:
-        match kind:
-            case "sess":
-                return id
-            case "sum":
-                return load_summary(id, owner_id=owner_id).session_id
-            case "run":
-                return load_run(id).session_id
-            case "map":
-                return load_map(id, owner_id=owner_id).session_id
-            case "file":
-                return load_file_reference(id, owner_id=owner_id).session_id
-            case "msg" | "part" | "turn" | "call":
-                return session_of(id)
-    except NotFound:
-        pass
-    return None
+        return error, Found(kind=kind, id=id, session_id=session_of_id(id, owner_id))
+    except errors.NotFound:
+        return error, None

@@ -23,16 +23,9 @@ from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, St
 from mnesis_core.records import FileReference, SummaryRecord, UsageRecord
 from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, text_of_bytes
 from sessions_app.conf import session_config
+from sessions_app.record import session_queries
 from sessions_app.record.call_queries import load_call
 from sessions_app.record.message_queries import load_message, load_messages, load_part
-from sessions_app.record.session_queries import (
-    load_children,
-    load_file_parts,
-    load_line,
-    load_session,
-    message_of_part,
-    tool_outputs,
-)
 from sessions_app.record.turn_queries import load_turn
 from sessions_app.search.search import Scope, search
 
@@ -101,9 +94,14 @@ def describe_file(file: FileReference, offset: int = 0) -> str:
     start = min(max(offset, 0), len(entries))
     page = entries[start : start + MOST_IDS]
     ids = [entry for entry in page if isinstance(entry, str)]
-    family = [kin.id for kin in load_line(file.session_id, owner_id=load_session(file.session_id).owner_id)]
+    family = [
+        kin.id
+        for kin in session_queries.load_line(
+            file.session_id, owner_id=session_queries.load_session(file.session_id).owner_id
+        )
+    ]
     kept = load_file_references(ids, session_ids=family)
-    parts = load_file_parts([id for id in ids if id not in kept], session_id=file.session_id)
+    parts = session_queries.load_file_parts([id for id in ids if id not in kept], session_id=file.session_id)
     lines = []
     for entry in page:
         if isinstance(entry, ManifestName):
@@ -127,7 +125,7 @@ def _facts(file: FileReference) -> str:
         lines = "none, it is no text"
     except FileContentNotFound:
         lines = "unknown"
-    scope = Scope(owner_id=load_session(file.session_id).owner_id, session_id=file.session_id)
+    scope = Scope(owner_id=session_queries.load_session(file.session_id).owner_id, session_id=file.session_id)
     result = search(scope, f'"{file.id}"', limit=MOST_IDS)
     mentions = list(dict.fromkeys(hit.message_id for hit in result.hits if hit.message_id))
     others = " and others" if len(mentions) > MOST_MESSAGES or result.more else ""
@@ -204,7 +202,7 @@ def describe_message(found: Found) -> str:
 
 def describe_part(found: Found) -> str:
     stored = load_part(found.id, session_id=found.session_id)
-    message_id = message_of_part(found.id, session_id=found.session_id)
+    message_id = session_queries.message_of_part(found.id, session_id=found.session_id)
     return f"part {_part_line(stored)}\nof message {message_id}\nlcm_read with its id gives all of it."
 
 
@@ -237,11 +235,11 @@ def describe_call(found: Found) -> str:
 
 
 def describe_session(found: Found) -> str:
-    session = load_session(found.id)
+    session = session_queries.load_session(found.id)
     return (
         f"session {session.id}: {excerpt(session.title, EXCERPT) or 'untitled'}, {session.state}, model {session.model}, "
         f"{session.message_seq} messages in {session.turn_seq} turns\nparent: {session.parent_id or 'none'}\n"
-        f"launched or forked from it: {_ids([kin.id for kin in load_children(session.id)])}"
+        f"launched or forked from it: {_ids([kin.id for kin in session_queries.load_children(session.id)])}"
     )
 
 
@@ -401,8 +399,8 @@ def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) 
     found = find(family, wanted_id(summary_id))
     if found.kind != "sum":
         raise InvalidRequest(f"{found.id} is no summary; lcm_read reads it", field="summary_id")
-    allowance = session_config(load_session(context.session_id).config).delegation.expand_tokens
-    calls = tool_outputs(context.session_id, "lcm_expand").values()
+    allowance = session_config(session_queries.load_session(context.session_id).config).delegation.expand_tokens
+    calls = session_queries.tool_outputs(context.session_id, "lcm_expand").values()
     # A call that runs beside this one is counted as a full page; this one is too, and may have its own page.
     left = allowance - sum(PAGE_TOKENS if tokens is None else tokens for tokens in calls)
     left += PAGE_TOKENS if None in calls else 0
