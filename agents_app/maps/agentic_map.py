@@ -139,13 +139,13 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             parts.append(limits)
             child_id = one.question.child_id or self._create_child(one)
             task = replace(one.question, child_id=child_id, limits=limits, is_alone=self._is_alone)
-            allowed.append(replace(one, question=task))
+            allowed.append(StartedItem(item=one.item, question=task))
         store.note_claimed(record, self.run.id, {one.item.number: one.question.child_id for one in allowed})
-        return [StartedItem(prepared=one) for one in allowed]
+        return allowed
 
     async def ask(self, started: StartedItem[AgentTask]) -> TurnResult:
         """Run a turn to its end, no longer than the run allows."""
-        self._parts[started.item.number] = started.prepared.question.limits
+        self._parts[started.item.number] = started.question.limits
         seconds = self.run.spec.timeout_seconds
         await self.pause.wait()  # its own calls wait there too, but a turn's time is better spent on asking
         try:
@@ -162,7 +162,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
         return await db(self._result_of, started, self._turns.get(started.item.number), failure)
 
     def settle(self, started: StartedItem[AgentTask], answer: TurnResult) -> Settlement:
-        item, failure, task = started.item, answer.failure, started.prepared.question
+        item, failure, task = started.item, answer.failure, started.question
         self._turns.pop(item.number, None)
         self._parts.pop(item.number, None)
         attempt = _attempt(item, answer)
@@ -213,7 +213,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
 
     async def _run_turn(self, started: StartedItem[AgentTask]) -> TurnRecord:
         """Return the unjudged turn when it has ended, or a new one."""
-        task, item = started.prepared.question, started.item
+        task, item = started.question, started.item
         if task.unjudged is not None:
             runner.start_heartbeat()  # its sweep ends the turns of dead workers
             ended = await self._wait_for(task.unjudged, item)

@@ -46,16 +46,11 @@ class PreparedItem(Generic[Q]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartedItem(Generic[Q]):
+class StartedItem(PreparedItem[Q]):
     """An item whose attempt is recorded and may be made."""
 
-    prepared: PreparedItem[Q]
     call_id: str | None = None
     started: float = field(default_factory=time.monotonic)
-
-    @property
-    def item(self) -> ItemRecord:
-        return self.prepared.item
 
     @property
     def duration_ms(self) -> int:

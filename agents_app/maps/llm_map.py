@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -51,14 +50,9 @@ MOST_ATTEMPTS = 9  # of one call while the model answers "too many requests"; th
 LIMITS_SECONDS = 1.0  # how long a change of limits may go unseen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapAnswer:
-    reply: Reply
-    times_asked: int
-    duration_ms: int
+class LlmExecutor(ItemExecutor[PlannedCall, tuple[Reply, int, int]]):
+    """An answer is the reply, the number of times that the model was asked, and the milliseconds that it took."""
 
-
-class LlmExecutor(ItemExecutor[PlannedCall, MapAnswer]):
     def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
         super().__init__(run, pause_of=pause_of)
         self.model = get_model(self.alias, user_id=run.owner_id)
@@ -102,7 +96,7 @@ class LlmExecutor(ItemExecutor[PlannedCall, MapAnswer]):
             return []
         calls = {one.item.number: NewCall(**one.question.columns()) for one in allowed}
         call_ids = store.start_map_calls(record, self.run.id, calls)
-        return [StartedItem(prepared=one, call_id=call_ids[one.item.number]) for one in allowed]
+        return [StartedItem(item=one.item, question=one.question, call_id=call_ids[one.item.number]) for one in allowed]
 
     def _draw(self, record: Change, highest: Sequence[Spent]) -> int:
         """Draw the most that these calls can take on the limits; return how many of them, the first ones, may be made.
@@ -115,7 +109,10 @@ class LlmExecutor(ItemExecutor[PlannedCall, MapAnswer]):
             try:
                 draw(record, self._limits, most)
                 if not self.run.spec.limits.is_none:
-                    allowance = Allowance(scope="run", limits=self.run.spec.limits, spent=spent_by(self.run.id))
+                    counts = load_run(self.run.id).counts
+                    spent = Spent(tokens=counts.tokens_input + counts.tokens_output, cost_micros=counts.cost_micros)
+                    spent += most_of_calls(call_ids_in_flight(self.run.id))
+                    allowance = Allowance(scope="run", limits=self.run.spec.limits, spent=spent)
                     if (line := passed_by(most, [allowance])) is not None:
                         raise exhausted_at(line, needed=getattr(most, line.measure))
             except BudgetExhausted:
@@ -127,21 +124,22 @@ class LlmExecutor(ItemExecutor[PlannedCall, MapAnswer]):
                 raise
             return count
 
-    async def ask(self, started: StartedItem[PlannedCall]) -> MapAnswer:
-        planned = started.prepared.question
+    async def ask(self, started: StartedItem[PlannedCall]) -> tuple[Reply, int, int]:
+        planned = started.question
         ask = partial(complete_or_abandon, self.model, planned.request, prompt_tokens=planned.prompt_tokens)
         reply, times = await self.pause.ask(ask, most_attempts=MOST_ATTEMPTS)
-        return MapAnswer(reply=reply, times_asked=times, duration_ms=started.duration_ms)
+        return reply, times, started.duration_ms
 
-    def settle(self, started: StartedItem[PlannedCall], answer: MapAnswer) -> Settlement:
-        item, reply, end = started.item, answer.reply, end_of_reply(answer.reply, self.spec)
+    def settle(self, started: StartedItem[PlannedCall], answer: tuple[Reply, int, int]) -> Settlement:
+        item, (reply, times, duration_ms) = started.item, answer
+        end = end_of_reply(reply, self.spec)
         attempt = AttemptOutcome(
             output=reply.text,
             usage=end.usage,
-            duration_ms=answer.duration_ms,
+            duration_ms=duration_ms,
             call_id=started.call_id,
             call_end=end,
-            call_attempts=answer.times_asked,
+            call_attempts=times,
         )
         if reply.error is not None:
             return settle_failure(self.run, item, failure_of_call(reply.error), attempt)
@@ -152,7 +150,7 @@ class LlmExecutor(ItemExecutor[PlannedCall, MapAnswer]):
 
     def settle_cancelled(self, started: StartedItem[PlannedCall]) -> Settlement:
         """Settle an item whose call was cut off: the prompt is counted, no answer is."""
-        asked = Usage(input_tokens=started.prepared.question.prompt_tokens, output_tokens=0)
+        asked = Usage(input_tokens=started.question.prompt_tokens, output_tokens=0)
         usage = usage_record(asked, cost=cost_micros(self.spec, asked))
         reason = TurnCancelled("The run was cancelled before the model had answered.")
         end = MessageEnd(
@@ -160,13 +158,6 @@ class LlmExecutor(ItemExecutor[PlannedCall, MapAnswer]):
         )
         attempt = AttemptOutcome(usage=usage, duration_ms=started.duration_ms, call_id=started.call_id, call_end=end)
         return settlement(started.item, ItemState.CANCELLED, attempt=attempt, error=reason.message, excused=True)
-
-
-def spent_by(run_id: str) -> Spent:
-    """Return what the attempts of a run have taken, counting those in flight at their most."""
-    counts = load_run(run_id).counts
-    done = Spent(tokens=counts.tokens_input + counts.tokens_output, cost_micros=counts.cost_micros)
-    return done + most_of_calls(call_ids_in_flight(run_id))
 
 
 def settle_failure(run: RunRecord, item: ItemRecord, failure: Failure, attempt: AttemptOutcome | None) -> Settlement:

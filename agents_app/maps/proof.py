@@ -126,8 +126,9 @@ def _errors(session_id: str, using: str) -> Iterator[Difference]:
 def _calls(session_id: str, using: str) -> Iterator[Difference]:
     asked = {_item_of(manifest): id for id, manifest in fetch(_ASKED, [session_id], using=using)}
     held = {(run_id, number): id for run_id, number, id in fetch(_HELD, [session_id], using=using)}
-    for key in sorted(asked.keys() | held.keys()):
-        yield from _compare(*key, ["call_id"], [asked.get(key, "")], [held.get(key, "")])
+    for run_id, number in sorted(asked.keys() | held.keys()):
+        key = run_id, number
+        yield from _compare(run_id, number, ["call_id"], [asked.get(key, "")], [held.get(key, "")])
 
 
 def _lines(run_id: str, content_id: str, using: str) -> Iterator[Difference]:

@@ -191,11 +191,7 @@ async def wait(run_id: str, *, owner_id: int, seconds: float) -> RunRecord:
 
 
 def check_texts(asked: MapRequest) -> None:
-    """Check a request's template and schema.
-
-    :raises InvalidTemplate: the template cannot be used.
-    :raises InvalidSchema: the schema cannot be used.
-    """
+    """:raises InvalidTemplate, InvalidSchema: the template or the schema cannot be used."""
     compile_template(asked.template)
     if asked.schema is not None:
         compile_schema(asked.schema)
@@ -304,17 +300,8 @@ async def llm_map(
     Translate {{ item.text }}. Every answer must be JSON that fits output_schema. You get the run's id, counts, first failures
     and the id of the results, a line for each item. After wait_seconds it goes on; lcm_describe of its id says how far it is.
     """
-    asked = MapRequest(
-        kind=OperatorKind.LLM,
-        template=prompt_template,
-        session_id=context.session_id,
-        file_id=await db(_find_input, context, input_file),
-        items=items or None,
-        schema=output_schema,
-        model=model,
-        concurrency=concurrency or None,
-    )
-    return await _run(context, asked, wait_seconds)
+    values = {"items": items or None, "schema": output_schema, "model": model, "concurrency": concurrency or None}
+    return await _run(context, OperatorKind.LLM, prompt_template, input_file, wait_seconds, **values)
 
 
 @tool(timeout_seconds=None)
@@ -335,20 +322,9 @@ async def agentic_map(
 
     read_only: only with tools that change nothing. tools: what it has, or else yours. max_turns: its model calls.
     """
-    asked = MapRequest(
-        kind=OperatorKind.AGENTIC,
-        template=prompt_template,
-        session_id=context.session_id,
-        file_id=await db(_find_input, context, input_file),
-        items=items or None,
-        schema=output_schema,
-        read_only=read_only,
-        tools=tools or None,
-        max_turns=max_turns or None,
-        model=model,
-        concurrency=concurrency or None,
-    )
-    return await _run(context, asked, wait_seconds)
+    values = {"items": items or None, "schema": output_schema, "model": model, "concurrency": concurrency or None}
+    values |= {"read_only": read_only, "tools": tools or None, "max_turns": max_turns or None}
+    return await _run(context, OperatorKind.AGENTIC, prompt_template, input_file, wait_seconds, **values)
 
 
 def _find_input(context: ToolContext, text: str) -> str | None:
@@ -361,7 +337,11 @@ def _find_input(context: ToolContext, text: str) -> str | None:
     return load_file_reference(found.id, session_id=found.session_id).id
 
 
-async def _run(context: ToolContext, asked: MapRequest, wait_seconds: float) -> str:
+async def _run(
+    context: ToolContext, kind: OperatorKind, template: str, input_file: str, wait_seconds: float, **values: Any
+) -> str:
+    file_id = await db(_find_input, context, input_file)
+    asked = MapRequest(kind=kind, template=template, session_id=context.session_id, file_id=file_id, **values)
     if not 0 <= wait_seconds <= LONGEST_WAIT:
         raise errors.InvalidRequest(f"wait_seconds must lie between 0 and {LONGEST_WAIT:g}", field="wait_seconds")
     begun = asyncio.ensure_future(

@@ -66,11 +66,8 @@ ACTIONS = {
     RunState.PENDING: ("cancel",),
     RunState.RUNNING: ("pause", "cancel"),
     RunState.PAUSED: ("resume", "cancel"),
-    RunState.COMPLETED: (),
     RunState.CANCELLED: ("resume",),
-    RunState.FAILED: (),
 }
-LABELS = {"pause": "Pause", "resume": "Resume", "cancel": "Cancel"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +139,13 @@ class RunView:
     @property
     def meter_words(self) -> str:
         counts = self.record.counts
-        parts = [f"{counts.completed:,} completed", f"{counts.failed:,} failed", f"{counts.cancelled:,} cancelled"]
-        return f"{', '.join(parts)}, {self.running:,} with workers, of {self.items} items"
+        ended = f"{counts.completed:,} completed, {counts.failed:,} failed, {counts.cancelled:,} cancelled"
+        return f"{ended}, {self.running:,} with workers, of {self.items} items"
 
     @property
     def actions(self) -> list[tuple[str, str]]:
         """The names in the API of what a person may do, with labels."""
-        actions = [(name, LABELS[name]) for name in ACTIONS[self.record.state]]
+        actions = [(name, name.capitalize()) for name in ACTIONS.get(self.record.state, ())]
         if self.record.counts.failed and self.record.state in (RunState.COMPLETED, RunState.PAUSED):
             actions.append(("retry", f"Retry {self.record.counts.failed:,} failed"))
         return actions
@@ -294,8 +291,7 @@ def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
 
 @signed_in
 def try_output(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
-    run = _run(request, run_id)
-    return _plain(queries.load_attempt_text(run.id, number, attempt, "output"))
+    return _plain(queries.load_attempt_text(_run(request, run_id).id, number, attempt, "output"))
 
 
 @signed_in

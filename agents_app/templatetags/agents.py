@@ -1,10 +1,9 @@
-"""Filters that put items of a run and what was tried at them on a page: all of it is other people's text."""
+"""Filters for the pages of runs and of MCP servers, whose texts are other people's."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 from typing import Any
 
 from django import template
@@ -12,29 +11,21 @@ from django import template
 from agents_app.queries import AttemptHead
 from mnesis_core.maps.values import ErrorKind, ItemRecord
 from mnesis_core.records import UsageRecord
-from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, ServerAddress, hints_in_words
+from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, hints_in_words
 from sessions_app.pages.markdown import format_characters, format_count, format_duration, format_money, show_invisible
 
-HEAD = 20_000
-"""Characters of an input or an answer that come with its page."""
-DEEPEST = 40
-"""Levels of JSON that is laid out in lines: indents of deeper ones are longer than what they say."""
+HEAD = 20_000  # characters of an input or an answer that come with its page
+DEEPEST = 40  # levels of JSON that is laid out in lines: indents of deeper ones are longer than what they say
 
 register = template.Library()
+register.filter("reached_at", lambda address: address.url or shlex.join(address.argv))
+register.filter("hints", lambda tool: hints_in_words(tool.hints))
+register.filter("is_read_only", lambda server, tool: server.is_read_only(tool))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextHead:
-    """The beginning of a text, and the size of the whole in words."""
-
-    text: str
-    is_cut: bool
-    size: str
-
-
-def head_of(text: str, *, is_cut: bool, size: str) -> TextHead:
-    """Return a text to be shown, JSON in lines and indents where it is whole."""
-    return TextHead(text=show_invisible(text if is_cut else lay_out(text)), is_cut=is_cut, size=size)
+def head_of(text: str, *, is_cut: bool, size: str) -> dict[str, Any]:
+    """Return the beginning of a text to be shown, as JSON in lines and indents where it is whole, and the whole's size."""
+    return {"text": show_invisible(text if is_cut else lay_out(text)), "is_cut": is_cut, "size": size}
 
 
 def lay_out(text: str) -> str:
@@ -52,14 +43,14 @@ def lay_out(text: str) -> str:
 
 
 @register.filter
-def said(content: Any) -> TextHead:
+def said(content: Any) -> dict[str, Any]:
     """Return what a message of a rebuilt payload says."""
     text = content if isinstance(content, str) else json.dumps(content or "", ensure_ascii=False)
     return head_of(text[:HEAD], is_cut=len(text) > HEAD, size=format_characters(len(text)))
 
 
 @register.filter
-def answer(entry: AttemptHead) -> TextHead | None:
+def answer(entry: AttemptHead) -> dict[str, Any] | None:
     """Return what the model said in a try; ``None`` where it said nothing."""
     length = entry.output_length
     return head_of(entry.output, is_cut=length > HEAD, size=format_characters(length)) if length else None
@@ -72,7 +63,6 @@ def error_words(kind: ErrorKind | None) -> str:
 
 @register.filter
 def in_and_out(record: ItemRecord | UsageRecord) -> str:
-    """Return the tokens in and out, where any are known."""
     if record.tokens_input is record.tokens_output is None:
         return ""
     return f"{format_count(record.tokens_input)} in, {format_count(record.tokens_output)} out"
@@ -80,7 +70,6 @@ def in_and_out(record: ItemRecord | UsageRecord) -> str:
 
 @register.filter
 def facts(entry: AttemptHead) -> list[str]:
-    """Return the numbers of a try that are known."""
     known = (in_and_out(entry.usage), format_money(entry.usage.cost_micros), format_duration(entry.duration_ms / 1000))
     return [fact for fact in known if fact]
 
@@ -91,18 +80,8 @@ def item_took(item: ItemRecord) -> str:
 
 
 @register.filter
-def reached_at(address: ServerAddress) -> str:
-    return address.url or shlex.join(address.argv)
-
-
-@register.filter
 def count_read_only(server: AttachedServer) -> int:
     return sum(map(server.is_read_only, server.listing.tools))
-
-
-@register.filter
-def is_read_only(server: AttachedServer, tool: AttachedTool) -> bool:
-    return server.is_read_only(tool)
 
 
 @register.filter
@@ -115,8 +94,3 @@ def is_marked(server: AttachedServer, tool: AttachedTool) -> bool:
 def was_marked(server: AttachedServer, tool: AttachedTool) -> bool:
     """Return whether an administrator said so, and the tool is listed otherwise since."""
     return tool.remote_name in server.read_only_tools and not is_marked(server, tool)
-
-
-@register.filter
-def hints(tool: AttachedTool) -> str:
-    return hints_in_words(tool.hints)

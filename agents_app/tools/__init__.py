@@ -9,9 +9,7 @@ from agents_app.tools.registry import (
     not_offered,
     offered_tools,
     permitted_tools,
-    shipped_tools,
     tool,
-    tool_specs,
 )
 
 __all__ = [
@@ -28,7 +26,5 @@ __all__ = [
     "not_offered",
     "offered_tools",
     "permitted_tools",
-    "shipped_tools",
     "tool",
-    "tool_specs",
 ]

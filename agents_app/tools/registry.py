@@ -68,10 +68,6 @@ def _resolve(value: Any, definitions: Mapping[str, Any]) -> Any:
     return {key: _resolve(item, definitions) for key, item in value.items()}
 
 
-def shipped_tools() -> frozenset[str]:
-    return frozenset(_TOOLS)
-
-
 def list_tools(*, user_id: int | None) -> list[Tool]:
     """Return every tool there is for a person's sessions, by name. Reads the database."""
     everything = _TOOLS | attached_tools(user_id=user_id)
@@ -129,13 +125,13 @@ def check_tools(names: Iterable[str], *, user_id: int | None) -> None:
 
 def check_tool_names(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
     """System check ``mnesis.E010``: ``turn.tools`` or ``turn.ask_before`` names a tool that does not exist."""
-    turn, known = site_config().turn, shipped_tools()
+    turn = site_config().turn
     # Tools of MCP servers are not checked: a server that was removed must not keep the site from starting.
-    wrong = [name for name in (*turn.tools, *turn.ask_before) if SEPARATOR not in name and name not in known]
+    wrong = [name for name in (*turn.tools, *turn.ask_before) if SEPARATOR not in name and name not in _TOOLS]
     return [
         Error(
             f"The configuration (MNESIS_CONFIG) names the tool {name!r}, and there is none.",
-            hint=f"There are: {', '.join(sorted(known))}, and those of MCP servers as server__tool.",
+            hint=f"There are: {', '.join(sorted(_TOOLS))}, and those of MCP servers as server__tool.",
             id="mnesis.E010",
         )
         for name in dict.fromkeys(wrong)
@@ -148,10 +144,6 @@ def not_offered(name: str, offered: Iterable[str]) -> MnesisError:
     if known is not None and known.scope is ToolScope.SUB_AGENT:
         return PermissionDenied(f"{name} is for sub-agents, who have a context of their own. Delegate with task.")
     return ToolNotFoundError(f"no tool is called {name!r}; there are: {', '.join(offered)}")
-
-
-def tool_specs(names: Iterable[str]) -> tuple[ToolSpec, ...]:
-    return tuple(found.spec for found in offered_tools(names, user_id=None).values())
 
 
 def _attached_of(names: Iterable[str], *, user_id: int | None) -> dict[str, Tool]:

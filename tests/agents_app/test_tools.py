@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agents_app.tools import ToolContext, find_tool, tool_specs
+from agents_app.tools import ToolContext, find_tool, offered_tools
 from agents_app.turns import lifecycle
 from mnesis_core.errors import (
     InvalidRequest,
@@ -62,8 +62,8 @@ def test_arguments_that_do_not_fit_are_refused(arguments):
 def test_an_unknown_tool_is_refused_and_offered_to_nobody():
     with pytest.raises(ToolNotFoundError):
         find_tool("nosuch")
-    assert [spec.name for spec in tool_specs(["nosuch", "calculator"])] == ["calculator"]
-    [spec] = tool_specs(["lcm_grep"])
+    assert list(offered_tools(["nosuch", "calculator"], user_id=None)) == ["calculator"]
+    spec = find_tool("lcm_grep").spec
     assert spec.parameters["required"] == ["pattern"]
     assert spec.description
 

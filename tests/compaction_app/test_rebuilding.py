@@ -138,7 +138,7 @@ def test_no_stored_text_makes_an_error_of_ours(session, door, text):
 
 
 def test_tools_are_read_again_to_the_letter():
-    tools = registry.tool_specs(["lcm_grep", "calculator"])
+    tools = [registry.find_tool(name).spec for name in ("lcm_grep", "calculator")]
     assert read_tools(write_tools(tools)) == tools
 
 
@@ -168,12 +168,12 @@ def test_a_call_says_whether_its_payload_can_be_rebuilt(session, client, alice):
 
 def test_another_sessions_summaries_and_texts_are_not_read(session, bob):
     elsewhere = session_store.create_session(owner=bob, model="demo")
-    add_call(elsewhere, [], texts={"tools": write_tools(registry.tool_specs(["calculator"]))})
+    add_call(elsewhere, [], texts={"tools": write_tools([registry.find_tool("calculator").spec])})
     theirs = list_calls(elsewhere)[0]
     add_call(session.id, [{"kind": "tools", "names": ["calculator"]}])
     mine = replace(list_calls(session.id)[0], parameters=theirs.parameters)
     assert rebuild_payload(mine).payload == {"messages": []}
-    assert theirs.parameters["texts"]["tools"] == text_digest(write_tools(registry.tool_specs(["calculator"])))
+    assert theirs.parameters["texts"]["tools"] == text_digest(write_tools([registry.find_tool("calculator").spec]))
 
 
 def test_the_inspector_shows_a_payload_and_what_is_wrong_with_it(session, client, admin_user):

@@ -290,13 +290,12 @@ def tools(request: HttpRequest) -> HttpResponse:
 
 @administrators(ADD)
 def server_add(request: HttpRequest) -> HttpResponse:
-    return _entered_server(request, McpServerForm(request.POST if request.method == "POST" else None))
+    return _entered_server(request, None)
 
 
 @administrators(CHANGE)
 def server_change(request: HttpRequest, name: str) -> HttpResponse:
-    row = _row(name)
-    return _entered_server(request, McpServerForm(request.POST if request.method == "POST" else None, instance=row))
+    return _entered_server(request, _row(name))
 
 
 @administrators(CHANGE, methods=("POST",))
@@ -341,20 +340,19 @@ def server_remove(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("tools")
 
 
-def _entered_server(request: HttpRequest, form: McpServerForm) -> HttpResponse:
+def _entered_server(request: HttpRequest, row: McpServer | None) -> HttpResponse:
+    form = McpServerForm(request.POST if request.method == "POST" else None, instance=row)
     name = form.instance.name
     if request.method != "POST" or not form.is_valid():
         return render(request, "agents_app/server_form.html", {"form": form, "name": name})
     put = partial(store.enter_server, audience=form.chosen_audience)
     server = waiting_for(attach_server)(form.cleaned_data["address"], put=put)
-    if server.problem:
-        problem = excerpt(server.problem, 300)
-        messages.error(
-            request, f"The server {server.address.name} is attached, and cannot be asked for its tools: {problem}"
-        )
+    name, problem = server.address.name, excerpt(server.problem, 300)
+    if problem:
+        messages.error(request, f"The server {name} is attached, and cannot be asked for its tools: {problem}")
     else:
         _say(request, server)
-    return _back(server.address.name)
+    return _back(name)
 
 
 def _say(request: HttpRequest, server: AttachedServer) -> None:

@@ -195,11 +195,7 @@ class Connection:
         return not self._closing.is_set()
 
     async def ask(self, question: Callable[[Client], Awaitable[Result]]) -> Result:
-        """Ask the server something.
-
-        :raises ToolServerUnreachable: it cannot be connected to, or the connection ended.
-        :raises ToolFailed: it answers with an error, or with what is no answer.
-        """
+        """Ask the server something; raise as ``Connections.ask`` does, and ``ConnectionGone``."""
         self._calls += 1
         try:
             return await question(await asyncio.shield(self._ready))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
 
 from agents_app.tools.memory.reach import Family, find, wanted_id
@@ -27,12 +27,6 @@ SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.c
 FILES_AT_ONCE = 100  # looked up in one query
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    session: int = 0  # place in the family's line
-    cursor: str | None = None
-
-
 def grep(family: Family, pattern: str, *, mode: SearchMode, summary_id: str, limit: int, cursor: str) -> str:
     """Return a page of hits as text, grouped by the summaries that stand for them.
 
@@ -46,23 +40,25 @@ def grep(family: Family, pattern: str, *, mode: SearchMode, summary_id: str, lim
         scope = Scope(owner_id=family.owner_id, session_id=summary_place.session_id)
         scopes = [replace(scope, first_seq=summary.first_seq, last_seq=summary.last_seq)]
     found: list[tuple[str, SearchResult]] = []
-    after: Place | None = _read_cursor(cursor, len(scopes))
+    session, _, rest = (cursor.strip() or "0:").partition(":")
+    if not (session.isascii() and session.isdecimal() and len(session) < 4 and int(session) < len(scopes)):
+        raise InvalidRequest("cursor must be the one that the page before ended with", field="cursor")
+    at, inner = int(session), rest or None
     room = min(max(limit, 1), LARGEST_PAGE)
-    while after is not None and room > 0:
-        result = search(scopes[after.session], pattern, mode=mode, limit=room, cursor=after.cursor)
-        found.append((str(scopes[after.session].session_id), result))
+    while at < len(scopes) and room > 0:
+        result = search(scopes[at], pattern, mode=mode, limit=room, cursor=inner)
+        found.append((str(scopes[at].session_id), result))
         room -= len(result.hits)
-        if result.next_cursor is not None:
-            after = replace(after, cursor=result.next_cursor)
-        else:
-            after = Place(session=after.session + 1) if after.session + 1 < len(scopes) else None
+        inner = result.next_cursor
+        if inner is None:
+            at += 1
     hits = sum(len(result.hits) for _, result in found)
     searched = sum(result.messages_searched for _, result in found)
     total = sum(result.messages_total for _, result in found)
     amount = f"{searched}" if searched == total else f"{searched} of {total}"
     is_only = len(scopes) == 1
     above = "" if is_only else f", in {len(found)} of {len(scopes)} sessions (this one and those above it)"
-    more = f" There may be more: go on with cursor={after.session}:{after.cursor or ''}" if after else ""
+    more = f" There may be more: go on with cursor={at}:{inner or ''}" if at < len(scopes) else ""
     head = f"{hits} hits in {amount} messages searched{above}.{more}"
     return "\n".join([head, *(line for id, result in found for line in _group_hits(id, result.hits, is_only=is_only))])
 
@@ -91,13 +87,6 @@ def describe_hit(hit: Hit) -> str:
     return f"- {place}: {hit.snippet}"
 
 
-def _read_cursor(cursor: str, sessions: int) -> Place:
-    session, _, rest = (cursor.strip() or "0:").partition(":")
-    if not (session.isascii() and session.isdecimal() and len(session) < 4 and int(session) < sessions):
-        raise InvalidRequest("cursor must be the one that the page before ended with", field="cursor")
-    return Place(session=int(session), cursor=rest or None)
-
-
 def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Iterator[str]:
     # The groups stand in the order of their best hits.
     covering = covering_summaries(session_id, [hit.message_seq for hit in hits if hit.message_id])
@@ -116,15 +105,6 @@ def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Itera
         yield from lines
 
 
-@dataclass(slots=True, kw_only=True)
-class _FileSearch:
-    left: int  # hits that may still be shown
-    found: list[FileSearch] = field(default_factory=list)
-    searched: int = 0  # files that were looked at to their end
-    skipped: int = 0  # files that are no text, or not kept here
-    cursor: str = ""
-
-
 def grep_files(family: Family, pattern: str, *, mode: Mode, file_id: str, limit: int, cursor: str) -> str:
     """Return a page of lines as text, under the files that they stand in.
 
@@ -134,38 +114,39 @@ def grep_files(family: Family, pattern: str, *, mode: Mode, file_id: str, limit:
     """
     parse_lines(pattern, mode)
     begin, _, inner = cursor.strip().partition(":")
-    walk = _FileSearch(left=min(max(limit, 1), LARGEST_PAGE))
+    files = _iterate_files(family, begin)
     if file_id:
-        found = find(family, file_id)
-        if found.kind != "file":
+        named = find(family, file_id)
+        if named.kind != "file":
             raise InvalidRequest("file_id must be the id of a file (file_…)", field="file_id")
-        _search(walk, load_file_reference(found.id, session_id=found.session_id), pattern, mode, inner)
-        if walk.skipped:
-            raise FileNotText(file_id=file_id)
-        return _write_file_page(walk)
+        files = iter([load_file_reference(named.id, session_id=named.session_id)])
+    found: list[FileSearch] = []
+    left, searched, skipped, following = min(max(limit, 1), LARGEST_PAGE), 0, 0, ""
     deadline = monotonic() + SECONDS
-    for file in _iterate_files(family, begin):
-        if walk.cursor or walk.left == 0 or monotonic() > deadline:
-            walk.cursor = walk.cursor or f"{file.id}:"
+    for file in files:
+        if following or left == 0 or monotonic() > deadline:
+            following = following or f"{file.id}:"
             break
-        _search(walk, file, pattern, mode, inner if file.id == begin else "")
-    return _write_file_page(walk)
-
-
-def _search(walk: _FileSearch, file: FileReference, pattern: str, mode: Mode, cursor: str) -> None:
-    try:
-        result = search_file(
-            file.id, pattern=pattern, mode=mode, limit=walk.left, cursor=cursor or None, session_id=file.session_id
-        )
-    except (FileNotText, FileContentNotFound):
-        walk.skipped += 1
-        return
-    walk.left -= len(result.hits)
-    walk.found += [result] if result.hits else []
-    if result.next_cursor:
-        walk.cursor = f"{file.id}:{result.next_cursor}"
-    else:
-        walk.searched += 1
+        place = inner if file_id or file.id == begin else ""
+        try:
+            result = search_file(
+                file.id, pattern=pattern, mode=mode, limit=left, cursor=place or None, session_id=file.session_id
+            )
+        except (FileNotText, FileContentNotFound):
+            if file_id:
+                raise FileNotText(file_id=file_id) from None
+            skipped += 1
+            continue
+        left -= len(result.hits)
+        found += [result] if result.hits else []
+        following = f"{file.id}:{result.next_cursor}" if result.next_cursor else ""
+        searched += 0 if result.next_cursor else 1
+    about = f" {skipped} files are no text or not kept here." if skipped else ""
+    more = f" There may be more: go on with cursor={following}" if following else ""
+    head = (
+        f"{sum(len(result.hits) for result in found)} lines found; {searched} files searched to their end.{about}{more}"
+    )
+    return "\n".join([head, *(line for result in found for line in _describe_result(result))])
 
 
 def _iterate_files(family: Family, begin: str) -> Iterator[FileReference]:
@@ -186,17 +167,11 @@ def _iterate_files(family: Family, begin: str) -> Iterator[FileReference]:
             before = files[-1].id
 
 
-def _write_file_page(walk: _FileSearch) -> str:
-    hits = sum(len(result.hits) for result in walk.found)
-    skipped = f" {walk.skipped} files are no text or not kept here." if walk.skipped else ""
-    more = f" There may be more: go on with cursor={walk.cursor}" if walk.cursor else ""
-    lines = [f"{hits} lines found; {walk.searched} files searched to their end.{skipped}{more}"]
-    for result in walk.found:
-        number = version_of(result.file, versions_of(result.file))
-        version = f", version {number}" if number else ""
-        upto = "" if result.next_cursor is None else f", searched up to byte {result.searched_bytes} of {result.size}"
-        lines.append(f"{result.file.id} {visible_text(result.file.path) or 'no path'}{version}{upto}:")
-        for hit in result.hits:
-            often = f", {hit.count} matches" if hit.count > 1 else ""
-            lines.append(f"- line {hit.number} (byte {hit.offset}{often}): {visible_text(hit.text)}")
-    return "\n".join(lines)
+def _describe_result(result: FileSearch) -> Iterator[str]:
+    number = version_of(result.file, versions_of(result.file))
+    version = f", version {number}" if number else ""
+    upto = "" if result.next_cursor is None else f", searched up to byte {result.searched_bytes} of {result.size}"
+    yield f"{result.file.id} {visible_text(result.file.path) or 'no path'}{version}{upto}:"
+    for hit in result.hits:
+        often = f", {hit.count} matches" if hit.count > 1 else ""
+        yield f"- line {hit.number} (byte {hit.offset}{often}): {visible_text(hit.text)}"

@@ -178,25 +178,16 @@ def describe_summary(found: Found) -> str:
 def describe_message(found: Found) -> str:
     message = load_message(found.id, session_id=found.session_id)
     lineage = trace_message(message.id, session_id=found.session_id)
-    parts = [f"- {_part_line(stored)}" for stored in message.parts[:MOST_IDS]]
-    more = [f"- and {len(message.parts) - MOST_IDS} more"] if len(message.parts) > MOST_IDS else []
-    if lineage.in_context is None:
-        place = "no"
-    elif lineage.in_context == message.id:
+    parts = "".join(f"\n- {_part_line(stored)}" for stored in message.parts[:MOST_IDS])
+    more = f"\n- and {len(message.parts) - MOST_IDS} more" if len(message.parts) > MOST_IDS else ""
+    place = "no" if lineage.in_context is None else f"{lineage.in_context} stands for it"
+    if lineage.in_context == message.id:
         place = "yes"
-    else:
-        place = f"{lineage.in_context} stands for it"
-    return "\n".join(
-        [
-            f"message {message.seq} of session {found.session_id}: {message.id}, {message.role}, "
-            f"{message.created_at:%Y-%m-%d %H:%M} UTC, about {message.token_estimate} tokens, turn {message.turn_id}",
-            f"in context: {place}",
-            f"summarised by: {_ids([node.id for node in lineage.above])}",
-            "parts:",
-            *parts,
-            *more,
-            neighbours(found.session_id, message),
-        ]
+    return (
+        f"message {message.seq} of session {found.session_id}: {message.id}, {message.role}, "
+        f"{message.created_at:%Y-%m-%d %H:%M} UTC, about {message.token_estimate} tokens, turn {message.turn_id}\n"
+        f"in context: {place}\nsummarised by: {_ids([node.id for node in lineage.above])}\n"
+        f"parts:{parts}{more}\n{neighbours(found.session_id, message)}"
     )
 
 
