@@ -17,15 +17,7 @@ from agents_app.maps import service
 from agents_app.maps.output import output_lines, readable_run, results_as_they_end, table_rows
 from agents_app.maps.service import MapRequest
 from agents_app.schemas import LimitsIn
-from mnesis_core.maps.values import (
-    AttemptRecord,
-    ItemRecord,
-    ItemState,
-    OperatorKind,
-    OperatorSpec,
-    RunRecord,
-    RunState,
-)
+from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState
 from mnesis_core.text import printable, printable_json
 from sessions_app.api import place_of, read_place
 from sessions_app.callers import Asker, owner_id
@@ -215,7 +207,7 @@ class MapItemRead(MapItemOut, Schema):
     tries: list[MapTryOut]
 
     @staticmethod
-    def resolve_tries(item: ItemRecord) -> list[AttemptRecord]:
+    def resolve_tries(item: ItemRecord) -> Any:
         return queries.attempts_of_item(item.run_id, item.number)
 
 

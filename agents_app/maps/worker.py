@@ -127,7 +127,7 @@ class RunExecutor:
         self._prepared: list[PreparedItem[Any]] = []
         self._in_flight: dict[asyncio.Task[Any], StartedItem[Any]] = {}
         self._finished: list[FinishedItem] = []
-        self._held: dict[int, int] = {}
+        self.held: dict[int, int] = {}  # by the numbers of the items that this worker holds, their ``attempts``
         self._failures = 0
 
     @property
@@ -142,11 +142,6 @@ class RunExecutor:
             provider=provider_of(spec.litellm_model),
             owner_id=self.map_run.owner_id,
         )
-
-    @property
-    def held(self) -> dict[int, int]:
-        """The ``attempts`` of each item that this worker holds, by number."""
-        return dict(self._held)
 
     def allow(self, permits: int) -> None:
         """Let this number of items be in flight from now on."""
@@ -181,7 +176,7 @@ class RunExecutor:
             # Nothing that this worker started goes on, and what it holds is free for others.
             self._cancel_all()
             await asyncio.gather(*self._in_flight, return_exceptions=True)
-            if self._held:
+            if self.held:
                 with suppress(*AWAY, errors.MnesisError):
                     await self._thread(self._give_back)
             await self._thread.close()
@@ -228,9 +223,9 @@ class RunExecutor:
             return ChangeResult()
         self._failures = 0
         for item in (*(item for item, _ in finished), *result.lost):
-            if self._held.get(item.number) == item.attempts:  # or it was lost, and claimed again since
-                del self._held[item.number]
-        self._held |= {item.number: item.attempts for item in result.claimed}
+            if self.held.get(item.number) == item.attempts:  # or it was lost, and claimed again since
+                del self.held[item.number]
+        self.held |= {item.number: item.attempts for item in result.claimed}
         self._prepared = list(result.later) + self._prepared
         return result
 
@@ -287,7 +282,7 @@ class RunExecutor:
 
     def _give_back(self) -> None:
         with change(self.map_run.session_id) as record:
-            store.give_back(record, self.map_run.id, worker=self._owner, items=list(self._held))
+            store.give_back(record, self.map_run.id, worker=self._owner, items=list(self.held))
 
 
 @contextmanager
@@ -437,7 +432,7 @@ class Worker:
 
     async def _beat(self) -> None:
         executors = dict(self._executors)
-        held = {run_id: executor.held for run_id, executor in executors.items()}
+        held = {run_id: dict(executor.held) for run_id, executor in executors.items()}
         demands = [executor.demand for executor in executors.values()]
         states, permits, lost, brakes = await self._heartbeat_thread(self._renew, demands, held)
         for alias, until in brakes.items():

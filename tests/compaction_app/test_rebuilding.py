@@ -138,7 +138,7 @@ def test_no_stored_text_makes_an_error_of_ours(session, door, text):
 
 
 def test_tools_are_read_again_to_the_letter():
-    tools = [registry.find_tool(name).spec for name in ("lcm_grep", "calculator")]
+    tools = tuple(registry.find_tool(name).spec for name in ("lcm_grep", "calculator"))
     assert read_tools(write_tools(tools)) == tools
 
 

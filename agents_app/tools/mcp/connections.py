@@ -301,11 +301,7 @@ connections = Connections()
 
 
 async def list_tools(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> list[ListedTool]:
-    """Connect to a server anew, ask for its tools and end the connection.
-
-    :raises ToolServerUnreachable: it cannot be connected to, or does not answer in time.
-    :raises ToolFailed: it answers with an error, or with what is no list.
-    """
+    """Connect to a server anew, ask for its tools and end the connection; raise as ``ask_for_tools`` does."""
     connection = Connection(address, errors=errors)
     try:
         async with asyncio.timeout(LIST_SECONDS):

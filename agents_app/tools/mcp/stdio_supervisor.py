@@ -32,20 +32,15 @@ def main(longest_line: int, argv: list[str]) -> None:
     answers.start()
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     threading.Thread(target=end_after, args=(server, answers), daemon=True).start()
-    pass_questions(cast(IO[bytes], server.stdin))
+    questions = cast(IO[bytes], server.stdin)
+    with suppress(OSError):
+        while data := os.read(0, CHUNK):
+            questions.write(data)
+            questions.flush()
+        questions.close()
     with suppress(subprocess.TimeoutExpired):
         server.wait(GRACE_SECONDS)
     end_group()
-
-
-def pass_questions(server_input: IO[bytes]) -> None:
-    try:
-        while data := os.read(0, CHUNK):
-            server_input.write(data)
-            server_input.flush()
-        server_input.close()
-    except OSError:
-        return
 
 
 def pass_on(source: IO[bytes], target: int, longest_line: int) -> None:
