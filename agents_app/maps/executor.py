@@ -81,7 +81,8 @@ class ItemExecutor(ABC, Generic[Q, A]):
         if not items:
             return [], []
         attempts = load_attempts(self.run.id, [item.number for item in items if item.attempts > 1])
-        prepared, rejected = [], []
+        prepared: list[PreparedItem[Q]] = []
+        rejected: list[FinishedItem] = []
         for item, line in lines_of_items(self._content_id, items):
             try:
                 if is_deadly(item.excused):
