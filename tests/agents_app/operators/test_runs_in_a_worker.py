@@ -325,7 +325,7 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
             claimed = store.claim_items(record, run_id, worker="worker-1", limit=1, lease_seconds=lease_seconds)
             store.note_claimed(record, run_id, {})
         work._prepared += items.prepare(claimed)[0]
-        work._held |= {item.number: item.attempts for item in claimed}
+        work.held |= {item.number: item.attempts for item in claimed}
     started = asyncio.run(work._change()).started
     assert [one.item.attempts for one in started] == [2]
     assert work.held == {1: 2}
