@@ -126,10 +126,7 @@ class ClaimedRun:
             yield record
 
     def renew(self) -> None:
-        """Renew the lease, before a long step.
-
-        :raises TakenOver: another process has the compaction.
-        """
+        """:raises TakenOver: another process has the compaction."""
         store.renew_run(self.run_id, fence=self.fence, lease=self.lease)
 
     async def asking(self, question: Coroutine[Any, Any, T]) -> T:

@@ -157,7 +157,6 @@ class PageQuery:
 
     @property
     def address(self) -> str:
-        """Return the address of the first page of this search."""
         wanted = {"q": self.query, "mode": self.mode, "kind": self.kind, "session": self.session}
         usual = {"mode": "text", "kind": "all"}
         return reverse("search", query={k: value for k, value in wanted.items() if value and value != usual.get(k)})

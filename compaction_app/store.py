@@ -58,8 +58,6 @@ LONGEST_ERROR = 1_000  # characters of an error's message that are kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAttempt:
-    """An attempt at a summary, to be kept."""
-
     run_id: str | None
     summary_id: str
     kind: str
@@ -74,7 +72,6 @@ class NewAttempt:
 
 
 def record_attempt(record: Change, new: NewAttempt) -> str:
-    """Keep an attempt at a summary, accepted or not, and return its id."""
     attempt = new.attempt
     same = ("run_id", "call_id", "summary_id", "kind", "prompt_version", "text", "reasoning", "cost_micros")
     row = _TRIES.row(
@@ -166,10 +163,7 @@ def renew_run(run_id: str, *, fence: int, lease: Lease) -> None:
 
 
 def require_run(record: Change, run_id: str, *, fence: int) -> None:
-    """Make sure that a compaction is still this process's, before anything is written for it.
-
-    :raises TakenOver: another process has the compaction, or it has ended.
-    """
+    """:raises TakenOver: another process has the compaction, or it has ended."""
     if record.find(_RUNS, "id", id=run_id, state=RunState.RUNNING, fence=fence) is None:
         raise TakenOver(run_id=run_id)
 

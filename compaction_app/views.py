@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -13,7 +12,7 @@ from ninja import Field
 from pydantic import BeforeValidator
 
 from compaction_app.context import Meter, load_frame, load_meter, load_state
-from compaction_app.queries import SummaryHead, list_runs, list_runs_between, load_heads, written_by
+from compaction_app.queries import list_runs, list_runs_between, load_heads, written_by
 from mnesis_core.llm.tokens import describe_count
 from mnesis_core.providers.rendering import digest
 from mnesis_core.providers.rendering import render as render_prompt
@@ -140,20 +139,6 @@ class MeterView:
     counted: str  # how the tokens were counted, and how well
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    saved: int  # tokens that have left the context so far
-    wanted: int | None  # tokens that have to leave it; None where it goes on as long as there is something to summarise
-    words: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Divider:
-    run: RunRecord
-    summaries: Sequence[SummaryHead]
-    progress: Progress | None  # None unless it runs
-
-
 @signed_in
 def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
@@ -173,11 +158,11 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
     ids = [id for run in runs for id in run.summary_ids]
     heads = load_heads(ids, session_id=session.id) if ids else {}
     dividers = [
-        Divider(
-            run=run,
-            summaries=[heads[id] for id in run.summary_ids if id in heads],
-            progress=_progress(run) if run.state == "running" else None,
-        )
+        {
+            "run": run,
+            "summaries": [heads[id] for id in run.summary_ids if id in heads],
+            "progress": _progress(run) if run.state == "running" else None,
+        }
         for run in runs
     ]
     out = spans_out_of_context(session.id, first=first, last=last)
@@ -223,7 +208,8 @@ def _place(tokens: int, scale: int) -> int:
     return min(BAR_WIDTH, round(BAR_WIDTH * tokens / scale))
 
 
-def _progress(run: RunRecord) -> Progress:
+def _progress(run: RunRecord) -> dict[str, Any]:
+    """Return how far a running compaction is; ``wanted`` is ``None`` where it goes on as long as it finds anything."""
     count, saved = written_by(run.id)
     saved += run.pruned_tokens or 0
     # A manual compaction does not stop at the low mark.
@@ -232,8 +218,8 @@ def _progress(run: RunRecord) -> Progress:
     summaries = f"{count} summar{'y' if count == 1 else 'ies'} so far"
     tokens = f"{format_count(saved)}{f' of {format_count(wanted)}' if wanted else ''} tokens saved"
     rejected = sum(not attempt.accepted for attempt in run.tries)
-    return Progress(
-        saved=min(saved, wanted) if wanted else saved,
-        wanted=wanted,
-        words=" · ".join(filter(None, (summaries, tokens, f"{rejected} rejected" if rejected else ""))),
-    )
+    return {
+        "saved": min(saved, wanted) if wanted else saved,
+        "wanted": wanted,
+        "words": " · ".join(filter(None, (summaries, tokens, f"{rejected} rejected" if rejected else ""))),
+    }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.html import escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import mark_safe
 
 from files_app.contents import find_size, read_content
 from files_app.lines import read_lines
@@ -38,13 +37,6 @@ LEXED = {kind: kind for kind in _SAME_NAME.split()} | {"shell": "bash", "jsonl":
 LEADING = 100  # lines before a stretch that are read along, so that a comment or text that began there has its colour
 HEX_BYTES = 4_096
 HEX_ROW = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColouredLine:
-    number: int
-    html: SafeString
-    is_cut: bool
 
 
 @signed_in
@@ -139,7 +131,7 @@ def _text(file: FileReference, first: int) -> dict[str, Any]:
     }
 
 
-def _lines(file: FileReference, first: int) -> list[ColouredLine]:
+def _lines(file: FileReference, first: int) -> list[dict[str, Any]]:
     leading = min(LEADING if file.file_type in LEXED else 0, first - 1)
     lines: list[FileLine] = []
     wanted: int | None = first - leading
@@ -156,8 +148,7 @@ def _lines(file: FileReference, first: int) -> list[ColouredLine]:
         html = highlight_lines("\n".join(texts), LEXED[file.file_type])
         colours = [mark_safe(line) for line in html] if len(html) == len(lines) else colours  # noqa: S308 - escaped
     coloured = [
-        ColouredLine(number=line.number, html=html, is_cut=line.is_cut)
-        for line, html in zip(lines, colours, strict=True)
+        {"number": line.number, "html": html, "is_cut": line.is_cut} for line, html in zip(lines, colours, strict=True)
     ]
     return coloured[leading:]
 

@@ -67,17 +67,6 @@ class ComparedBlock:
     tokens: int | None  # by how much the prompt grew for it; None where that is not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """All blocks of one kind, and their stretch of a bar of 1,000."""
-
-    kind: BlockKind
-    count: int
-    tokens: int
-    x: float
-    width: float
-
-
 def open_call(call: CallRecord) -> OpenedCall:
     """Return a call with its payload and its blocks, from one read of the record. Never fails."""
     sources = _sources(call) if call.purpose == "turn" else None
@@ -116,7 +105,8 @@ def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tup
     return compared, changes
 
 
-def shares_of(blocks: Iterable[Block]) -> list[Share]:
+def shares_of(blocks: Iterable[Block]) -> list[dict[str, Any]]:
+    """Return all blocks of one kind and their stretch of a bar of 1,000, for each kind in the order of ``KINDS``."""
     found: dict[BlockKind, list[int]] = {kind: [] for kind in KINDS}
     for block in blocks:
         found[block.kind].append(block.tokens)
@@ -125,7 +115,7 @@ def shares_of(blocks: Iterable[Block]) -> list[Share]:
         if sizes:
             x, end = 1_000 * at / total, 1_000 * (at + sum(sizes)) / total
             at += sum(sizes)
-            shares.append(Share(kind=kind, count=len(sizes), tokens=sum(sizes), x=x, width=end - x))
+            shares.append({"kind": kind, "count": len(sizes), "tokens": sum(sizes), "x": x, "width": end - x})
     return shares
 
 
@@ -313,25 +303,18 @@ def _open(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspecte
     return about, open_call(call)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """A stretch of a long text, every invisible character marked, with the address of the next one."""
+def _stretch(text: str, here: str, *, offset: int) -> dict[str, str]:
+    """Return a stretch of a long text, every invisible character marked, with the address of the next one.
 
-    text: str
-    next_url: str
-    next_size: str
-    size: str  # the size of the whole text
-
-
-def _stretch(text: str, here: str, *, offset: int) -> Stretch:
-    """:param here: an address that ends where ``offset=`` can follow"""
+    :param here: an address that ends where ``offset=`` can follow
+    """
     end = min(len(text), offset + (PIECE if offset else HEAD))
-    return Stretch(
-        text=show_invisible(text[offset:end]),
-        next_url=f"{here}offset={end}" if end < len(text) else "",
-        next_size=format_characters(min(len(text) - end, PIECE)),
-        size=format_characters(len(text)),
-    )
+    return {
+        "text": show_invisible(text[offset:end]),
+        "next_url": f"{here}offset={end}" if end < len(text) else "",
+        "next_size": format_characters(min(len(text) - end, PIECE)),
+        "size": format_characters(len(text)),
+    }
 
 
 def _with_numbers(
@@ -372,7 +355,7 @@ def _blocks_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> 
     }
 
 
-def _payload(about: Inspected, opened: OpenedCall, *, offset: int) -> Stretch | None:
+def _payload(about: Inspected, opened: OpenedCall, *, offset: int) -> dict[str, str] | None:
     if opened.rebuilt.payload is None:
         return None
     here = address_of("inspect-payload", about.id, opened.record.id)

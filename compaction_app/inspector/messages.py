@@ -17,7 +17,7 @@ from mnesis_core.compaction.transcript import pieces_of_message
 from mnesis_core.context.entries import read_manifest
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import MAX_INTEGER
-from mnesis_core.records import AttemptRecord, RunRecord
+from mnesis_core.records import AttemptRecord
 from mnesis_core.text import printable
 from sessions_app.conf import session_config
 from sessions_app.pages.lookup import LARGEST
@@ -36,13 +36,6 @@ MOST_SPANS = 5  # spans read in pieces that are searched for the piece with the 
 MOST_TOMBSTONES = 5
 # First and last of its messages, without its gaps, and the tokens of a piece that it was read in.
 Span = tuple[tuple[tuple[int, int], ...], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TombstoneView:
-    entry: context_queries.Tombstone
-    run: RunRecord | None  # the compaction that pruned it, where the record says
-    summary_id: str  # the summary that stands for its message now, if the message has left the context
 
 
 @signed_in
@@ -88,9 +81,12 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
         "tool": tool,
         "part_id": part_id,
         "items": [
-            TombstoneView(
-                entry=entry, run=runs.get(entry.compacted_seq), summary_id=summaries.get(entry.message_seq, "")
-            )
+            {
+                "entry": entry,
+                "run": runs.get(entry.compacted_seq),  # the compaction that pruned it, where the record says
+                # The summary that stands for its message now, if the message has left the context.
+                "summary_id": summaries.get(entry.message_seq, ""),
+            }
             for entry in page
         ],
         "tally": context_queries.tally_tombstones(about.id),
