@@ -35,11 +35,7 @@ from mnesis_core.context.entries import (
 from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.llm.interface import ToolSpec
-from mnesis_core.llm.tokens import (
-    MESSAGE_FRAMING,
-    TOOL_FRAMING,
-    estimate_text,
-)
+from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +227,13 @@ def assemble(
     gap = None
     if wanted > limit:
         opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING)
-    rows = [*opening.rows, *_manifest_rows(items, chosen, gap)]
+    newest_missing = next((item for item in reversed(items) if item.row["id"] not in chosen), None)
+    rows = list(opening.rows)
+    for item in items:
+        if item.row["id"] in chosen:
+            rows.append(chosen[item.row["id"]].row)
+        elif gap and item is newest_missing:  # The note stands in the place of the newest entry that is missing.
+            rows.append(gap)
     cost = _cost(opening, chosen, gap)
     used = min(ceil(cost.total() * calibration), budget.usable)
     # In the model's own tokens, rounded so that all parts add up to ``used``.
@@ -277,16 +279,12 @@ def _fit(
     kept_free = min(sum(item.tokens for item in turns.newest), max(limit // 4, SMALLEST_TURN))
     opening = fit_opening(opening, system_prompt, limit - gap_tokens - kept_free)
     chosen = select(items, turns, limit - gap_tokens - opening.tokens)
-    return opening, chosen, _gap(items, chosen) if gap_tokens else None
-
-
-def _gap(items: Sequence[Item], chosen: Mapping[str, Item]) -> dict[str, Any] | None:
     missing = [item.entry for item in items if item.row["id"] not in chosen]
-    if not missing:
-        return None
+    if not missing or not gap_tokens:
+        return opening, chosen, None
     messages = [entry.message for entry in missing if isinstance(entry, MessageEntry)]
     summaries = [entry for entry in missing if isinstance(entry, SummaryEntry)]
-    return {
+    gap = {
         "kind": "gap",
         "id": "",
         "messages": len(messages),
@@ -294,21 +292,7 @@ def _gap(items: Sequence[Item], chosen: Mapping[str, Item]) -> dict[str, Any] | 
         "first_seq": min([message.seq for message in messages] + [entry.first_seq for entry in summaries]),
         "last_seq": max([message.seq for message in messages] + [entry.last_seq for entry in summaries]),
     }
-
-
-def _manifest_rows(
-    items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows in order, the note about the missing entries in the place of the newest of them."""
-    if gap is None:
-        yield from [kept.row for item in items if (kept := chosen.get(item.row["id"]))]
-        return
-    missing = [index for index, item in enumerate(items) if item.row["id"] not in chosen]
-    for index, item in enumerate(items):
-        if item.row["id"] in chosen:
-            yield chosen[item.row["id"]].row
-        elif index == missing[-1]:
-            yield gap
+    return opening, chosen, gap
 
 
 def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Counter[str]:

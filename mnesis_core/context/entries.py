@@ -1,4 +1,7 @@
-"""The neutral form of a prompt: what assembly decides and every renderer translates."""
+"""The neutral form of a prompt, which assembly decides and every renderer translates, and its manifest as it is stored.
+
+A stored manifest is checked when it is read: through an import it may come from anyone.
+"""
 
 from __future__ import annotations
 
@@ -164,10 +167,6 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-def _are_cuts(value: object) -> bool:
-    return isinstance(value, list) and all(_has(cut, _CUT) for cut in value)
-
-
 def _are_ranges(value: object) -> bool:
     if not isinstance(value, list) or not all(isinstance(span, list) and len(span) == 2 for span in value):
         return False
@@ -191,7 +190,7 @@ _SCHEMAS: Mapping[str, Schema] = {
         "tombstoned": _are_texts,
         "unanswered": _are_texts,
         "omitted": _are_texts,
-        "shortened": _are_cuts,
+        "shortened": lambda value: isinstance(value, list) and all(_has(cut, _CUT) for cut in value),
     },
     "prompt": {"id": _is_text, "target": _is_number},
     "piece": {"number": _is_number, "limit": _is_number},

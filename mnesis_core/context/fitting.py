@@ -1,16 +1,20 @@
-"""How much of a model's window the context may take, and when that calls for a compaction."""
+"""How a context fits a model's window.
+
+The budget and when it calls for a compaction, the tool outputs that become tombstones, what entries cost, and how the
+messages of one turn are shortened to fit.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import accumulate, chain, takewhile
 from math import ceil
 from typing import Any
 
-from mnesis_core.config import Config, PruneConfig
+from mnesis_core.config import Config
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, MessageEntry, SummaryEntry, in_order
 from mnesis_core.context.wording import (
     ends_within,
@@ -111,7 +115,7 @@ def make_budget(spec: ModelSpec, config: Config, *, window_said: int | None = No
 
 
 def pressure(used: int, budget: Budget) -> Pressure:
-    """Return the pressure of a context of ``used`` tokens: what it would take whole, not what was left after cutting."""
+    """Return the pressure of a context that would take ``used`` tokens whole, before anything was cut."""
     return pressure_between(used, soft=budget.soft, hard=budget.hard)
 
 
@@ -202,7 +206,16 @@ def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Bud
     prune = config.prune
     parts = list(_tool_parts(entries, prune.protect_turns)) if prune.enabled else []
     window = min(prune.protect_tokens, budget.usable // LARGEST_WINDOW_SHARE)
-    chosen = list(_beyond_window(parts, prune, window))
+    chosen, seen = [], 0
+    for part_id, part in parts:
+        is_prunable = part.state is ToolState.COMPLETED and part.compacted_at is None
+        if not is_prunable or part.tool_name in prune.protected_tools:
+            continue
+        size = estimate_text(part.output or "")
+        seen += size
+        # The files that the output names stay in its tombstone.
+        if seen > window and size > MARKER_TOKENS + estimate_text(with_output_files("", part, part_id)):
+            chosen.append((part_id, size))
     tokens = sum(size for _, size in chosen)
     if tokens <= min(prune.minimum_tokens, budget.usable // LARGEST_MINIMUM_SHARE):
         return PruneChoice(part_ids=(), tokens=0, scanned=len(parts))
@@ -221,19 +234,6 @@ def _tool_parts(entries: Sequence[ContextEntry], protect_turns: int) -> Iterator
                 yield stored.id, stored.part
                 if stored.part.compacted_at is not None:
                     break
-
-
-def _beyond_window(parts: Sequence[tuple[str, ToolPart]], prune: PruneConfig, window: int) -> Iterator[tuple[str, int]]:
-    seen = 0
-    for part_id, part in parts:
-        is_prunable = part.state is ToolState.COMPLETED and part.compacted_at is None
-        if not is_prunable or part.tool_name in prune.protected_tools:
-            continue
-        size = estimate_text(part.output or "")
-        seen += size
-        # The files that the output names stay in its tombstone.
-        if seen > window and size > MARKER_TOKENS + estimate_text(with_output_files("", part, part_id)):
-            yield part_id, size
 
 
 # What of a long tool output stays in the conversation: its two ends, and where the whole of it is
@@ -392,7 +392,16 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
     kept = pieces[len(pieces) - count :] or (pieces[-1:] if keep_one else [])
     cap = common_cap([size for piece in kept for size in piece.sizes], room - sum(piece.frame for piece in kept))
     stays = {piece.stored.id for piece in kept}
-    items = [_shortened_item(entry, own, stays, cap) for entry, own in zip(entries, parts, strict=True)]
+    items = []
+    for entry, own in zip(entries, parts, strict=True):
+        staying = [piece for piece in own if piece.stored.id in stays]
+        row = message_row(
+            entry.message,
+            shortened=[cut for piece in staying for cut in piece.cuts(cap)],
+            omitted=[piece.stored.id for piece in own if piece.stored.id not in stays],
+        )
+        cost = _sum_by_category((_category(piece.stored), piece.within(cap)) for piece in staying)
+        items.append(_item(entry, row, cost))
     return [item for item in items if item.cost]
 
 
@@ -414,14 +423,3 @@ def common_cap(sizes: Sequence[int], room: int) -> int:
             return share
         room -= size
     return max(sizes, default=0)
-
-
-def _shortened_item(entry: MessageEntry, pieces: Sequence[_Piece], stays: Collection[str], cap: int) -> Item:
-    kept = [piece for piece in pieces if piece.stored.id in stays]
-    cost = _sum_by_category((_category(piece.stored), piece.within(cap)) for piece in kept)
-    row = message_row(
-        entry.message,
-        shortened=[cut for piece in kept for cut in piece.cuts(cap)],
-        omitted=[piece.stored.id for piece in pieces if piece.stored.id not in stays],
-    )
-    return _item(entry, row, cost)

@@ -105,9 +105,10 @@ def _opening_differences(before: _Side, after: _Side, is_first: bool) -> Iterato
     for name in before.tools:
         if name not in after.tools:
             yield Difference(change="left", kind="tool", id=name, reason="not_offered")
+    reason = "first_call" if is_first else "offered"
     for name in after.tools:
         if name not in before.tools:
-            yield Difference(change="entered", kind="tool", id=name, reason="first_call" if is_first else "offered")
+            yield Difference(change="entered", kind="tool", id=name, reason=reason)
 
 
 def _why_left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:
@@ -140,24 +141,22 @@ def _why_entered(row: Row, before: _Side, is_first: bool) -> Reason:
 def _part_differences(before: Row, after: Row) -> Iterator[Difference]:
     if after["parts"] > before["parts"]:
         yield Difference(change="grew", kind="message", id=after["id"], reason="more_parts")
-    for part in _added(before["tombstoned"], after["tombstoned"]):
-        yield Difference(change="tombstoned", kind="part", id=part, reason="pruned")
-    for part in _added(after["unanswered"], before["unanswered"]):
-        yield Difference(change="answered", kind="part", id=part, reason="result_came")
-    for part in _added(before["omitted"], after["omitted"]):
-        yield Difference(change="omitted", kind="part", id=part, reason="over_budget")
-    for part in _added(after["omitted"], before["omitted"]):
-        yield Difference(change="unomitted", kind="part", id=part, reason="fits_again")
+    moves: tuple[tuple[Change, Reason, list[str], list[str]], ...] = (
+        ("tombstoned", "pruned", before["tombstoned"], after["tombstoned"]),
+        ("answered", "result_came", after["unanswered"], before["unanswered"]),
+        ("omitted", "over_budget", before["omitted"], after["omitted"]),
+        ("unomitted", "fits_again", after["omitted"], before["omitted"]),
+    )
+    for change, reason, without, parts in moves:
+        known = set(without)
+        for part in parts:
+            if part not in known:
+                yield Difference(change=change, kind="part", id=part, reason=reason)
     cuts, cut_now = _kept_characters(before), _kept_characters(after)
     hidden = {*before["omitted"], *after["omitted"]}
     for part in dict.fromkeys([*cuts, *cut_now]):
         if part not in hidden:
             yield from _length_difference(cuts.get(part), cut_now.get(part), kind="part", id=part)
-
-
-def _added(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    known = set(before)
-    return [name for name in after if name not in known]
 
 
 def _kept_characters(row: Row) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Stored manifests, checked when read: through an import they may come from anyone."""
+"""The state of a session as its ledger tells it, event by event; and a past prompt as blocks, made of its manifest."""
 
 from __future__ import annotations
 
@@ -85,6 +85,9 @@ def differences(ledger: Projection, rows: Projection) -> Iterator[Difference]:
                 yield Difference(what=name, id=id, ledger=replayed.get(id), rows=found.get(id))
 
 
+Step = Callable[[Projection, int, Data], None]
+
+
 def _turn_started(state: Projection, seq: int, data: Data) -> None:
     state.turn_seq = data["turn_seq"]
     state.turns[data["turn_id"]] = "running"
@@ -102,10 +105,6 @@ def _part_created(state: Projection, seq: int, data: Data) -> None:
         state.tools[data["part_id"]] = data["state"]
 
 
-def _part_compacted(state: Projection, seq: int, data: Data) -> None:
-    state.tombstones.update(dict.fromkeys(data["part_ids"], seq))
-
-
 def _context_changed(state: Projection, seq: int, data: Data) -> None:
     for id in data["removed"]:
         # An item that was never added is no error here: the rows will show it.
@@ -118,14 +117,6 @@ def _summary_created(state: Projection, seq: int, data: Data) -> None:
     source_type = "message" if data["kind"] == "leaf" else "summary"
     state.summaries[data["summary_id"]] = tuple((source_type, id) for id in data["source_ids"])
     state.freshness[data["summary_id"]] = "fresh"
-
-
-def _summary_superseded(state: Projection, seq: int, data: Data) -> None:
-    state.superseded[data["summary_id"]] = seq
-
-
-def _freshness_changed(state: Projection, seq: int, data: Data) -> None:
-    state.freshness.update(dict.fromkeys(data["stale"], "stale") | dict.fromkeys(data["fresh"], "fresh"))
 
 
 def _map_moved(state: Projection, seq: int, data: Data) -> None:
@@ -154,14 +145,14 @@ def _numbers(stretches: Iterable[int | Sequence[int]]) -> Iterator[int]:
             yield from range(first, last + 1)
 
 
-def _state(collection: str, key: str, value: str) -> Callable[[Projection, int, Data], None]:
+def _state(collection: str, key: str, value: str) -> Step:
     def step(state: Projection, seq: int, data: Data) -> None:
         getattr(state, collection)[data[key]] = value
 
     return step
 
 
-_STEPS: Mapping[str, Callable[[Projection, int, Data], None]] = {
+_STEPS: Mapping[str, Step] = {
     EventType.TURN_STARTED: _turn_started,
     EventType.TURN_SUSPENDED: _state("turns", "turn_id", "suspended"),
     EventType.TURN_RESUMED: _state("turns", "turn_id", "running"),
@@ -173,7 +164,7 @@ _STEPS: Mapping[str, Callable[[Projection, int, Data], None]] = {
     EventType.MESSAGE_CREATED: _message_created,
     EventType.PART_CREATED: _part_created,
     EventType.PART_STATE_CHANGED: _part_created,
-    EventType.PART_COMPACTED: _part_compacted,
+    EventType.PART_COMPACTED: lambda state, seq, data: state.tombstones.update(dict.fromkeys(data["part_ids"], seq)),
     EventType.CALL_STARTED: _state("calls", "call_id", "running"),
     EventType.CALL_COMPLETED: _state("calls", "call_id", "completed"),
     EventType.CALL_FAILED: _state("calls", "call_id", "failed"),
@@ -190,8 +181,10 @@ _STEPS: Mapping[str, Callable[[Projection, int, Data], None]] = {
     EventType.MAP_STATE_CHANGED: _map_moved,
     EventType.MAP_COMPLETED: _state("maps", "run_id", "completed"),
     EventType.SUMMARY_CREATED: _summary_created,
-    EventType.SUMMARY_SUPERSEDED: _summary_superseded,
-    EventType.SUMMARY_FRESHNESS_CHANGED: _freshness_changed,
+    EventType.SUMMARY_SUPERSEDED: lambda state, seq, data: state.superseded.update({data["summary_id"]: seq}),
+    EventType.SUMMARY_FRESHNESS_CHANGED: lambda state, seq, data: state.freshness.update(
+        dict.fromkeys(data["stale"], "stale") | dict.fromkeys(data["fresh"], "fresh")
+    ),
 }
 
 

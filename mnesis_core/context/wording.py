@@ -70,8 +70,8 @@ _is_short_object = lru_cache(maxsize=4096)(_is_object)
 def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, str]:
     """Return the whole texts of a part that a model is sent: ``text``, or ``input`` and ``output``.
 
-    These are the texts that may be shortened. Reasoning, steps, markers and unknown imported data have none. ``naming`` is the part's id where a tombstone also
-    names the files of the output.
+    These are the texts that may be shortened. Reasoning, steps, markers and unknown imported data have none.
+    ``naming`` is the part's id where a tombstone also names the files of the output.
     """
     match part:
         case TextPart():
@@ -79,23 +79,18 @@ def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, st
         case ToolPart():
             return {"input": part.input, "output": _result_text(part, tombstoned, naming)}
         case FileRefPart():
-            return {"text": _file_block(part)}
+            lines = [
+                f"[FILE: {part.path or part.file_id}]",
+                f"File ID: {part.file_id}",
+                f"Type: {part.file_type}",
+                f"Tokens: {part.token_count}",
+            ]
+            lines += [f"Exploration summary:\n{part.exploration_summary}"] if part.exploration_summary else []
+            return {"text": "\n".join((*lines, "[/FILE]"))}
         case PatchPart():
             return {"text": f"[PATCH: {', '.join(part.files_changed)}]\n{part.unified_diff}\n[/PATCH]"}
         case _:
             return {}
-
-
-def _file_block(part: FileRefPart) -> str:
-    lines = [
-        f"[FILE: {part.path or part.file_id}]",
-        f"File ID: {part.file_id}",
-        f"Type: {part.file_type}",
-        f"Tokens: {part.token_count}",
-    ]
-    if part.exploration_summary:
-        lines.append(f"Exploration summary:\n{part.exploration_summary}")
-    return "\n".join((*lines, "[/FILE]"))
 
 
 def _result_text(part: ToolPart, tombstoned: bool, naming: str) -> str:
