@@ -260,11 +260,23 @@ def _members(schema: Schema) -> str:
 
 
 def _member_text(schema: Schema, *, of: Schema) -> str:
+    types = set(schema.types)
+    is_nested = bool(types & {OBJECT, ARRAY})
     share = f", in {schema.count:,} of {of.types[OBJECT]:,}" if schema.count < of.types[OBJECT] else ""
-    if schema.count == 1 and not share and not set(schema.types) & {OBJECT, ARRAY}:
-        text = shown(schema.example, characters=VALUE_CHARACTERS)
-        return f'"{text}"' if STRING in schema.types else text
-    return f"({_kind(schema)}{_values(schema)}{_item_values(schema)}{share})"
+    example = shown(schema.example, characters=VALUE_CHARACTERS)
+    if schema.count == 1 and not share and not is_nested:
+        return f'"{example}"' if STRING in types else example
+    if is_nested or types <= {NULL} or not schema.example:
+        values = _item_values(schema)
+    elif schema.count == 1:
+        values = f" {example}"
+    elif len(schema.values) <= FEW_VALUES and len(schema.values) * 2 <= schema.count:
+        values = f": {_few(schema)}"
+    elif types <= {INTEGER, NUMBER} and schema.lowest is not None and schema.highest is not None:
+        values = f" {schema.lowest:.12g}–{schema.highest:.12g}"
+    else:
+        values = f" as {shown(schema.example, characters=VALUE_CHARACTERS // 2)}"
+    return f"({_kind(schema)}{values}{share})"
 
 
 def _item_values(schema: Schema) -> str:
@@ -295,18 +307,6 @@ def _items(items: Schema | None) -> str:
         return "items" if items is None else f"items ({' or '.join(items.types)})"
     type_ = next(iter(items.types))
     return _PLURALS.get(type_, f"{type_}s")
-
-
-def _values(schema: Schema) -> str:
-    if set(schema.types) & {OBJECT, ARRAY} or not set(schema.types) - {NULL} or not schema.example:
-        return ""
-    if schema.count == 1:
-        return f" {shown(schema.example, characters=VALUE_CHARACTERS)}"
-    if len(schema.values) <= FEW_VALUES and len(schema.values) * 2 <= schema.count:
-        return ": " + _few(schema)
-    if set(schema.types) <= {INTEGER, NUMBER} and schema.lowest is not None and schema.highest is not None:
-        return f" {schema.lowest:.12g}–{schema.highest:.12g}"
-    return f" as {shown(schema.example, characters=VALUE_CHARACTERS // 2)}"
 
 
 def _few(schema: Schema) -> str:
