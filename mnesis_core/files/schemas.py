@@ -288,18 +288,19 @@ def _item_values(schema: Schema) -> str:
 
 def _kind(schema: Schema) -> str:
     """Return ``string``, ``array of 3–20 objects or null``."""
-    return " or ".join(_sized(schema, type_) for type_, _ in schema.types.most_common()) or "nothing"
-
-
-def _sized(schema: Schema, type_: str) -> str:
-    if type_ not in schema.most:
-        return type_
-    fewest, most = schema.fewest[type_], schema.most[type_]
-    things = "keys" if type_ == OBJECT else _items(schema.items)
-    if fewest != most:
-        return f"{type_} of {fewest:,}–{most:,} {things}"
-    one = things.replace("items", "item").removesuffix("s")
-    return f"{type_} of {counted(most, one, things)}" if most else f"empty {type_}"
+    kinds = []
+    for type_, _ in schema.types.most_common():
+        if type_ not in schema.most:
+            kinds.append(type_)
+            continue
+        fewest, most = schema.fewest[type_], schema.most[type_]
+        things = "keys" if type_ == OBJECT else _items(schema.items)
+        one = things.replace("items", "item").removesuffix("s")
+        if fewest != most:
+            kinds.append(f"{type_} of {fewest:,}–{most:,} {things}")
+        else:
+            kinds.append(f"{type_} of {counted(most, one, things)}" if most else f"empty {type_}")
+    return " or ".join(kinds) or "nothing"
 
 
 def _items(items: Schema | None) -> str:
