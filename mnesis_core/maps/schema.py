@@ -7,7 +7,7 @@ not checked. Each keyword's work is counted, because a few references to each ot
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,10 +26,35 @@ from mnesis_core.text import nests_within, printable
 
 # Steps for checking one value; a keyword applied to a part of it is one. Takes a few seconds at most.
 MOST_STEPS = 300_000
+# Less, and still more than Python's recursion limit, so that endless references are found.
+_STEPS_OF_A_PROBE = 5_000
+_PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
 # The size of RE2's program of one pattern.
 LARGEST_PATTERN = 2_000
 # Of an error's text, which quotes the value, and of a text searched for a pattern.
 _CHARACTERS_OF_A_STEP = 50
+LONGEST_SCHEMA = 200_000
+# Of a schema and of a checked value: both are walked by recursion.
+DEEPEST = 40
+_SHOWN_PROBLEMS = 5
+# Characters of one problem. The reason is at its end, after the value, which may be long.
+_SHOWN_CHARACTERS = 300
+_NEWEST = "https://json-schema.org/draft/2020-12/schema"
+_DRAFTS = {_NEWEST: Draft202012Validator, "http://json-schema.org/draft-07/schema": Draft7Validator}
+# These keywords go through the whole value, or their own, without calling another keyword.
+_WHOLE = frozenset(
+    {"additionalProperties", "const", "enum", "patternProperties", "propertyNames", "required", "uniqueItems"}
+)
+_NOT_KNOWN = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
+# Keywords that hold a schema, a list of schemas, or schemas by names.
+_ONE = ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
+_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+# With only these keywords a provider can enforce a schema strictly (OpenAI's structured outputs).
+_STRICT = frozenset(
+    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "definitions", "description", "enum", "items"}
+    | {"properties", "required", "title", "type"}
+)
 Keyword = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
 
 
@@ -51,31 +76,17 @@ class Steps:
 STEPS: ContextVar[Steps] = ContextVar("steps")
 
 
-def counted(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
-    """Return the keywords of a draft, each counted and none slow."""
-    return {name: _counted(name, _OWN.get(name, keyword)) for name, keyword in keywords.items()}
-
-
 def _counted(name: str, keyword: Keyword) -> Keyword:
     def check(validator: Any, said: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
         steps = STEPS.get()
-        steps.take(_COSTS.get(name, 1) + (_size(value) + _size(said) if name in _WHOLE else 0))
+        steps.take(4 if name == "$ref" else 1)
+        if name in _WHOLE:
+            steps.take(sum(len(whole) for whole in (value, said) if isinstance(whole, dict | list)))
         for error in keyword(validator, said, value, schema) or ():
             steps.take(len(error.message) // _CHARACTERS_OF_A_STEP)
             yield error
 
     return check
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, dict | list) else 0
-
-
-_COSTS = {"$ref": 4}
-# These keywords go through the whole value, or their own, without calling another keyword.
-_WHOLE = frozenset(
-    {"additionalProperties", "const", "enum", "patternProperties", "propertyNames", "required", "uniqueItems"}
-)
 
 
 @lru_cache(maxsize=1_000)
@@ -151,34 +162,10 @@ _OWN: dict[str, Keyword] = {
     "patternProperties": _pattern_properties,
     "uniqueItems": _unique_items,
 }
-
-
-# Compiling and checking.
-
-LONGEST_SCHEMA = 200_000
-# Of a schema and of a checked value: both are walked by recursion.
-DEEPEST = 40
-_SHOWN_PROBLEMS = 5
-# Characters of one problem. The reason is at its end, after the value, which may be long.
-_SHOWN_CHARACTERS = 300
-_DRAFTS = {
-    "https://json-schema.org/draft/2020-12/schema": Draft202012Validator,
-    "http://json-schema.org/draft-07/schema": Draft7Validator,
+_COUNTED = {
+    name: extend(draft, {word: _counted(word, _OWN.get(word, keyword)) for word, keyword in draft.VALIDATORS.items()})
+    for name, draft in _DRAFTS.items()
 }
-_NEWEST = "https://json-schema.org/draft/2020-12/schema"
-_COUNTED = {name: extend(draft, counted(draft.VALIDATORS)) for name, draft in _DRAFTS.items()}
-_NOT_KNOWN = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
-_ONE = ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
-_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-_MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
-# With only these keywords a provider can enforce a schema strictly (OpenAI's structured outputs).
-_STRICT = frozenset(
-    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "definitions", "description", "enum", "items"}
-    | {"properties", "required", "title", "type"}
-)
-_PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
-# More than Python's recursion limit, so that endless references are found.
-_STEPS_OF_A_PROBE = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +223,13 @@ def compile_schema(schema: Any) -> OutputSchema:
 @lru_cache(maxsize=64)
 def _compiled(text: str) -> OutputSchema:
     schema = json.loads(text)
-    draft = _draft_of(schema)
+    if not isinstance(schema, dict | bool):
+        raise _invalid("it must be a JSON object")
+    # It is removed, because jsonschema would choose its own validator by it.
+    named = schema.pop("$schema", _NEWEST) if isinstance(schema, dict) else _NEWEST
+    draft = named.rstrip("#") if isinstance(named, str) else ""
+    if draft not in _DRAFTS:
+        raise _invalid(f"$schema must be one of {', '.join(_DRAFTS)}, or left out")
     try:
         _DRAFTS[draft].check_schema(schema, format_checker=None)
         parts = list(_parts(schema))
@@ -259,17 +252,6 @@ def _compiled(text: str) -> OutputSchema:
     return found
 
 
-def _draft_of(schema: Any) -> str:
-    """Return the schema's draft, and remove ``$schema``: jsonschema would choose its own validator by it."""
-    if not isinstance(schema, dict | bool):
-        raise _invalid("it must be a JSON object")
-    named = schema.pop("$schema", _NEWEST) if isinstance(schema, dict) else _NEWEST
-    draft = named.rstrip("#") if isinstance(named, str) else ""
-    if draft not in _DRAFTS:
-        raise _invalid(f"$schema must be one of {', '.join(_DRAFTS)}, or left out")
-    return draft
-
-
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield a schema and all schemas in it."""
     if not isinstance(schema, dict):
@@ -290,21 +272,15 @@ def _refuse(schema: Any, parts: list[dict[str, Any]]) -> None:
                 raise ValueError(f"{name} is not known here")
         if "$schema" in part or ("$id" in part and part is not schema):
             raise ValueError("$schema and $id may stand at its beginning only")
-        for pattern in [part["pattern"]] if "pattern" in part else []:
-            _refuse_pattern(pattern)
-        for pattern in part.get("patternProperties", {}):
-            _refuse_pattern(pattern)
+        for pattern in [*part.get("patternProperties", {}), *([part["pattern"]] if "pattern" in part else [])]:
+            try:
+                compiled_pattern(pattern)
+            except ValueError as error:
+                raise ValueError(f"the pattern {_shortened(pattern)!r} cannot be used: {error}") from None
         if "$ref" in part and id(_target(schema, part["$ref"])) not in known:
             raise ValueError(
                 f"the reference {_shortened(part['$ref'])!r} must lead to a schema in it, such as #/$defs/name"
             )
-
-
-def _refuse_pattern(pattern: str) -> None:
-    try:
-        compiled_pattern(pattern)
-    except ValueError as error:
-        raise ValueError(f"the pattern {_shortened(pattern)!r} cannot be used: {error}") from None
 
 
 def _target(schema: Any, reference: str) -> Any:
@@ -327,9 +303,7 @@ def _is_strict(part: dict[str, Any]) -> bool:
         return False
     if "properties" not in part and part.get("type") != "object":
         return True
-    return part.get("additionalProperties") is False and set(part.get("properties", {})) == set(
-        part.get("required", [])
-    )
+    return part.get("additionalProperties") is False and {*part.get("properties", {})} == {*part.get("required", [])}
 
 
 def _sentence(error: ValidationError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -25,9 +26,15 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.text import printable
 
 T = TypeVar("T")
+_WORD = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
 
 
 class DeadlinePassed(Exception): ...
+
+
+def words(text: str) -> list[str]:
+    """Split a text into the pieces that are streamed: words with the space before them. Joined, they are the text."""
+    return _WORD.findall(text)
 
 
 def seconds_of(spec: ModelSpec, request: Request) -> float:

@@ -23,6 +23,7 @@ import re
 from bisect import bisect_right
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from mnesis_core.config import StreamConfig
@@ -56,6 +57,7 @@ from mnesis_core.providers.answer import (
     estimate_payload,
     seconds_of,
     sendable,
+    words,
 )
 from mnesis_core.providers.demo_text import find_source, find_target, summarise
 from mnesis_core.providers.litellm_errors import out_of_time
@@ -68,8 +70,8 @@ MAP_MARKER = "MNESIS-MAP"
 SCHEMA_FOLLOWS = "fits this JSON Schema, and with nothing before or after it:"
 LONGEST_PROSE_WORDS = 20_000
 SLOWEST_WORD_MS = 10_000
+# The most characters of an item's question that come back.
 LONGEST_ITEM_TEXT = 200
-"""The most characters of an item's question that come back."""
 DEEPEST_SCHEMA = 8
 
 _STATUS_FAILURES: dict[str, tuple[type[ModelError], str]] = {
@@ -81,7 +83,6 @@ FAILURES = (*_STATUS_FAILURES, "long", "cut", "empty")
 
 _COMMAND = re.compile(r"(?<!\S)!(?:(slow|long|fail)[ \t]+(\w+)|(fail|think)\b)", re.IGNORECASE)
 _TOOL_COMMAND = re.compile(r"(?<!\S)!tool[ \t]+([\w.-]+)\s*(\{.*\})?", re.DOTALL)
-_WORD = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
 _NUMBER = re.compile(r"-?\d{1,9}")
 
 
@@ -91,8 +92,8 @@ class DemoAnswer:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     word_delay_seconds: float = 0.0
+    # One of ``FAILURES``, or empty.
     failure: str = ""
-    """One of ``FAILURES``, or empty."""
     is_shortened: bool = False
 
     @property
@@ -136,7 +137,10 @@ def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = 
     """Answer messages and tools in the shape of OpenAI Chat Completions."""
     texts = [(message.get("role"), replies.text_of(message)) for message in messages]
     if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
-        return DemoAnswer(text=_summary([text for _, text in texts]))
+        source = next((found for _, text in reversed(texts) if (found := find_source(text))), texts[-1][1])
+        # The target is not read from the source, which may itself speak of one.
+        target = find_target("\n".join(text.replace(source, "") for _, text in texts))
+        return DemoAnswer(text=summarise(source, target))
     shown = replies.conversation(messages)
     asked = [said.text for said in shown if said.role == "user" and not said.is_summary]
     text, commands = _read_commands(asked[-1] if asked else "")
@@ -145,11 +149,6 @@ def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = 
         reasoning=replies.reasoning(text, shown) if "think" in commands else "",
         word_delay_seconds=_number(commands.get("slow", ""), SLOWEST_WORD_MS) / 1000,
     )
-
-
-def words(text: str) -> list[str]:
-    """Split a text into the pieces that are streamed: words with the space before them. Joined, they are the text."""
-    return _WORD.findall(text)
 
 
 def shortened(given: DemoAnswer, max_tokens: int) -> DemoAnswer:
@@ -167,6 +166,9 @@ def _answer_request(request: Request) -> DemoAnswer:
 
 
 def _failure(given: DemoAnswer, request: Request, spec: ModelSpec) -> tuple[DemoAnswer, ModelError | None]:
+    if given.failure in _STATUS_FAILURES:
+        kind, text = _STATUS_FAILURES[given.failure]
+        return given, kind(text, model=spec.alias, status=int(given.failure))
     if given.failure == "long":
         tokens, most = estimate_payload(request.payload), spec.context_window // 2
         if tokens <= most:
@@ -174,10 +176,7 @@ def _failure(given: DemoAnswer, request: Request, spec: ModelSpec) -> tuple[Demo
         said = f"prompt is too long: {tokens} tokens > {most} maximum"
         text = f'The demo model refuses this prompt, as it was asked to: "{said}"'
         return given, ContextWindowExceeded(text, model=spec.alias, status=400)
-    if given.failure not in _STATUS_FAILURES:
-        return given, None
-    kind, text = _STATUS_FAILURES[given.failure]
-    return given, kind(text, model=spec.alias, status=int(given.failure))
+    return given, None
 
 
 def _finished(request: Request, given: DemoAnswer, partial: PartialAnswer, failure: ModelError | None) -> Reply:
@@ -188,12 +187,6 @@ def _finished(request: Request, given: DemoAnswer, partial: PartialAnswer, failu
     written = estimate_text(given.text + given.reasoning + calls)
     usage = Usage(input_tokens=tokens, output_tokens=written, source=Source.PROVIDER)
     return partial.finish(finish_reason=given.finish_reason, usage=usage, request_tokens=tokens, failure=None)
-
-
-def _summary(texts: list[str]) -> str:
-    source = next((found for text in reversed(texts) if (found := find_source(text))), texts[-1])
-    # Without its source, which may itself speak of a target.
-    return summarise(source, find_target("\n".join(text.replace(source, "") for text in texts)))
 
 
 def _read_commands(text: str) -> tuple[str, dict[str, str]]:
@@ -219,8 +212,7 @@ def _reply(
         return DemoAnswer(text=_item_answer(schema, replies.text_of(messages[-1]) if is_told else task))
     wanted = _TOOL_COMMAND.search(text)
     if is_told:
-        question = replies.readable(wanted[2] or "") if wanted else text
-        return DemoAnswer(text=replies.from_tool_results(question, messages))
+        return DemoAnswer(text=replies.from_tool_results(wanted[2] or "" if wanted else text, messages))
     if "fail" in commands:
         return _failing(commands["fail"])
     systems = (replies.text_of(message) for message in messages if message.get("role") == "system")
@@ -256,33 +248,32 @@ def _tool_command(wanted: re.Match[str], tools: list[dict[str, Any]], place: int
 def _from_words(messages: list[dict[str, Any]], text: str, tools: list[dict[str, Any]]) -> DemoAnswer:
     shown = replies.conversation(messages)
     earlier = shown[:-1] if shown and not shown[-1].is_summary else shown
-    if known := replies.small_talk(text) or replies.about_conversation(text, earlier):
+    if known := (
+        replies.small_talk(text) or replies.about_conversation(text, earlier) or replies.list_tools(text, tools)
+    ):
         return DemoAnswer(text=known)
-    if tools and replies.asks_for_tools(text):
-        return DemoAnswer(text=replies.list_tools(tools))
     if expression := replies.expression_in(text):
-        if call := _call("calculator", expression, tools, len(messages)):
-            return DemoAnswer(tool_calls=(call,))
-        return DemoAnswer(text=replies.calculated(expression))
+        call = _call("calculator", expression, tools, len(messages))
+        return DemoAnswer(tool_calls=(call,)) if call else DemoAnswer(text=replies.calculated(expression))
     if not replies.wants_recall(text):
         return DemoAnswer(text=replies.beyond_me(text) or replies.reflection(text, earlier))
     found = replies.recalled(text, earlier) or replies.beyond_me(text)
     pattern = replies.search_pattern(text)
     is_elsewhere = not found and any(said.is_summary for said in earlier)
-    if is_elsewhere and pattern and (call := _call("lcm_grep", pattern, tools, len(messages), argument="pattern")):
+    if is_elsewhere and pattern and (call := _call("lcm_grep", pattern, tools, len(messages))):
         return DemoAnswer(text="I do not see that any more, so I search the whole record. ", tool_calls=(call,))
     return DemoAnswer(text=found or replies.not_found(text, earlier))
 
 
-def _call(tool: str, value: str, tools: list[dict[str, Any]], place: int, *, argument: str = "") -> ToolCall | None:
-    """Call a tool, if it is offered, with one argument: the first of its parameters unless another is named."""
-    for function in replies.functions(tools):
-        if function.get("name") == tool:
-            parameters = function.get("parameters") or {}
-            names = [*(parameters.get("required") or ()), *(parameters.get("properties") or ()), "expression"]
-            arguments = json.dumps({argument or str(names[0]): value}, ensure_ascii=False)
-            return ToolCall(id=f"call_demo_{place}", name=tool, arguments=arguments)
-    return None
+def _call(tool: str, value: str, tools: list[dict[str, Any]], place: int) -> ToolCall | None:
+    """Return a call with one argument, the first of the tool's parameters; None if the tool is not offered."""
+    function = next((each for each in replies.functions(tools) if each.get("name") == tool), None)
+    if function is None:
+        return None
+    parameters = function.get("parameters") or {}
+    names = [*(parameters.get("required") or ()), *(parameters.get("properties") or ()), "expression"]
+    arguments = json.dumps({str(names[0]): value}, ensure_ascii=False)
+    return ToolCall(id=f"call_demo_{place}", name=tool, arguments=arguments)
 
 
 def _item_answer(system: str, question: str) -> str:
@@ -305,35 +296,27 @@ def _value(schema: Any, root: Any, text: str, depth: int) -> Any:
         return schema["const"]
     if choices := schema.get("enum"):
         return next((one for one in choices if str(one).lower() in text.lower()), choices[0])
-    if inner := _referred(schema, root):
-        return _value(inner, root, text, depth - 1)
+    if any_of := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+        return _value(any_of[0], root, text, depth - 1)
+    if "$ref" in schema:
+        steps = str(schema["$ref"]).split("/")[1:]
+        referred = reduce(lambda found, step: found.get(step) if isinstance(found, dict) else None, steps, root)
+        return _value(referred, root, text, depth - 1)
+    return _value_of_type(schema, root, text, depth)
+
+
+def _value_of_type(schema: dict[str, Any], root: Any, text: str, depth: int) -> Any:
     kind = schema.get("type", "object" if "properties" in schema else "string")
-    match str(kind[0] if isinstance(kind, list) and kind else kind):
+    match kind[0] if isinstance(kind, list) else kind:
         case "object":
-            inside = schema.get("properties", {})
-            return {name: _value(inner, root, text, depth - 1) for name, inner in inside.items()}
+            return {name: _value(inner, root, text, depth - 1) for name, inner in schema.get("properties", {}).items()}
         case "array":
             least = min(10, max(0, int(schema.get("minItems", 0))))
             return [_value(schema.get("items", {}), root, text, depth - 1) for _ in range(least)]
-        case simple:
-            return _simple_value(simple, schema, text)
-
-
-def _simple_value(kind: str, schema: dict[str, Any], text: str) -> Any:
-    if kind in ("integer", "number"):
-        found = _NUMBER.search(text)
-        return max(int(found[0]) if found else 0, int(schema.get("minimum", -(10**9))))
-    if kind == "boolean":
-        return False
-    return None if kind == "null" else text[: int(schema.get("maxLength", LONGEST_ITEM_TEXT))]
-
-
-def _referred(schema: dict[str, Any], root: Any) -> Any:
-    """Return the schema that stands for one that only refers to others."""
-    for name in ("anyOf", "oneOf", "allOf"):
-        if isinstance(schema.get(name), list) and schema[name]:
-            return schema[name][0]
-    found = root
-    for step in str(schema.get("$ref", "")).split("/")[1:]:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found if "$ref" in schema and found is not root else None
+        case "integer" | "number":
+            number = _NUMBER.search(text)
+            return max(int(number[0]) if number else 0, int(schema.get("minimum", -(10**9))))
+        case "string":
+            return text[: int(schema.get("maxLength", LONGEST_ITEM_TEXT))]
+        case other:
+            return False if other == "boolean" else None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, DecimalException, localcontext
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from mnesis_core.providers.demo_text import HEADINGS, choose_points, rarity, sentences, shorten, summarise, terms
@@ -46,7 +45,6 @@ Here is some of it.
 
 1. Plain text, **bold**, *italic* and `code`.
 2. A [link](https://commonmark.org/help/) that you may follow.
-   - Lists may hold lists.
 
 ## Code
 
@@ -68,63 +66,52 @@ def fibonacci(count: int) -> list[int]:
 
 > What was said stays on record. Only what a model is shown changes."""
 
-_OPENINGS = (
-    "In the morning", "After the rain", "Near the harbour", "By lamplight", "On most days", "Once a year",
-    "Now and then",
-)  # fmt: skip
-_SUBJECTS = (
-    "the old archivist", "a patient clerk", "the night train", "every careful gardener", "the harbour master",
-    "a travelling printer", "the youngest reader", "some quiet engineer", "the lighthouse keeper", "a retired judge",
-    "the choir",
-)  # fmt: skip
-_VERBS = (
-    "writes down", "remembers", "sorts", "carries", "repairs", "measures", "describes", "forgives", "keeps",
-    "questions",
-)  # fmt: skip
-_OBJECTS = (
-    "every letter that arrived", "the names of the ships", "a box of maps", "three kinds of silence",
-    "the long way home", "the price of salt", "what the others left out", "an unfinished song",
-    "the weather of last spring", "a key without a door", "the first draft", "two small rivers", "the count of steps",
-)  # fmt: skip
-_ENDINGS = (
-    "without haste", "for the record", "with a smile", "as agreed", "twice", "in plain words", "before supper",
-    "with care",
-)  # fmt: skip
+# Openings, subjects, verbs, objects and endings of the sentences of ``prose``.
+_PROSE = [
+    words.split("|")
+    for words in (
+        "In the morning|After the rain|Near the harbour|By lamplight|On most days|Once a year|Now and then",
+        "the old archivist|a patient clerk|the night train|every careful gardener|the harbour master|a travelling printer|"
+        "the youngest reader|some quiet engineer|the lighthouse keeper|a retired judge|the choir",
+        "writes down|remembers|sorts|carries|repairs|measures|describes|forgives|keeps|questions",
+        "every letter that arrived|the names of the ships|a box of maps|three kinds of silence|the long way home|"
+        "the price of salt|what the others left out|an unfinished song|the weather of last spring|a key without a door|"
+        "the first draft|two small rivers|the count of steps",
+        "without haste|for the record|with a smile|as agreed|twice|in plain words|before supper|with care",
+    )
+]
 
+# The share of a question's telling words, by weight, that a sentence must hold to be an answer.
 SMALLEST_COVERAGE = 0.4
-"""The share of a question's telling words, by weight, that a sentence must hold to be an answer."""
-LONGEST_MESSAGE = 400_000
-"""The most characters of one message that are read."""
-LONGEST_SEARCH = 4_000
-"""The most sentences that are searched, the newest first."""
-
-_LAST_SEQ = re.compile(r'\bmessages="\d+-(\d{1,9})"')
-_GAP = "[Left out here"
-"""The beginning of the note that stands where messages had to be left out."""
-_OWN_WORDS = ("Ask me later", "I find nothing about", "I searched the whole record", WHAT_TO_TRY)
-"""Words of this model's own messages that only repeat what others said."""
-_QUESTION_END = re.compile(r"[?\uff1f]\W{0,20}$")
-_QUESTION_START = re.compile(
-    r"\s{0,20}(?:what|who|when|where|which|why|how|do you|did i|was|wer|wann|wo)\b", re.IGNORECASE
-)
-
+# The characters of one message that are read, and the newest sentences that are searched.
+LONGEST_MESSAGE, LONGEST_SEARCH = 400_000, 4_000
 LONGEST_QUOTE = 240
+# Longer messages are taken as statements, not as one of the small requests below.
 LONGEST_REQUEST = 300
-"""Longer messages are taken as statements, not as one of the small requests below."""
 LONGEST_TOPIC, LONGEST_TOPIC_TEXT = 24, 100_000
 SUMMARY_TOKENS = 220
 
+_LAST_SEQ = re.compile(r'\bmessages="\d+-(\d{1,9})"')
+# The beginning of the note that stands where messages had to be left out.
+_GAP = "[Left out here"
+# Words of this model's own messages that only repeat what others said.
+_OWN_WORDS = ("Ask me later", "I find nothing about", "I searched the whole record", WHAT_TO_TRY)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
 _TOPIC = re.compile(r"[^\W\d_][\w'\u2019-]*[^\W_]")
 _WORD_OPERATORS = (
-    (re.compile(r"\b(?:times|multiplied by)\b|\u00d7", re.IGNORECASE), "*"),
-    (re.compile(r"\bdivided by\b|\u00f7", re.IGNORECASE), "/"),
-    (re.compile(r"\bplus\b", re.IGNORECASE), "+"),
-    (re.compile(r"\bminus\b|[\u2212\u2013]", re.IGNORECASE), "-"),
+    (_pattern(r"\b(?:times|multiplied by)\b|\u00d7"), "*"),
+    (_pattern(r"\bdivided by\b|\u00f7"), "/"),
+    (_pattern(r"\bplus\b"), "+"),
+    (_pattern(r"\bminus\b|[\u2212\u2013]"), "-"),
 )
-_SUM = re.compile(
+_SUM = _pattern(
     r"^(?:please |can you |could you )*(?:what(?:['\u2019]s| is)|calculate|compute|how much is|evaluate|work out)?[ :]*"
-    r"([-+(]*\d[\d .()+*/%-]*[\d)])[ =?.!]*(?:please)?[?.!]*$",
-    re.IGNORECASE,
+    r"([-+(]*\d[\d .()+*/%-]*[\d)])[ =?.!]*(?:please)?[?.!]*$"
 )
 _HAS_OPERATION = re.compile(r"\d[ )]*[-+*/%][ (-]*\d")
 _DATE = re.compile(r"\d{4}-\d\d|\d[-.]\d\d?[-.]\d{2}|^\d+-\d+-|^\d+/\d+/\d+$")
@@ -136,44 +123,47 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
     ast.Mod: operator.mod,
 }
 
-
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text, re.IGNORECASE)
-
-
-_GREETING = _pattern(r"^(?:hi|hello|hey|hallo|moin|servus|hola|bonjour|good (?:morning|afternoon|evening|day))\b")
-_THANKS = _pattern(r"^(?:thanks|thank you|thx|danke|merci|cheers)\b")
-_ABOUT = _pattern(
-    r"\b(?:who|what) are you\b|\bwhat can (?:you|i|we) (?:do|try|ask)|^help\W*$|\bhow (?:does this|do you) work"
-)
-_MARKDOWN = _pattern(r"\b(?:show|give)\b.*\bmarkdown\b|\bmarkdown (?:example|sample|demo)")
+_QUESTION_START = _pattern(r"\s{0,20}(?:what|who|when|where|which|why|how|do you|did i|was|wer|wann|wo)\b")
+_QUESTION_END = re.compile(r"[?\uff1f]\W{0,20}$")
 _COUNT = _pattern(r"\bhow many (?:messages|turns)\b|\bhow long is (?:our|this) (?:conversation|chat)")
 _FIRST = _pattern(r"\bfirst (?:message|question|thing|words)\b|\bdid (?:i|you) (?:say|write|ask) first\b")
 _LAST = _pattern(r"\b(?:last|previous) (?:message|question|thing|answer)\b|\bdid (?:i|you) just (?:say|write|ask)\b")
 _SUMMARISE = _pattern(r"\bsummar(?:i[sz]e|y)\b|\brecap\b|\btl;?dr\b|\bwhat have we (?:talked|spoken|discussed)")
 _TOOLS = _pattern(r"\b(?:what|which|list|show)\b.*\btools?\b")
-_BY_USER = _pattern(r"\bdid i\b|\bhave i\b|\bi (?:said|told|mentioned|wrote|asked)\b|\bmy (?:first|last|previous)\b")
+_BY_USER = _pattern(r"\b(?:did|have) i\b|\bi (?:said|told|mentioned|wrote|asked)\b|\bmy (?:first|last|previous)\b")
 _BY_MODEL = _pattern(
-    r"\bdid you\b|\bhave you\b|\byou (?:said|told|mentioned|wrote|answered)\b|\byour (?:first|last|previous)\b"
+    r"\b(?:did|have) you\b|\byou (?:said|told|mentioned|wrote|answered)\b|\byour (?:first|last|previous)\b"
 )
 _RECALL = _pattern(
     r"^(?:remind me|tell me (?:about|what|who|when|where|which|why|how)|find|search|look up|do you remember)\b"
-)
-_SEARCH_HIT = re.compile(
-    r"^- message (\d{1,9}) \([^)\n]{0,80}\b(user|assistant)\b(?![^)\n]{0,80}\btool\b)[^)\n]{0,80}\)[^:\n]{0,80}: (.*)$",
-    re.MULTILINE,
 )
 _TASK = _pattern(
     r"^(?:please |can you |could you |will you |would you )*(?:write|translate|explain|compose|generate|create|draw|code|"
     r"implement|program|fix|improve|rewrite|refactor|draft|design|imagine|invent)\b"
 )
+_MARKDOWN = _pattern(r"\b(?:show|give)\b.*\bmarkdown\b|\bmarkdown (?:example|sample|demo)")
+_THANKS = _pattern(r"^(?:thanks|thank you|thx|danke|merci|cheers)\b")
+_ABOUT = _pattern(
+    r"\b(?:who|what) are you\b|\bwhat can (?:you|i|we) (?:do|try|ask)|^help\W*$|\bhow (?:does this|do you) work"
+)
+_HELLO = _pattern(r"^(?:hi|hello|hey|hallo|moin|servus|hola|bonjour|good (?:morning|afternoon|evening|day))\b")
+# With the most words that such a message has.
+_SMALL_TALK = (
+    (_MARKDOWN, LONGEST_REQUEST, MARKDOWN),
+    (_ABOUT, LONGEST_REQUEST, ABOUT),
+    (_HELLO, 5, GREETING),
+    (_THANKS, 6, "You are welcome. Everything said here stays on record; ask me about any of it."),
+)
 _NOTHING_FOUND = _pattern(r"^\W*(?:no (?:match|result|hit)|nothing|0 (?:match|result|hit)|\[\]|\{\}|null|none)")
+_SEARCH_HIT = re.compile(
+    r"^- message (\d{1,9}) \([^)\n]{0,80}\b(user|assistant)\b(?![^)\n]{0,80}\btool\b)[^)\n]{0,80}\)[^:\n]{0,80}: (.*)$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One message. ``number`` is its place in the conversation, from 1, as far as it can be known; 0 for a summary."""
-
+    # Its place in the conversation, from 1, as far as it can be known; 0 for a summary.
     number: int
     role: str
     text: str
@@ -188,13 +178,10 @@ class Said:
             return "the summary of older messages"
         return f"message {self.number}, {'you' if self.role == 'user' else 'me'}"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    said: Said
-    sentence: str
-    words: frozenset[str] = frozenset()
-    score: float = 0.0
+    def says(self, sentence: str) -> str:
+        who = "you" if self.role == "user" else "I"
+        source = f"{self.place} says" if self.is_summary else f"{who} said in message {self.number}"
+        return f"{source}: {_quoted(sentence)}"
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -211,10 +198,10 @@ def conversation(messages: list[dict[str, Any]]) -> list[Said]:
     found: list[Said] = []
     number = 0
     for message in messages:
-        role, text = str(message.get("role", "")), text_of(message)
+        role = str(message.get("role", ""))
         if role not in ("user", "assistant"):
             continue
-        summaries, own_text = _split(text[:LONGEST_MESSAGE])
+        summaries, own_text = _split(text_of(message)[:LONGEST_MESSAGE])
         for attributes, body in summaries:
             if last_seq := _LAST_SEQ.search(attributes):
                 number = int(last_seq[1])
@@ -243,13 +230,24 @@ def is_question(text: str) -> bool:
     return _QUESTION_START.match(text) is not None or _QUESTION_END.search(text[-100:]) is not None
 
 
-def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3) -> list[Hit]:
+def wants_recall(text: str) -> bool:
+    return is_question(text) or _RECALL.search(text) is not None
+
+
+def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3) -> list[tuple[Said, str]]:
     """Return the sentences that best fit a question, best first, of ``role`` or of both when that is empty."""
-    pool = list(islice(_searched(earlier, role), LONGEST_SEARCH))
+    searched = (
+        (said, sentence, frozenset(terms(sentence)))
+        for said in reversed(earlier)
+        if (said.role == role or not role or said.is_summary)
+        and not (said.role == "assistant" and any(words in said.text for words in _OWN_WORDS))
+        for sentence in reversed(sentences(said.text))
+    )
+    pool = list(islice(searched, LONGEST_SEARCH))
     wanted, weights = set(terms(question)), rarity(words for _, _, words in pool)
     rarest = max(weights.values(), default=1.0)
     total = sum(weights.get(term, rarest) for term in wanted)
-    hits: list[Hit] = []
+    hits = []
     for said, sentence, words in pool:
         share = sum(weights[term] for term in wanted & words) / total if total else 0.0
         if share >= SMALLEST_COVERAGE:
@@ -257,39 +255,24 @@ def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3
             # An earlier question, or our own quoting of it, shares all words with this one and answers nothing.
             score *= 0.3 if is_question(sentence) else 1
             score *= 0.5 if said.role == "assistant" and not said.is_summary else 1
-            hits.append(Hit(said=said, sentence=sentence, words=words, score=score))
-    found: list[Hit] = []
-    for hit in sorted(hits, key=lambda hit: -hit.score):
-        if len(found) == limit or (found and hit.score < found[0].score * 0.5):
+            hits.append((score, words, said, sentence))
+    hits.sort(key=lambda hit: -hit[0])
+    found: list[tuple[Said, str]] = []
+    taken: list[frozenset[str]] = []
+    for score, words, said, sentence in hits:
+        if len(found) == limit or score < hits[0][0] * 0.5:
             break
-        if all(len(hit.words & other.words) < 0.7 * len(hit.words) for other in found):
-            found.append(hit)
+        if all(len(words & other) < 0.7 * len(words) for other in taken):
+            found.append((said, sentence))
+            taken.append(words)
     return found
-
-
-def _searched(earlier: list[Said], role: str) -> Iterator[tuple[Said, str, frozenset[str]]]:
-    """Yield sentences with their telling words, the newest first, and none that this model only repeated."""
-    for said in reversed(earlier):
-        if role and said.role != role and not said.is_summary:
-            continue
-        if said.role == "assistant" and any(words in said.text for words in _OWN_WORDS):
-            continue
-        for sentence in reversed(sentences(said.text)):
-            yield said, sentence, frozenset(terms(sentence))
 
 
 def small_talk(text: str) -> str:
     if len(text) > LONGEST_REQUEST:
         return ""
-    if _MARKDOWN.search(text):
-        return MARKDOWN
-    if _ABOUT.search(text):
-        return ABOUT
-    if _GREETING.search(text) and len(text.split()) <= 5:
-        return GREETING
-    if _THANKS.search(text) and len(text.split()) <= 6:
-        return "You are welcome. Everything said here stays on record; ask me about any of it."
-    return ""
+    size = len(text.split())
+    return next((said for kind, most, said in _SMALL_TALK if size <= most and kind.search(text)), "")
 
 
 def about_conversation(text: str, earlier: list[Said]) -> str:
@@ -297,23 +280,41 @@ def about_conversation(text: str, earlier: list[Said]) -> str:
         return _summary_of(text, earlier)
     if len(text) > LONGEST_REQUEST:
         return ""
+    told = [said for said in earlier if not said.is_summary]
+    older = " Older messages stand behind a summary." if len(told) < len(earlier) else ""
     if _COUNT.search(text):
-        yours, mine = (
-            sum(not said.is_summary and said.role == role for said in earlier) for role in ("user", "assistant")
-        )
-        summaries = sum(said.is_summary for said in earlier)
-        verb = "summary stands" if summaries == 1 else "summaries stand"
-        older = f" {summaries} {verb} for older ones." if summaries else ""
-        return f"Before this one I see {yours + mine} messages: {yours} from you and {mine} from me.{older}"
-    wants_first = _FIRST.search(text) is not None
-    if not wants_first and not _LAST.search(text):
+        yours = sum(said.role == "user" for said in told)
+        mine = len(told) - yours
+        return f"Before this one I see {len(told)} messages: {yours} from you and {mine} from me.{older}"
+    is_first = _FIRST.search(text) is not None
+    if not is_first and not _LAST.search(text):
         return ""
-    told = [said for said in earlier if not said.is_summary and said.role == _asked_role(text, "user")]
+    told = [said for said in told if said.role == (_asked_role(text) or "user")]
     if not told:
         return "There is no such message before this one."
-    said = told[0] if wants_first else told[-1]
-    older = " Older messages stand behind a summary." if wants_first and any(s.is_summary for s in earlier) else ""
-    return f"That was {said.place}: {_quoted(said.text)}{older}"
+    said = told[0 if is_first else -1]
+    return f"That was {said.place}: {_quoted(said.text)}{older if is_first else ''}"
+
+
+def _summary_of(text: str, earlier: list[Said]) -> str:
+    if len(text) > LONGEST_REQUEST:
+        return f"In short:\n\n{summarise(text, SUMMARY_TOKENS)}"
+    requests = (_SUMMARISE, _RECALL, _MARKDOWN, _TASK, _THANKS)
+    lines = [
+        line
+        for said in earlier
+        if said.role == "user" or said.is_summary
+        for line in sentences(said.text)
+        if not is_question(line) and line[0] != "!" and line not in HEADINGS
+        if not any(kind.search(line) for kind in requests)
+    ]
+    points = choose_points("\n".join(lines), SUMMARY_TOKENS)
+    if not points:
+        return "There is not much to summarise yet. Tell me something first."
+    shown = sum(not said.is_summary for said in earlier)
+    older = ", and the summary of the older ones" if shown < len(earlier) else ""
+    telling = "\n".join(f"- {point.text}" for point in sorted(points, key=lambda point: point.index))
+    return f"From the {shown} earlier messages that I see{older}, this stands out:\n\n{telling}"
 
 
 def beyond_me(text: str) -> str:
@@ -326,15 +327,12 @@ def beyond_me(text: str) -> str:
     )
 
 
-def asks_for_tools(text: str) -> bool:
-    return len(text) <= LONGEST_REQUEST and _TOOLS.search(text) is not None
-
-
-def list_tools(tools: list[dict[str, Any]]) -> str:
-    lines = [
-        f"- `{function.get('name', '')}`: {shorten(str(function.get('description', '')), 160)}"
-        for function in functions(tools)
-    ]
+def list_tools(text: str, tools: list[dict[str, Any]]) -> str:
+    if not tools or len(text) > LONGEST_REQUEST or not _TOOLS.search(text):
+        return ""
+    lines = (
+        f"- `{tool.get('name', '')}`: {shorten(str(tool.get('description', '')), 160)}" for tool in functions(tools)
+    )
     return "I am offered these tools:\n\n" + "\n".join(lines)
 
 
@@ -362,18 +360,22 @@ def calculated(expression: str) -> str:
     return f"`{expression}` is **{result}**."
 
 
-def wants_recall(text: str) -> bool:
-    return is_question(text) or _RECALL.search(text) is not None
+def _value(node: ast.expr) -> Decimal:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return Decimal(str(node.value))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        value = _value(node.operand)
+        return -value if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+    raise ValueError("not a sum")
 
 
 def recalled(text: str, earlier: list[Said]) -> str:
-    hits = recall(text, earlier, role=_asked_role(text, ""))
-    if not hits:
-        return ""
-    if len(hits) == 1:
-        return f"{_source_of(hits[0]).capitalize()}: {_quoted(hits[0].sentence)}"
-    lines = [f"- {_source_of(hit)}: {_quoted(hit.sentence)}" for hit in hits]
-    return f"This is what I find about {_topics(text)}:\n\n" + "\n".join(lines)
+    lines = [said.says(sentence) for said, sentence in recall(text, earlier, role=_asked_role(text))]
+    if len(lines) > 1:
+        return f"This is what I find about {_topics(text)}:\n\n" + "\n".join(f"- {line}" for line in lines)
+    return f"{lines[0][0].upper()}{lines[0][1:]}" if lines else ""
 
 
 def search_pattern(text: str) -> str:
@@ -387,10 +389,9 @@ def not_found(text: str, earlier: list[Said]) -> str:
     if not terms(text):
         return "I can only look things up in our conversation. Ask me about something that was said, by its name."
     shown = sum(not said.is_summary for said in earlier)
-    where = f"the {shown} earlier messages that I see" if shown != 1 else "the one earlier message that I see"
     older = " Older messages stand behind a summary, which does not mention it." if shown < len(earlier) else ""
     return (
-        f"I find nothing about {_topics(text)} in {where if shown else 'our conversation so far'}.{older} "
+        f"I find nothing about {_topics(text)} in our conversation, of which I see {shown} earlier messages.{older} "
         "As the demo model I know only what is said here: tell me, and ask again."
     )
 
@@ -401,7 +402,7 @@ def reflection(text: str, earlier: list[Said]) -> str:
     if not terms(text) or (not points and len(text) > LONGEST_REQUEST):
         return "I have noted that. Tell me something, then ask me what you said about it."
     related = recall(text, [said for said in earlier if said.role == "user" or said.is_summary], limit=1)
-    link = f" It goes with {related[0].said.place}: {_quoted(related[0].sentence)}" if related else ""
+    link = "".join(f" It goes with {said.place}: {_quoted(sentence)}" for said, sentence in related)
     if len(text) > LONGEST_REQUEST:
         count = len(text.split())
         return f"I have read your {count:,} words, about {_topics(text)}. Most telling: {_quoted(points[0].text)}{link}"
@@ -415,13 +416,32 @@ def from_tool_results(question: str, messages: list[dict[str, Any]]) -> str:
         for message in messages
         for call in message.get("tool_calls") or ()
     }
-    results: list[str] = []
-    for message in reversed(messages):
-        if message.get("role") != "tool":
-            break
-        name = names.get(str(message.get("tool_call_id")), "tool")
-        results.insert(0, _from_result(name, text_of(message).strip(), question))
-    return "\n\n".join(results)
+    latest = list(takewhile(lambda message: message.get("role") == "tool", reversed(messages)))
+    return "\n\n".join(
+        _from_result(names.get(str(message.get("tool_call_id")), "tool"), text_of(message).strip(), question)
+        for message in reversed(latest)
+    )
+
+
+def _from_result(name: str, result: str, question: str) -> str:
+    if not result or (len(result) < 200 and _NOTHING_FOUND.search(result)):
+        return f"The tool `{name}` found nothing."
+    if result.lower().startswith("error"):
+        return f"The tool `{name}` failed: {shorten(result, LONGEST_QUOTE)}"
+    if "\n" not in result and len(result) <= 120 and not result.startswith(("{", "[")):
+        return f"The tool `{name}` says: **{result}**"
+    if hits := [Said(number=int(hit[1]), role=hit[2], text=hit[3]) for hit in _SEARCH_HIT.finditer(result)]:
+        told = [said for said in hits if said.text.strip() != question.strip()]
+        if not told:
+            return f"I searched the whole record: nothing else was said about {_topics(question)}."
+        best = recall(question, told) or [(said, said.text) for said in told[:2]]
+        lines = "\n".join(f"- {said.says(sentence)}" for said, sentence in best)
+        return f"I searched the whole record for {_topics(question)}:\n\n{lines}"
+    found = recall(question, [Said(number=1, role="tool", text=result)])
+    if not found:
+        return f"The tool `{name}` says:\n\n```\n{result[:600]}\n```" + ("\n(shortened)" if len(result) > 600 else "")
+    lines = "\n".join(f"- {_quoted(sentence)}" for _, sentence in found)
+    return f"The tool `{name}` finds this about {_topics(question)}:\n\n{lines}"
 
 
 def reasoning(text: str, shown: list[Said]) -> str:
@@ -436,96 +456,8 @@ def functions(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [tool.get("function") or {} for tool in tools]
 
 
-def _summary_of(text: str, earlier: list[Said]) -> str:
-    if len(text) > LONGEST_REQUEST:
-        return f"In short:\n\n{summarise(text, SUMMARY_TOKENS)}"
-    told = [said for said in earlier if said.role == "user" or said.is_summary]
-    lines = [line for said in told for line in sentences(said.text) if not _is_request(line)]
-    points = choose_points("\n".join(lines), SUMMARY_TOKENS)
-    if not points:
-        return "There is not much to summarise yet. Tell me something first."
-    lines = [f"- {point.text}" for point in sorted(points, key=lambda point: point.index)]
-    shown = sum(not said.is_summary for said in earlier)
-    older = ", and the summary of the older ones" if shown < len(earlier) else ""
-    return f"From the {shown} earlier messages that I see{older}, this stands out:\n\n" + "\n".join(lines)
-
-
-def _is_request(line: str) -> bool:
-    return (
-        is_question(line)
-        or line.startswith("!")
-        or line in HEADINGS
-        or any(kind.search(line) for kind in (_SUMMARISE, _RECALL, _MARKDOWN, _TASK, _THANKS))
-    )
-
-
-def _from_result(name: str, result: str, question: str) -> str:
-    if not result or (len(result) < 200 and _NOTHING_FOUND.search(result)):
-        return f"The tool `{name}` found nothing."
-    if result.lower().startswith("error"):
-        return f"The tool `{name}` failed: {shorten(result, LONGEST_QUOTE)}"
-    if "\n" not in result and len(result) <= 120 and not result.startswith(("{", "[")):
-        return f"The tool `{name}` says: **{result}**"
-    if found := _from_search(result, question):
-        return found
-    hits = recall(question, [Said(number=1, role="tool", text=readable(result))])
-    if not hits:
-        return f"The tool `{name}` says:\n\n```\n{result[:600]}\n```" + ("\n(shortened)" if len(result) > 600 else "")
-    lines = [f"- {_quoted(hit.sentence)}" for hit in hits]
-    return f"The tool `{name}` finds this about {_topics(question)}:\n\n" + "\n".join(lines)
-
-
-def _from_search(result: str, question: str) -> str:
-    """Answer from the hits of a search of the record."""
-    hits = [Said(number=int(hit[1]), role=hit[2], text=hit[3]) for hit in _SEARCH_HIT.finditer(result)]
-    told = [said for said in hits if said.text.strip() != question.strip()]
-    if not hits:
-        return ""
-    if not told:
-        return f"I searched the whole record: nothing else was said about {_topics(question)}."
-    best = recall(question, told) or [Hit(said=said, sentence=said.text) for said in told[:2]]
-    lines = [f"- {_source_of(hit)}: {_quoted(hit.sentence)}" for hit in best]
-    return f"I searched the whole record for {_topics(question)}:\n\n" + "\n".join(lines)
-
-
-def readable(result: str) -> str:
-    """Return JSON as lines of text, one for each value in it, and anything else as it is."""
-    try:
-        value = json.loads(result)
-    except (ValueError, RecursionError):
-        return result
-    lines: list[str] = []
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict | list):
-            waiting.extend(reversed(list(item.values()) if isinstance(item, dict) else item))
-        else:
-            lines.append(str(item))
-    return "\n".join(lines)
-
-
-def _value(node: ast.expr) -> Decimal:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return Decimal(str(node.value))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        value = _value(node.operand)
-        return -value if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        return _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
-    raise ValueError("not a sum")
-
-
-def _asked_role(text: str, default: str) -> str:
-    if _BY_MODEL.search(text):
-        return "assistant"
-    return "user" if _BY_USER.search(text) else default
-
-
-def _source_of(hit: Hit) -> str:
-    if hit.said.is_summary:
-        return "the summary of older messages says"
-    return f"{'you' if hit.said.role == 'user' else 'I'} said in message {hit.said.number}"
+def _asked_role(text: str) -> str:
+    return "assistant" if _BY_MODEL.search(text) else "user" if _BY_USER.search(text) else ""
 
 
 def _topics(text: str, count: int = 3, join: str = "and") -> str:
@@ -535,9 +467,7 @@ def _topics(text: str, count: int = 3, join: str = "and") -> str:
     # Names and long words tell more than the rest; the order of writing settles what is equal.
     best = sorted(found, key=lambda word: -(found[word] + word[0].isupper() + min(len(word), 10) / 10))[:count]
     named = [f"**{word}**" for word in sorted(best, key=text.find)]
-    if not named:
-        return "that"
-    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} {join} {named[-1]}"
+    return f" {join} ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named or ["that"])
 
 
 def _quoted(text: str) -> str:
@@ -545,21 +475,16 @@ def _quoted(text: str) -> str:
 
 
 def prose(words: int) -> str:
-    """Write ``words`` words of prose, the same for the same number, with hardly a sentence that repeats."""
+    """Write ``words`` words of prose, the same for the same number; each sentence can be searched for by its page."""
+    openings, subjects, verbs, objects, endings = _PROSE
     written: list[str] = []
-    sentence = 0
+    page = 0
     while len(written) < words:
-        written += _sentence(sentence).split()
-        sentence += 1
-        if sentence % 5 == 0:
+        # The lists' lengths share no factor that matters, so it takes thousands of sentences to come round.
+        subject = f"{openings[page % 7]}, on page {page + 1}, {subjects[page * 3 % 11]} {verbs[page * 7 % 10]}"
+        written += f"{subject} {objects[page * 5 % 13]}, {endings[(page * 3 + page // 8) % 8]}.".split()
+        page += 1
+        if page % 5 == 0:
             written[-1] += "\n\n"
     text = " ".join(written[:words]).replace("\n\n ", "\n\n").strip()
     return text if text.endswith(".") else text + "."
-
-
-def _sentence(index: int) -> str:
-    # The lists' lengths share no factor that matters, so it takes thousands of sentences to come round. The page makes
-    # every sentence one that can be searched for.
-    opening, subject, verb = _OPENINGS[index % 7], _SUBJECTS[index * 3 % 11], _VERBS[index * 7 % 10]
-    thing, ending = _OBJECTS[index * 5 % 13], _ENDINGS[(index * 3 + index // 8) % 8]
-    return f"{opening}, on page {index + 1}, {subject} {verb} {thing}, {ending}."

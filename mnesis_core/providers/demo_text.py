@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from math import log, log1p, prod, sqrt
+from typing import NamedTuple
 
 from mnesis_core.files.footers import find_file_ids
 from mnesis_core.llm.tokens import estimate_text
 
+# Longer lines are cut into pieces of about so many characters, so that a dump of data stays searchable.
 LONGEST_SENTENCE = 600
-"""Longer lines are cut into pieces of about so many characters, so that a dump of data stays searchable."""
 
 _WORD = re.compile(r"[^\W_]+(?:[-_.'\u2019/][^\W_]+)*")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+# The same without Hiragana, which mostly writes endings.
 _TELLING_UNSPACED = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
-"""The same without Hiragana, which mostly writes endings."""
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[)\"'\u201d\u2019\]]{0,2}\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _PIECE = re.compile(rf".{{1,{LONGEST_SENTENCE}}}(?:\s|$)|.{{1,{LONGEST_SENTENCE}}}", re.DOTALL)
 _LIST_MARK = re.compile(r"^(?:[-*\u2022>|]+\s+|#{1,6}\s+|\d{1,3}[.)]\s+)+")
-_ENDINGS = ("'s", "\u2019s", "ing", "ed", "es", "s")
+# The commonest endings, after at least three characters; "ss" is none.
+_ENDING = re.compile(r"(?<=.{3})(?:['\u2019]s|ing|ed|es|(?<!s)s)$")
 _STOP_WORDS = """
     a about above after again all also am an and any anything are as ask asked at be because been before being
     but by can could did do does doing done for from get give go going got had has have having he her here hers him
@@ -41,18 +42,18 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 HEADINGS = ("Goal", "Key constraints", "Decisions and findings", "Done", "Open", "Files")
 GOAL, CONSTRAINTS, DECISIONS, DONE, OPEN, FILES = HEADINGS
 DEFAULT_TARGET_TOKENS = 500
+# A summary that is hardly smaller than its source is of no use, so this share of the source is its largest budget.
 LARGEST_SHARE = 0.7
-"""A summary that is hardly smaller than its source is of no use, so this share of the source is its largest budget."""
+# The share of the budget that file names may take, so that a summary says more than those.
 FILES_SHARE = 0.4
-"""The share of the budget that file names may take, so that a summary says more than those."""
 LONGEST_POINT = 280
+# The share of the sentences above which a word tells nothing any more.
 EVERYWHERE = 0.08
-"""The share of the sentences above which a word tells nothing any more."""
 MOST_SENTENCES = 20_000
 MOST_POINTS = 400
 MOST_PATHS = 2_000
+# A sentence with more brackets and the like than this share is code or data and says little by itself.
 LARGEST_SIGN_SHARE = 0.08
-"""A sentence with more brackets and the like than this share is code or data and says little by itself."""
 
 _SOURCE_TAGS = ("conversation", "summaries", "file_text")
 _TARGET = re.compile(r"Target:\s*(\d[\d,]{0,9})\s*tokens", re.IGNORECASE)
@@ -95,17 +96,10 @@ _CUE_PATTERNS = {name: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for name, 
 def terms(text: str) -> list[str]:
     """Return the telling words of a text, in lower case and without their commonest endings."""
     words = (word.lower() for word in _WORD.findall(_UNSPACED.sub(" ", text)))
-    plain = [_stem(word) for word in words if word not in STOP_WORDS]
+    plain = [_ENDING.sub("", word) for word in words if word not in STOP_WORDS]
     # Chinese, Japanese and Korean do not put spaces between words: pairs of characters stand in for them.
     pairs = [run[at : at + 2] for run in _TELLING_UNSPACED.findall(text) for at in range(max(1, len(run) - 1))]
     return plain + pairs
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
-            return word[: -len(ending)]
-    return word
 
 
 def sentences(text: str) -> list[str]:
@@ -132,16 +126,14 @@ def shorten(text: str, limit: int) -> str:
     return line[: limit - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sentence:
+class _Sentence(NamedTuple):
     text: str
     speaker: str
+    # The heading that it stands under, if the source is itself a summary.
     under: str
-    """The heading that it stands under, when the source is itself a summary."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(NamedTuple):
     """A sentence that may go into a summary, ``index`` of the source."""
 
     index: int
@@ -173,14 +165,23 @@ def summarise(source: str, target: int) -> str:
     they stand; the best go under their headings until the budget is used up. Nothing is said that was not said.
     """
     budget = min(target, int(estimate_text(source) * LARGEST_SHARE))
-    files = _fitting(_file_names(source), budget * FILES_SHARE)
+    # File ids first, since nothing else finds a file again; then paths, the most often named first.
+    paths = Counter(path for path in _PATH.findall(source) if _CODE_SUFFIX.search(path))
+    whole = [path for path, _ in paths.most_common(MOST_PATHS)]
+    endings = {path[at + 1 :] for path in whole for at, sign in enumerate(path) if sign == "/" and at}
+    names = [*find_file_ids(source), *(path for path in whole if path not in endings)]
+    costs = accumulate(map(_cost, names))
+    files = [name for name, cost in zip(names, costs, strict=True) if cost <= budget * FILES_SHARE]
     chosen = choose_points(source, budget - sum(map(_cost, files)) - 4 * len(HEADINGS))
-    while estimate_text(text := _written(chosen, files)) > budget:
-        if not chosen and not files:
-            break
+    while estimate_text(text := _under_headings(chosen, files)) > budget:
         # Whichever is longer gives way, the least telling first.
         (chosen if len(chosen) > len(files) else files).pop()
-    return text if text else _bare(source, budget)
+    if text:
+        return text
+    # There is no room for headings, only for a few words.
+    words = " ".join(item.text for item in islice(_sentences_of(source), 40)).split()[:40] or source.split()[:40]
+    beginnings = (" ".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((text for text in beginnings if estimate_text(text) <= budget), words[0][:1] if words else "-")
 
 
 def choose_points(source: str, budget: int) -> list[Point]:
@@ -197,7 +198,7 @@ def choose_points(source: str, budget: int) -> list[Point]:
     return chosen
 
 
-def _written(points: list[Point], files: list[str]) -> str:
+def _under_headings(points: list[Point], files: list[str]) -> str:
     blocks = []
     for heading in HEADINGS[:-1]:
         under = sorted((point for point in points if point.heading == heading), key=lambda point: point.index)
@@ -206,16 +207,6 @@ def _written(points: list[Point], files: list[str]) -> str:
     if files:
         blocks.append("\n".join([f"## {FILES}", *(f"- {name}" for name in files)]))
     return "\n\n".join(blocks)
-
-
-def _bare(source: str, budget: int) -> str:
-    """Return a few words, when there is no room for headings."""
-    words = " ".join(item.text for item in islice(_sentences_of(source), 40)).split() or source.split()
-    for count in range(min(len(words), 40), 0, -1):
-        text = " ".join(words[:count])
-        if estimate_text(text) <= budget:
-            return text
-    return words[0][:1] if words else "-"
 
 
 def _points(source: str) -> Iterator[Point]:
@@ -232,7 +223,7 @@ def _points(source: str) -> Iterator[Point]:
         heading = item.under or _heading(item, is_early=goals < 3)
         goals += heading == GOAL
         score = _score(item, words, weights, place=index / len(told), is_cued=_has_cue(heading, item.text))
-        yield Point(index=index, text=shorten(item.text, LONGEST_POINT), words=words, heading=heading, score=score)
+        yield Point(index, shorten(item.text, LONGEST_POINT), words, heading, score)
 
 
 def _score(item: _Sentence, words: frozenset[str], weights: dict[str, float], *, place: float, is_cued: bool) -> float:
@@ -266,7 +257,7 @@ def _sentences_of(source: str) -> Iterator[_Sentence]:
         if under == FILES or line.lstrip().startswith(("<", "[LCM File IDs:")):
             continue
         for sentence in sentences(line):
-            yield _Sentence(text=sentence, speaker=speaker, under=under)
+            yield _Sentence(sentence, speaker, under)
 
 
 def _heading(item: _Sentence, *, is_early: bool) -> str:
@@ -279,24 +270,6 @@ def _heading(item: _Sentence, *, is_early: bool) -> str:
 
 def _has_cue(heading: str, text: str) -> bool:
     return _CUE_PATTERNS[heading].search(text) is not None
-
-
-def _file_names(source: str) -> list[str]:
-    """Return file ids first, since nothing else finds a file again; then paths, the most often named first."""
-    paths = Counter(path for path in _PATH.findall(source) if _CODE_SUFFIX.search(path))
-    whole = [path for path, _ in paths.most_common(MOST_PATHS)]
-    endings = {path[at + 1 :] for path in whole for at, sign in enumerate(path) if sign == "/" and at}
-    return [*find_file_ids(source), *(path for path in whole if path not in endings)]
-
-
-def _fitting(names: list[str], budget: float) -> list[str]:
-    fitting = []
-    for name in names:
-        budget -= _cost(name)
-        if budget < 0:
-            break
-        fitting.append(name)
-    return fitting
 
 
 def _cost(text: str) -> int:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.errors import ContextWindowExceeded, ModelError, ModelTimeout
 from mnesis_core.llm.interface import ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, ToolCall, Usage
-from mnesis_core.providers.answer import DeadlinePassed, PartialAnswer, before, deadline_of, estimate_payload
-
-_PIECE = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
+from mnesis_core.providers.answer import DeadlinePassed, PartialAnswer, before, deadline_of, estimate_payload, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +129,7 @@ class ScriptedModel:
 
 
 def _pieces(text: str | tuple[str, ...]) -> tuple[str, ...]:
-    return text if isinstance(text, tuple) else tuple(_PIECE.findall(text))
+    return text if isinstance(text, tuple) else tuple(words(text))
 
 
 def _reply(step: Step, answer: PartialAnswer, request: Request) -> Reply:

@@ -134,9 +134,12 @@ def check_address(address: ServerAddress) -> None:
         raise InvalidRequest(
             f"timeout_seconds must lie between 1 and {LONGEST_WAIT_SECONDS:,.0f}", field="timeout_seconds"
         )
-    if address.url:
-        _check_url(address.url)
-    _check_argv(address.argv)
+    _check_url(address.url)
+    argv = address.argv
+    if len(argv) > MOST_ARGUMENTS or any(len(item) > LONGEST_ARGUMENT or encode_text(item) != item for item in argv):
+        raise InvalidRequest("the program has too many, too long or unusable arguments", field="argv")
+    if argv and not argv[0].strip():
+        raise InvalidRequest("the program has no name", field="argv")
     for name, variable in address.secrets.items():
         pattern = _HEADER if address.url else _VARIABLE
         if not pattern.fullmatch(name) or not _VARIABLE.fullmatch(variable):
@@ -145,14 +148,9 @@ def check_address(address: ServerAddress) -> None:
             )
 
 
-def _check_argv(argv: tuple[str, ...]) -> None:
-    if len(argv) > MOST_ARGUMENTS or any(len(item) > LONGEST_ARGUMENT or encode_text(item) != item for item in argv):
-        raise InvalidRequest("the program has too many, too long or unusable arguments", field="argv")
-    if argv and not argv[0].strip():
-        raise InvalidRequest("the program has no name", field="argv")
-
-
 def _check_url(url: str) -> None:
+    if not url:
+        return
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -192,17 +190,13 @@ def _problem(item: ListedTool, name: str, taken: Mapping[str, AttachedTool]) -> 
         return f"with the server's name it is longer than {LONGEST_NAME} characters, or empty"
     if name in taken:
         return "another tool has this name"
-    return _problem_of_schema(item.schema)
-
-
-def _problem_of_schema(schema: Any) -> str:
-    if not isinstance(schema, dict) or schema.get("type") != "object":
+    if not isinstance(item.schema, dict) or item.schema.get("type") != "object":
         return "its schema does not describe an object"
     try:
-        length = len(json.dumps(schema, allow_nan=False, ensure_ascii=False).encode())
+        length = len(json.dumps(item.schema, allow_nan=False, ensure_ascii=False).encode())
     except (ValueError, TypeError, RecursionError):
         return "its schema is no JSON"
-    if not nests_within(schema, DEEPEST_SCHEMA):
+    if not nests_within(item.schema, DEEPEST_SCHEMA):
         return f"its schema is nested deeper than {DEEPEST_SCHEMA}"
     return "" if length <= LONGEST_SCHEMA else f"its schema is longer than {LONGEST_SCHEMA:,} characters"
 

@@ -1,4 +1,4 @@
-"""A caller's options for one turn, checked, and as a text that is stored with the turn.
+"""What a caller may ask of a turn: its options, a turn that was run elsewhere, and what is recorded of replies and calls.
 
 A suspended turn may be resumed days later by another process, so its row holds everything that it was started with.
 """
@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from mnesis_core.config import CHOICES
@@ -27,6 +27,10 @@ MOST_TOOLS = 128
 LONGEST_DESCRIPTIONS = 400_000
 # What every provider allows; another name would come back changed.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# The parts of one message.
+MAX_PARTS = 1_000
+# Stored characters of the columns.
+NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +54,32 @@ class TurnOptions:
         return frozenset(tool.name for tool in self.tools)
 
 
+_NO_OPTIONS = TurnOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTurn:
+    """A question and its answer, with the usage that the caller knows."""
+
+    user: tuple[Part, ...]
+    # May be empty: models answer with nothing, too.
+    assistant: tuple[Part, ...]
+    usage: UsageRecord = field(default_factory=UsageRecord)
+    finish_reason: str | None = None
+    # The caller's name of its model; empty for the session's.
+    model: str = ""
+
+
+class Made(NamedTuple):
+    """A tool call, to be compared with others: a model goes round in circles when it repeats one (seed 000 "doom loop")."""
+
+    name: str
+    # Normalised if they are JSON.
+    arguments: str
+
+
 def check_options(options: TurnOptions, *, characters: int) -> None:
-    """Make sure that a turn can be run so.
+    """Check the options of a turn.
 
     :param characters: the most that a system prompt may have
     :raises InvalidRequest: a value is out of its bounds; names the field
@@ -79,75 +107,38 @@ def _check_tools(tools: Sequence[ToolSpec]) -> None:
             field = f"tools.{place}.parameters"
             raise InvalidRequest(f"{field} may be nested {DEEPEST_SCHEMA} deep, not more", field=field)
         names.add(tool.name)
-    if tools and len(_text({"tools": [_plain(tool) for tool in tools]})) > LONGEST_DESCRIPTIONS:
+    if tools and len(_text({"tools": tools})) > LONGEST_DESCRIPTIONS:
         raise RequestTooLarge(f"tools may have {LONGEST_DESCRIPTIONS:,} characters together, not more", field="tools")
 
 
 def write_options(options: TurnOptions) -> str:
     """Return options as a text for ``read_options``; empty without any."""
-    asked: dict[str, Any] = {}
-    if options.tools:
-        asked["tools"] = [_plain(tool) for tool in options.tools]
-    if options.system_prompt is not None:
-        asked["system_prompt"] = options.system_prompt
-    if options.limits is not None:
-        asked["limits"] = asdict(options.limits)
-    if options.on_doom_loop is not None:
-        asked["on_doom_loop"] = options.on_doom_loop
-    if options.host_mode is not None:
-        asked["host_mode"] = options.host_mode
-    if options.model:
-        asked["model"] = options.model
-    if options.temperature is not None:
-        asked["temperature"] = options.temperature
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    asked = {name: value for name, value in given.items() if value != getattr(_NO_OPTIONS, name)}
     return _text(asked) if asked else ""
 
 
 def read_options(text: str) -> TurnOptions:
     if not text:
-        return TurnOptions()
+        return _NO_OPTIONS
     asked = json.loads(text)
-    limits = asked.get("limits")
-    return TurnOptions(
-        tools=tuple(ToolSpec(**tool) for tool in asked.get("tools", ())),
-        system_prompt=asked.get("system_prompt"),
-        limits=None if limits is None else TurnLimits(**limits),
-        on_doom_loop=asked.get("on_doom_loop"),
-        host_mode=asked.get("host_mode"),
-        model=asked.get("model", ""),
-        temperature=asked.get("temperature"),
-    )
-
-
-def _plain(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    if "tools" in asked:
+        asked["tools"] = tuple(ToolSpec(**tool) for tool in asked["tools"])
+    if "limits" in asked:
+        asked["limits"] = TurnLimits(**asked["limits"])
+    return TurnOptions(**{field.name: asked[field.name] for field in fields(TurnOptions) if field.name in asked})
 
 
 def _text(asked: dict[str, Any]) -> str:
     # ASCII, so that every database accepts it.
     try:
-        return json.dumps(asked, sort_keys=True, allow_nan=False)
+        return json.dumps(asked, sort_keys=True, allow_nan=False, default=_fields_of)
     except (ValueError, TypeError):
         raise InvalidRequest("tools must be JSON", field="tools") from None
 
 
-# Of one message.
-MAX_PARTS = 1_000
-# Stored characters of the columns.
-NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedTurn:
-    """A question and its answer, with the usage that the caller knows."""
-
-    user: tuple[Part, ...]
-    # May be empty: models answer with nothing, too.
-    assistant: tuple[Part, ...]
-    usage: UsageRecord = field(default_factory=UsageRecord)
-    finish_reason: str | None = None
-    # The caller's name of its model; empty for the session's.
-    model: str = ""
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
@@ -174,7 +165,7 @@ def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
 
 
 def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
-    """Make sure that a turn can be kept whole.
+    """Check that a turn can be stored whole.
 
     :param characters: the most that one text may have.
     :raises InvalidRequest: something is missing, contradicts itself or is out of its bounds; names the field.
@@ -211,7 +202,9 @@ def _check_parts(name: str, parts: tuple[Part, ...], allowed: tuple[type[Part], 
             names = ", ".join(kind.type for kind in allowed)
             raise InvalidRequest(f"{place} is a {part.type} part; {name} may hold: {names}", field=f"{place}.type")
         for name_of_text, text in _texts(part).items():
-            _check_length(f"{place}.{name_of_text}", text, characters)
+            if len(text) > characters:
+                said = f"{place}.{name_of_text}"
+                raise RequestTooLarge(f"{said} has {len(text):,} characters; {characters:,} are allowed", field=said)
         if isinstance(part, ToolPart):
             _check_tool(place, part)
 
@@ -233,23 +226,9 @@ def _check_tool(place: str, part: ToolPart) -> None:
         raise InvalidRequest(f"{place}.state is {part.state}, which contradicts its result", field=f"{place}.state")
 
 
-def _check_length(name: str, text: str, limit: int) -> None:
-    if len(text) > limit:
-        raise RequestTooLarge(f"{name} has {len(text):,} characters; {limit:,} are allowed", field=name)
-
-
 def _check_stored(name: str, text: str, limit: int) -> None:
     if len(encode_text(text)) > limit:
         raise InvalidRequest(f"{name} is longer than {limit} characters", field=name)
-
-
-# When a model goes round in circles: the same tool with the same input, again and again (seed 000 "doom loop").
-
-
-class Made(NamedTuple):
-    name: str
-    # Normalised if they are JSON.
-    arguments: str
 
 
 def call_made(name: str, arguments: str) -> Made:
@@ -262,18 +241,11 @@ def call_made(name: str, arguments: str) -> Made:
 
 def repeats(before: Sequence[Made], calls: Iterable[Made], threshold: int) -> list[bool]:
     """Return, for each call of a step, whether it ends a row of at least ``threshold`` equal calls."""
-    row, last = _row_at_end(before)
+    last = before[-1] if before else None
+    row = next((place for place, call in enumerate(reversed(before)) if call != last), len(before))
     found = []
     for call in calls:
         row = row + 1 if call == last else 1
         last = call
         found.append(row >= threshold)
     return found
-
-
-def _row_at_end(calls: Sequence[Made]) -> tuple[int, Made | None]:
-    if not calls:
-        return 0, None
-    last = calls[-1]
-    row = next((place for place, call in enumerate(reversed(calls)) if call != last), len(calls))
-    return row, last
