@@ -1,6 +1,7 @@
-"""The requests of an operator's items, and whether a reply is a result.
+"""The requests of an operator's items, whether a reply or a sub-agent's turn is a result, and what a turn may spend.
 
-The engine's own words are versioned, since past requests are rebuilt from them: to change a word, add a version.
+The same values give the same bytes, since past requests are rebuilt from them. So the engine's own words are versioned:
+to change a word, add a version.
 """
 
 from __future__ import annotations
@@ -32,6 +33,22 @@ from mnesis_core.turns.options import read_options
 
 # Begins every system text, so that a model or a gateway can recognise the request.
 MARKER = "MNESIS-MAP"
+# Characters of a refused answer that are quoted to the model, and of a reply that are read as JSON.
+LONGEST_QUOTED_REPLY, LONGEST_REPLY = 20_000, 4_000_000
+_FENCED = re.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
+_CUT = "length"
+_REFUSED = (ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR)
+_NOT_NATIVE = (ErrorKind.LLM_ERROR, ErrorKind.VALIDATION)
+SYSTEM_PROMPT = """You are a sub-agent: one of many that work, each for itself, on the items of one list. The first message states
+your item and what is to be done. Nobody can answer questions, and you see nothing of the others' work. Work until you are done, then
+answer: a program reads your last message, and nothing else of what you say."""
+GO_ON = "The process that ran your last turn died before it ended. Go on where you were, and answer as you were asked."
+TIME_IS_UP = "There was no answer within {seconds:g} seconds, so the turn was ended."
+NEEDS_SOMEBODY = "The turn waited for somebody, and nobody is there."
+INTERRUPTED = "Somebody interrupted the sub-agent's turn."
+_WITHOUT_ANSWER = (StepLimitReached.code, DoomLoop.code)
+# A run's attempts share these limits; the others hold for each turn.
+_SHARED = {"tokens", "cost_micros"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +60,14 @@ class PromptVersion:
     with_schema: str
     # Follows what is wrong with an answer.
     again: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    # None if the reply is a result.
+    kind: ErrorKind | None = None
+    message: str = ""
+    value: Any = None
 
 
 FIRST = PromptVersion(
@@ -66,14 +91,6 @@ def prompt_version(version: str) -> PromptVersion:
     return KNOWN[version]
 
 
-# Requests. The same values give the same bytes: past calls are rebuilt from them.
-
-# Characters of a refused answer that are quoted to the model.
-LONGEST_QUOTED_REPLY = 20_000
-_REFUSED = (ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR)
-_NOT_NATIVE = (ErrorKind.LLM_ERROR, ErrorKind.VALIDATION)
-
-
 def map_payload(
     spec: OperatorSpec, value: Any, attempts: Sequence[AttemptRecord] = (), *, prompts: PromptVersion = CURRENT
 ) -> dict[str, Any]:
@@ -89,8 +106,14 @@ def map_payload(
     messages = [
         {"role": "system", "content": "\n\n".join(part for part in (spec.system_prompt, prompts.alone, asked) if part)},
         {"role": "user", "content": compile_template(spec.template).render(value)},
-        *_refusal(attempts, prompts),
     ]
+    refused = next((one for one in reversed(attempts) if one.error_kind in _REFUSED), None)
+    if refused is not None:
+        if refused.output.strip():
+            half, text = LONGEST_QUOTED_REPLY // 2, refused.output
+            quoted = text if len(text) <= LONGEST_QUOTED_REPLY else f"{text[:half]}\n[…]\n{text[-half:]}"
+            messages.append({"role": "assistant", "content": quoted})
+        messages.append({"role": "user", "content": correction(refused.error, prompts)})
     # A provider may refuse the schema itself, or give no usable answer with it: the next attempt then goes without.
     is_native = spec.native_schema and all(one.error_kind not in _NOT_NATIVE for one in attempts)
     given = schema.response_format if schema and is_native else None
@@ -122,35 +145,6 @@ def schema_of(spec: OperatorSpec) -> OutputSchema | None:
     :raises InvalidSchema: it cannot be used
     """
     return None if spec.schema is None else compile_schema(spec.schema)
-
-
-def _refusal(attempts: Sequence[AttemptRecord], prompts: PromptVersion) -> list[dict[str, Any]]:
-    refused = next((one for one in reversed(attempts) if one.error_kind in _REFUSED), None)
-    if refused is None:
-        return []
-    answer = [{"role": "assistant", "content": _quoted(refused.output)}] if refused.output.strip() else []
-    return [*answer, {"role": "user", "content": correction(refused.error, prompts)}]
-
-
-def _quoted(text: str) -> str:
-    half = LONGEST_QUOTED_REPLY // 2
-    return text if len(text) <= LONGEST_QUOTED_REPLY else f"{text[:half]}\n[…]\n{text[-half:]}"
-
-
-# Replies.
-
-# Characters that are read as JSON.
-LONGEST_REPLY = 4_000_000
-_FENCED = re.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
-_CUT = "length"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    # None if the reply is a result.
-    kind: ErrorKind | None = None
-    message: str = ""
-    value: Any = None
 
 
 def judge_reply(reply: Reply, schema: OutputSchema | None) -> Judged:
@@ -199,16 +193,6 @@ def _no_json(problem: str, finish_reason: str) -> Judged:
     return Judged(kind=ErrorKind.VALIDATION, message=problem + cut)
 
 
-SYSTEM_PROMPT = """You are a sub-agent: one of many that work, each for itself, on the items of one list. The first message states
-your item and what is to be done. Nobody can answer questions, and you see nothing of the others' work. Work until you are done, then
-answer: a program reads your last message, and nothing else of what you say."""
-GO_ON = "The process that ran your last turn died before it ended. Go on where you were, and answer as you were asked."
-TIME_IS_UP = "There was no answer within {seconds:g} seconds, so the turn was ended."
-NEEDS_SOMEBODY = "The turn waited for somebody, and nobody is there."
-INTERRUPTED = "Somebody interrupted the sub-agent's turn."
-_WITHOUT_ANSWER = (StepLimitReached.code, DoomLoop.code)
-
-
 def next_message(attempts: Sequence[AttemptRecord]) -> str:
     """Return the next message for a sub-agent that has worked at its item before.
 
@@ -233,9 +217,9 @@ def failure_of_turn(turn: TurnRecord, text: str, schema: OutputSchema | None) ->
     if turn.error_code in _WITHOUT_ANSWER:
         return Failure(kind=ErrorKind.TOOL_ERROR, message=message)
     error = error_of(turn.error_code or "", message)
-    return (
-        failure_of_call(error) if isinstance(error, ModelError) else Failure(kind=ErrorKind.LLM_ERROR, message=message)
-    )
+    if isinstance(error, ModelError):
+        return failure_of_call(error)
+    return Failure(kind=ErrorKind.LLM_ERROR, message=message)
 
 
 def limits_of_turn(run: RunRecord, *, slots: int, given: Sequence[TurnLimits | None] = ()) -> TurnLimits | None:
@@ -302,7 +286,3 @@ def allowance_of(run: RunRecord) -> Allowance:
     counts = run.counts
     spent = Spent(tokens=counts.tokens_input + counts.tokens_output, cost_micros=counts.cost_micros)
     return Allowance(scope="run", limits=run.spec.limits, spent=spent)
-
-
-# A run's attempts share these limits; the others hold for each turn.
-_SHARED = {"tokens", "cost_micros"}

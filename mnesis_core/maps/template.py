@@ -37,6 +37,25 @@ MOST_WORK = 20_000_000
 STEP = 8
 # The context's name of the rendering's count; no template can write such a name.
 WORK_NAME = "the work so far"
+# ``value[1:3]`` becomes a filter of this name, so that it is counted.
+SLICE = "a slice"
+LONGEST_TEMPLATE = 200_000
+# Characters of one rendering: more than any model reads.
+LONGEST_PROMPT = 2_000_000
+_MOST_NODES = 2_000
+# Jinja's output for nested tags and expressions is compiled by Python's own compiler.
+_DEEPEST = 40
+_LOOPS_IN_LOOPS = 4
+_ALLOWED = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.CondExpr),
+    *(nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Keyword),
+    *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand),
+    *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos),
+    *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod),
+)
+_LOOP_WORDS = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
+# A rendering may end with any of these: a template may add a text to a number.
+_FAILURES = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -118,10 +137,6 @@ def _counted(word: Callable[..., Any]) -> Callable[..., Any]:
     return counted
 
 
-def _items(value: dict[str, Any]) -> list[list[Any]]:
-    return [[key, held] for key, held in _mapping(value).items()]
-
-
 def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TemplateRuntimeError("this filter needs an object")
@@ -134,18 +149,14 @@ def _sequence(value: Any) -> list[Any]:
     return list(value)
 
 
-def _text(value: Any) -> str:
-    return shown(value)
-
-
 def _join(value: Any, between: str = "") -> str:
-    pieces, sign = [_text(piece) for piece in _sequence(value)], _text(between)
+    pieces, sign = [shown(piece) for piece in _sequence(value)], shown(between)
     _refuse_long(sum(map(len, pieces)) + len(sign) * len(pieces))
     return sign.join(pieces)
 
 
 def _replace(value: Any, old: str, new: str) -> str:
-    text, sought, put = _text(value), _text(old), _text(new)
+    text, sought, put = shown(value), shown(old), shown(new)
     _refuse_long(len(text) + text.count(sought) * len(put))
     return text.replace(sought, put)
 
@@ -156,8 +167,8 @@ def _refuse_long(characters: int) -> None:
 
 
 def _truncate(value: Any, length: int = 255, end: str = "…") -> str:
-    text = _text(value)
-    return text if len(text) <= length else text[: max(0, length - len(end))] + _text(end)
+    text = shown(value)
+    return text if len(text) <= length else text[: max(0, length - len(end))] + shown(end)
 
 
 def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
@@ -171,10 +182,6 @@ def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
     return sorted(_sequence(value), key=key, reverse=bool(reverse))
 
 
-def _unique(value: Any) -> list[Any]:
-    return list({json.dumps(held, sort_keys=True): held for held in reversed(_sequence(value))}.values())[::-1]
-
-
 def _number(value: Any, convert: Callable[[Any], Any], instead: Any) -> Any:
     try:
         return convert(value)
@@ -182,68 +189,54 @@ def _number(value: Any, convert: Callable[[Any], Any], instead: Any) -> Any:
         return instead
 
 
-def _slice(value: Any, start: int | None, stop: int | None, step: int | None) -> Any:
-    return (value if isinstance(value, str) else _sequence(value))[start:stop:step]
-
-
-def _map(value: Any, attribute: str) -> list[Any]:
-    return [_mapping(held).get(attribute) for held in _sequence(value)]
-
-
-def _counted_all(words: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    return {name: _counted(word) for name, word in words.items()}
-
-
-# ``value[1:3]`` becomes a filter of this name, so that it is counted.
-SLICE = "a slice"
-FILTERS = _counted_all(
-    {
-        "capitalize": lambda value: _text(value).capitalize(),
-        "count": lambda value: len(_sequence(value)),
-        "d": _default,
-        "default": _default,
-        "first": lambda value: next(iter(_sequence(value)), ""),
-        "float": lambda value, instead=0.0: _number(value, float, instead),
-        "int": lambda value, instead=0: _number(value, int, instead),
-        "items": _items,
-        "join": _join,
-        "last": lambda value: next(reversed(_sequence(value)), ""),
-        "length": lambda value: len(_sequence(value)),
-        "list": _sequence,
-        "lower": lambda value: _text(value).lower(),
-        "map": _map,
-        "replace": _replace,
-        "reverse": lambda value: value[::-1] if isinstance(value, str) else _sequence(value)[::-1],
-        "sort": _sort,
-        "string": _text,
-        "title": lambda value: _text(value).title(),
-        "tojson": lambda value: json.dumps(value, ensure_ascii=False),
-        "trim": lambda value: _text(value).strip(),
-        "truncate": _truncate,
-        "unique": _unique,
-        "upper": lambda value: _text(value).upper(),
-        SLICE: _slice,
-    }
-)
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "capitalize": lambda value: shown(value).capitalize(),
+    "count": lambda value: len(_sequence(value)),
+    "d": _default,
+    "default": _default,
+    "first": lambda value: next(iter(_sequence(value)), ""),
+    "float": lambda value, instead=0.0: _number(value, float, instead),
+    "int": lambda value, instead=0: _number(value, int, instead),
+    "items": lambda value: [[key, held] for key, held in _mapping(value).items()],
+    "join": _join,
+    "last": lambda value: next(reversed(_sequence(value)), ""),
+    "length": lambda value: len(_sequence(value)),
+    "list": _sequence,
+    "lower": lambda value: shown(value).lower(),
+    "map": lambda value, attribute: [_mapping(held).get(attribute) for held in _sequence(value)],
+    "replace": _replace,
+    "reverse": lambda value: value[::-1] if isinstance(value, str) else _sequence(value)[::-1],
+    "sort": _sort,
+    "string": shown,
+    "title": lambda value: shown(value).title(),
+    "tojson": lambda value: json.dumps(value, ensure_ascii=False),
+    "trim": lambda value: shown(value).strip(),
+    "truncate": _truncate,
+    "unique": lambda value: [*{json.dumps(held, sort_keys=True): held for held in reversed(_sequence(value))}.values()][
+        ::-1
+    ],
+    "upper": lambda value: shown(value).upper(),
+    SLICE: lambda value, *bounds: (value if isinstance(value, str) else _sequence(value))[slice(*bounds)],
+}
+FILTERS = {name: _counted(word) for name, word in _FILTERS.items()}
 
 
 def _holds(value: Any, whole: Iterable[Any]) -> bool:
-    return (value if not isinstance(whole, str) else _text(value)) in whole
+    return (value if not isinstance(whole, str) else shown(value)) in whole
 
 
 # By their names in Jinja's syntax tree.
-COMPARISONS = _counted_all(
-    {
-        "eq": operator.eq,
-        "ne": operator.ne,
-        "lt": operator.lt,
-        "lteq": operator.le,
-        "gt": operator.gt,
-        "gteq": operator.ge,
-        "in": _holds,
-        "notin": lambda value, whole: not _holds(value, whole),
-    }
-)
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "lteq": operator.le,
+    "gt": operator.gt,
+    "gteq": operator.ge,
+    "in": _holds,
+    "notin": lambda value, whole: not _holds(value, whole),
+}
+COMPARISONS = {name: _counted(word) for name, word in _COMPARISONS.items()}
 TESTS: dict[str, Callable[..., bool]] = {
     **COMPARISONS,
     "boolean": lambda value: isinstance(value, bool),
@@ -256,27 +249,6 @@ TESTS: dict[str, Callable[..., bool]] = {
     "string": lambda value: isinstance(value, str),
     "undefined": lambda value: isinstance(value, Undefined),
 }
-
-
-# Compiling and rendering.
-
-LONGEST_TEMPLATE = 200_000
-# Characters of one rendering: more than any model reads.
-LONGEST_PROMPT = 2_000_000
-_MOST_NODES = 2_000
-# Jinja's output for nested tags and expressions is compiled by Python's own compiler.
-_DEEPEST = 40
-_LOOPS_IN_LOOPS = 4
-_ALLOWED = (
-    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.CondExpr),
-    *(nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Keyword),
-    *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand),
-    *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos),
-    *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod),
-)
-_LOOP_WORDS = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
-# A rendering may end with any of these: a template may add a text to a number.
-_FAILURES = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
 class _Missing(StrictUndefined):

@@ -1,6 +1,6 @@
-"""How many calls a worker may have in flight, so that limits hold across all workers and none of them starves.
+"""The pace of a run: calls in flight, pauses before retries, throughput and the time left.
 
-Each limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: a worker that wants less than
+The calls that a worker may have in flight are chosen so that limits hold across all workers and none of them starves. Each limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: a worker that wants less than
 its share gets it, and the others share the rest evenly. No worker takes what another one still holds: a worker that holds
 more than its share gives it back when it renews, and only then does another one get it.
 """
@@ -18,6 +18,17 @@ from mnesis_core.maps.values import Counts, ErrorKind
 
 # A model's reduced limit doubles after this long without a rate-limit answer.
 QUIET_SECONDS = 10.0
+# Attempts lost to dying processes before an item is given up: far more than accidents explain. Such an attempt says
+# nothing about the item; still, an item over which every process dies must come to an end.
+MOST_EXCUSED = 100
+# The pause after the first rate-limit answer that names none.
+RATE_LIMIT_SECONDS = 1.0
+# The model has answered and is to answer differently: waiting does not help.
+_AT_ONCE = frozenset({ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR})
+# With fewer, the time left is unknown.
+FEWEST_ENDINGS = 3
+# The characters of a progress bar, and the window over which throughput is measured.
+BAR, WINDOW_SECONDS = 24, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +96,6 @@ def ceiling_now(brake: Brake, now: datetime) -> int:
     return brake.ceiling << doublings
 
 
-# The retry policy. An attempt counts once its reply was judged. An attempt whose process died says nothing about the item;
-# still, an item over which every process dies must come to an end.
-
-# Attempts lost to dying processes before an item is given up: far more than accidents explain.
-MOST_EXCUSED = 100
-# The pause after the first rate-limit answer that names none.
-RATE_LIMIT_SECONDS = 1.0
-# The model has answered and is to answer differently: waiting does not help.
-_AT_ONCE = frozenset({ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     kind: ErrorKind
@@ -143,10 +143,6 @@ def pause_of_model(error: ModelRateLimited, *, in_a_row: int, longest_seconds: f
     own = RATE_LIMIT_SECONDS * (1 << min(in_a_row - 1, 10))
     asked = seconds_asked_for(str(error.details.get("retry_after", "")), now)
     return min(max(own, asked), longest_seconds)
-
-
-# With fewer, the time left is unknown.
-FEWEST_ENDINGS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +201,24 @@ def intervals_of(endings: Sequence[Ending], span: RunSpan, *, most: int) -> list
     for ending in endings:
         share = (ending.at - span.began).total_seconds() / span.seconds
         groups[max(0, min(count - 1, int(share * count)))].append(ending)
-    return _summed(groups, span, weight=span.ended / len(endings))
+    weight = span.ended / len(endings)
+    sampled_tokens = sum(ending.tokens for ending in endings)
+    sampled_cost = sum(ending.cost_micros for ending in endings)
+    intervals, tokens, cost = [], 0, 0
+    for index, group in enumerate(groups):
+        failed = sum(ending.is_failed for ending in group)
+        tokens += sum(ending.tokens for ending in group)
+        cost += sum(ending.cost_micros for ending in group)
+        interval = Interval(
+            begins=span.seconds * index / count,
+            ends=span.seconds * (index + 1) / count,
+            completed=weight * (len(group) - failed),
+            failed=weight * failed,
+            tokens=span.tokens * tokens / sampled_tokens if sampled_tokens else 0.0,
+            cost_micros=span.cost_micros * cost / sampled_cost if sampled_cost else 0.0,
+        )
+        intervals.append(interval)
+    return intervals
 
 
 def seconds_left(endings: Sequence[Ending], span: RunSpan, *, open_items: int) -> float | None:
@@ -217,39 +230,6 @@ def seconds_left(endings: Sequence[Ending], span: RunSpan, *, open_items: int) -
     since = times[-newest - 1] if len(times) > newest else span.began
     seconds = max(0.001, (span.until - since).total_seconds())
     return open_items * seconds / (newest * max(1.0, span.ended / len(times)))
-
-
-def _summed(groups: Sequence[Sequence[Ending]], span: RunSpan, *, weight: float) -> list[Interval]:
-    whole = [ending for group in groups for ending in group]
-    token_weight = _scale(span.tokens, sum(ending.tokens for ending in whole))
-    cost_weight = _scale(span.cost_micros, sum(ending.cost_micros for ending in whole))
-    intervals, tokens, cost = [], 0.0, 0.0
-    for index, group in enumerate(groups):
-        failed = sum(ending.is_failed for ending in group)
-        tokens += token_weight * sum(ending.tokens for ending in group)
-        cost += cost_weight * sum(ending.cost_micros for ending in group)
-        interval = Interval(
-            begins=span.seconds * index / len(groups),
-            ends=span.seconds * (index + 1) / len(groups),
-            completed=weight * (len(group) - failed),
-            failed=weight * failed,
-            tokens=tokens,
-            cost_micros=cost,
-        )
-        intervals.append(interval)
-    return intervals
-
-
-def _scale(known: int, summed: int) -> float:
-    return known / summed if summed else 0.0
-
-
-# How far a run is, as one line of a terminal.
-
-BAR = 24
-# The window over which throughput is measured.
-WINDOW_SECONDS = 30.0
-_MINUTE, _HOUR = 60, 3_600
 
 
 @dataclass(slots=True)
@@ -280,11 +260,7 @@ def progress_line(counts: Counts, *, state: str, per_second: float) -> str:
     if counts.failed:
         said.append(f"{counts.failed:,} failed")
     if per_second and counts.left:
-        said += [f"{per_second:,.1f}/s", f"{_duration(counts.left / per_second)} left"]
+        seconds = counts.left / per_second
+        left = f"{seconds / 60:.0f} min" if seconds < 3_600 else f"{seconds / 3_600:.1f} h"
+        said += [f"{per_second:,.1f}/s", f"{f'{seconds:.0f} s' if seconds < 60 else left} left"]
     return "  ".join(said)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < _MINUTE:
-        return f"{seconds:.0f} s"
-    return f"{seconds / _MINUTE:.0f} min" if seconds < _HOUR else f"{seconds / _HOUR:.1f} h"

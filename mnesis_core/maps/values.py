@@ -1,4 +1,4 @@
-"""Runs of operators, their items and the attempts at them: frozen values."""
+"""Runs of operators, their items and the attempts at them: frozen values, and the lines of a file as items."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from mnesis_core.files.lines import Read, encoding_of
 from mnesis_core.records import HasError, MessageEnd, UsageRecord
 from mnesis_core.spending import TurnLimits
 from mnesis_core.text import nests_within, printable, read_json
+
+READ_BYTES = 1_048_576
+DEEPEST_ITEM = 100
+_BLANK = b" \t\r"
 
 
 class OperatorKind(StrEnum):
@@ -261,12 +265,6 @@ class ItemResult:
     error: str
 
 
-READ_BYTES = 1_048_576
-DEEPEST_ITEM = 100
-_MARK_BYTES = 4
-_BLANK = b" \t\r"
-
-
 def input_lines(
     read: Read, size: int, *, after: NewItem | None = None, line_bytes: int = 4_000_000, most_items: int = 1_000_000
 ) -> Iterator[NewItem]:
@@ -294,9 +292,8 @@ def input_lines(
 
 
 def line_places(read: Read, size: int, *, line_bytes: int) -> Iterator[NewItem]:
-    """Yield the places of the items of a file that was checked before.
+    """Yield the items of a file that was checked before; ``line_bytes`` is the longest line.
 
-    :param line_bytes: the longest line
     :raises InvalidInput: it is not UTF-8
     """
     return (item for item, _ in _places(read, size, None, line_bytes))
@@ -325,20 +322,18 @@ def one_line(value: Any) -> str:
 
 
 def _places(read: Read, size: int, after: NewItem | None, line_bytes: int) -> Iterator[tuple[NewItem, bytes]]:
-    number = after.number if after else 0
-    begin = after.offset + after.length if after else _begin(read(0, _MARK_BYTES))
+    if after:
+        number, begin = after.number, after.offset + after.length
+    else:
+        encoding = encoding_of(read(0, 4))
+        if encoding.name != "utf-8":
+            raise InvalidInput(f"The input is {encoding.name.upper()}; write it as UTF-8.")
+        number, begin = 0, encoding.mark
     for offset, line in _lines(read, size, begin, line_bytes):
         if kept := line.strip(_BLANK):
             number += 1
             lead = len(line) - len(line.lstrip(_BLANK))
             yield NewItem(number=number, offset=offset + lead, length=len(kept)), kept
-
-
-def _begin(head: bytes) -> int:
-    encoding = encoding_of(head)
-    if encoding.name != "utf-8":
-        raise InvalidInput(f"The input is {encoding.name.upper()}; write it as UTF-8.")
-    return encoding.mark
 
 
 def _lines(read: Read, size: int, begin: int, line_bytes: int) -> Iterator[tuple[int, bytes]]:
