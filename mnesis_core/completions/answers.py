@@ -106,6 +106,10 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
+def _ours(answered: Answered) -> dict[str, str]:
+    return {"session_id": answered.head.session_id, "turn_id": answered.head.turn_id, "state": answered.state}
+
+
 def _usage(usage: UsageRecord) -> dict[str, Any]:
     asked, said = usage.tokens_input or 0, usage.tokens_output or 0
     return {
@@ -116,18 +120,12 @@ def _usage(usage: UsageRecord) -> dict[str, Any]:
     }
 
 
-def _ours(answered: Answered) -> dict[str, str]:
-    return {"session_id": answered.head.session_id, "turn_id": answered.head.turn_id, "state": answered.state}
-
-
-# What a turn says while it runs, as one text that only grows, from the frames of its session.
-
 # A message's id and the index of a part in it.
 Place = tuple[str, int]
 
 
 class Speech:
-    """The text of one turn's answers; parts are divided by empty lines.
+    """The text of one turn's answers, which only grows, from the frames of its session; empty lines divide its parts.
 
     Deltas may run ahead of the event that creates their message; they are kept until that arrives.
     """

@@ -2,11 +2,22 @@
 
 A parameter is refused if ignoring it would give another kind of answer than the client asked for. A parameter that only
 flavours an answer is left unused, and the answer's headers name it.
+
+A client may send its whole history with each request, the newest part of it, or only what is new. The rule, in order:
+
+1. What follows the last assistant message is new: that message is the newest answer that the client knows.
+2. Before it, an exchange (what was asked, and everything up to the next question) is known when the record has its
+   question or one of its answers or calls. What follows the last known exchange happened elsewhere, and is new too.
+3. If the record knows none of them, they are taken for known in other words: a client that cuts or rewords what it
+   holds must not make the record twice as long. Of an empty session nothing is known, so all of it is new.
+
+The record is never changed by what a client leaves out or words in another way.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -18,11 +29,9 @@ from mnesis_core.messages import Message, Part, StoredMessage, TextPart, ToolPar
 
 RequestRole = Literal["system", "user", "assistant", "tool"]
 
+UNANSWERED = "The caller's history holds no result of this call."
 _NAME = re.compile(r"[a-z_]{1,40}")
-USED = {
-    *("model", "messages", "stream", "stream_options", "tools", "tool_choice", "metadata", "user"),
-    "n",
-}
+USED = {"model", "messages", "stream", "stream_options", "tools", "tool_choice", "metadata", "user", "n"}
 # Also read if a call is a session of its own; in a session, the answers have the session's limit.
 OF_ONE_TURN = {"max_tokens", "max_completion_tokens"}
 
@@ -103,32 +112,17 @@ def text_of_content(content: str | Sequence[Mapping[str, Any]] | None, *, field:
     """
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(_text_of_part(part, f"{field}.{index}") for index, part in enumerate(content))
-
-
-def _text_of_part(part: Mapping[str, Any], field: str) -> str:
-    kind = part.get("type")
-    text = part.get("refusal" if kind == "refusal" else "text")
-    if kind not in ("text", "refusal") or not isinstance(text, str):
-        raise InvalidRequest(
-            f"{field} is not a text part; images, sound and files are not taken here", field=f"{field}.type"
-        )
-    return text
-
-
-# Which messages of a request are new to the record.
-#
-# A client may send its whole history with each request, the newest part of it, or only what is new. The rule, in order:
-#
-# 1. What follows the last assistant message is new: that message is the newest answer that the client knows.
-# 2. Before it, an exchange (what was asked, and everything up to the next question) is known when the record has its
-#    question or one of its answers or calls. What follows the last known exchange happened elsewhere, and is new too.
-# 3. If the record knows none of them, they are taken for known in other words: a client that cuts or rewords what it
-#    holds must not make the record twice as long. Of an empty session nothing is known, so all of it is new.
-#
-# The record is never changed by what a client leaves out or words in another way.
-
-UNANSWERED = "The caller's history holds no result of this call."
+    texts = []
+    for index, part in enumerate(content):
+        kind = part.get("type")
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if kind not in ("text", "refusal") or not isinstance(text, str):
+            place = f"{field}.{index}"
+            raise InvalidRequest(
+                f"{place} is not a text part; images, sound and files are not taken here", field=f"{place}.type"
+            )
+        texts.append(text)
+    return "\n".join(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +148,11 @@ class RequestDiff:
 
 
 def known_from(messages: Sequence[StoredMessage]) -> Known:
-    texts = {_plain(_spoken(message)) for message in messages}
-    texts |= {_plain(joined(map(_spoken, turn))) for turn in _answers_by_turn(messages)}
+    answers: defaultdict[str | None, list[str]] = defaultdict(list)
+    for message in messages:
+        if message.role == "assistant":
+            answers[message.turn_id].append(_spoken(message))
+    texts = {_plain(text) for text in (*map(_spoken, messages), *map(joined, answers.values()))}
     parts = [stored for message in messages for stored in message.parts if isinstance(stored.part, ToolPart)]
     return Known(
         texts=frozenset(texts - {""}), call_ids=frozenset(stored.id for stored in parts), is_empty=not messages
@@ -188,32 +185,19 @@ def _spoken(message: StoredMessage) -> str:
     return joined(text_of((stored.part,)) for stored in message.parts)
 
 
-def _answers_by_turn(messages: Sequence[StoredMessage]) -> Iterable[list[StoredMessage]]:
-    turns: dict[str | None, list[StoredMessage]] = {}
-    for message in messages:
-        if message.role == "assistant":
-            turns.setdefault(message.turn_id, []).append(message)
-    return turns.values()
-
-
 def _unknown_history(history: Sequence[RequestMessage], known: Known) -> list[RequestMessage]:
     """Return the end of a history that the record does not have."""
     if known.is_empty:
         return list(history)
-    exchanges = _exchanges(history)
-    place = max((index for index, one in enumerate(exchanges) if _is_known(one, known)), default=len(exchanges))
-    return [said for exchange in exchanges[place + 1 :] for said in exchange]
-
-
-def _exchanges(history: Sequence[RequestMessage]) -> list[list[RequestMessage]]:
-    """Return exchanges: a question, or several in a row, with everything up to the next one."""
+    # An exchange is a question, or several in a row, with everything up to the next one.
     exchanges: list[list[RequestMessage]] = []
     for index, said in enumerate(history):
         begins = said.role in ("user", "system") and (index == 0 or history[index - 1].role in ("assistant", "tool"))
         if begins or not exchanges:
             exchanges.append([])
         exchanges[-1].append(said)
-    return exchanges
+    place = max((index for index, one in enumerate(exchanges) if _is_known(one, known)), default=len(exchanges))
+    return [said for exchange in exchanges[place + 1 :] for said in exchange]
 
 
 def _is_known(exchange: Sequence[RequestMessage], known: Known) -> bool:
@@ -247,25 +231,19 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
 def _as_messages(told: Sequence[RequestMessage]) -> tuple[Message, ...]:
     # A call's results directly follow it: ids are unique within one message only.
     messages = []
+    call_ids: set[str] = set()
     for index, said in enumerate(told):
         if said.role == "tool":
-            _check_answers(said, told[:index])
-        else:
-            results = {one.tool_call_id: one for one in takewhile(_is_result, told[index + 1 :])}
-            messages.append(Message(role=said.role, parts=tuple(_parts(said, results))))
+            if said.tool_call_id not in call_ids:
+                raise InvalidRequest(
+                    "this message answers no call of the message before it",
+                    field=f"messages.{said.place}.tool_call_id",
+                )
+            continue
+        call_ids = {call.id for call in said.tool_calls}
+        results = {one.tool_call_id: one for one in takewhile(lambda one: one.role == "tool", told[index + 1 :])}
+        messages.append(Message(role=said.role, parts=tuple(_parts(said, results))))
     return tuple(messages)
-
-
-def _is_result(said: RequestMessage) -> bool:
-    return said.role == "tool"
-
-
-def _check_answers(result: RequestMessage, before: Sequence[RequestMessage]) -> None:
-    asked = next((said for said in reversed(before) if said.role != "tool"), None)
-    if asked is None or result.tool_call_id not in [call.id for call in asked.tool_calls]:
-        raise InvalidRequest(
-            "this message answers no call of the message before it", field=f"messages.{result.place}.tool_call_id"
-        )
 
 
 def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Iterable[Part]:

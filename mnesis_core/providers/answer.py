@@ -95,13 +95,12 @@ class PartialAnswer:
         return self.size > 0 or bool(self._calls)
 
     def add_text(self, text: str) -> list[TextDelta]:
-        """Add to the answer and return what to pass on."""
+        """Add to the answer and return the deltas to pass on."""
         taken = self._take(text)
         self._text.append(taken)
         return [TextDelta(text=taken)] if taken else []
 
     def add_reasoning(self, text: str) -> list[ReasoningDelta]:
-        """Add to the thinking and return what to pass on."""
         taken = self._take(text)
         self._reasoning.append(taken)
         return [ReasoningDelta(text=taken)] if taken else []
@@ -201,10 +200,10 @@ def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_wri
     if not prompt or not all(type(count) is int and 0 <= count <= LARGEST_COUNT for count in counts):
         return None
     return Usage(
-        input_tokens=counts[0],
-        output_tokens=counts[1],
-        cache_read_tokens=counts[2],
-        cache_write_tokens=counts[3],
+        input_tokens=prompt,
+        output_tokens=answer,
+        cache_read_tokens=cache_read or 0,
+        cache_write_tokens=cache_write or 0,
         source=Source.PROVIDER,
     )
 

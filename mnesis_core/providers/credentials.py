@@ -18,17 +18,8 @@ _ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.a
 # Providers whose requests are known to go where the address says, through clients that check it (``pinned_transport``).
 AT_ANY_ADDRESS = frozenset(
     {
-        *(
-            "anthropic",
-            "docker_model_runner",
-            "gemini",
-            "hosted_vllm",
-            "llamafile",
-            "lm_studio",
-            "ollama",
-            "ollama_chat",
-        ),
-        "openai",
+        *("anthropic", "docker_model_runner", "gemini", "hosted_vllm", "llamafile", "lm_studio", "ollama"),
+        *("ollama_chat", "openai"),
     }
 )
 # Providers with one address that holds no part of a model's name: others make it a host's name, or take it for one.

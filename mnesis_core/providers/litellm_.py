@@ -220,11 +220,6 @@ def load_litellm() -> Any:
     litellm.disable_hf_tokenizer_download = True  # Otherwise names like llama-3 cost a 23 s stall offline.
     litellm.disable_token_counter = True  # We count ourselves.
     litellm.drop_params = True
-    _pin_clients()
-    return litellm
-
-
-def _pin_clients() -> None:
     # Internal: these three make every HTTP client of litellm, and none takes an option. A redirect would carry the
     # conversation to an address that no one entered, such as one inside our own network.
     from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, HTTPHandler
@@ -236,6 +231,7 @@ def _pin_clients() -> None:
     openai_clients._get_async_http_client = staticmethod(_pinned(BaseOpenAILLM._get_async_http_client, _pin_async))
     other_clients.create_client = _pinned(AsyncHTTPHandler.create_client, _pin_async)
     blocking_clients.create_client = _pinned(HTTPHandler.create_client, _pin)
+    return litellm
 
 
 def _pinned(make: Callable[..., Any], hook: Callable[[Any], Any]) -> Callable[..., Any]:

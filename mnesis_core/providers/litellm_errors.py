@@ -36,13 +36,22 @@ LONGEST_RETRY_AFTER = 40  # Characters of the header: an HTTP date has 29.
 _PREFIX = re.compile(r"^(?:litellm\.|\w+Error: |\w*Exception - |\w+: (?=\w+Error|\w*Exception))+")
 _KEY_SHAPED = re.compile(r"\b(?:Bearer\s+\S+|(?:sk|pk|rk|gsk|xai|AIza|hf)[-_][\w*.-]{6,})", re.IGNORECASE)
 _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}  # OpenAI's code, and llama.cpp's type
+_MAY_PASS = (408, 425)  # Request timeout, too early: the server asks for the same again.
+# Without the provider's own words, which tend to repeat parts of the key.
+_AUTHENTICATION = {
+    401: "The provider refused the key. Check the key that this model's entry names.",
+    403: "The provider says that this key may not use this model. Check the key's rights, or choose another model.",
+}
 
 
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
+    import httpx
+
     causes = tuple(_chain(error))
     if refusal := next((cause for cause in causes if isinstance(cause, NotListed)), None):
         return ModelNotAllowed(refusal.message, model=spec.alias)
-    if _is_unreachable(causes):
+    unreachable = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
+    if any(isinstance(cause, unreachable) for cause in causes):
         host = host_of(spec.api_base)
         where = f"No model server answers at {host}." if host else "The model's server cannot be reached."
         return ModelUnreachable(f"{where} Check the model's address, and that its server runs.", model=spec.alias)
@@ -63,7 +72,11 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
         start = "The provider says that the account has no credit left. Look at its plan and billing."
         return ModelRefusedRequest(_sentence(start, says), model=spec.alias, status=status)
     is_context = _is_context_error(causes, status, says)
-    return _refusal(status, says, spec, {"model": spec.alias, "status": status, **_retry_after(causes)}, is_context)
+    details: dict[str, Any] = {"model": spec.alias, "status": status}
+    answers = (getattr(getattr(cause, "response", None), "headers", None) or {} for cause in causes)
+    if waits := [str(headers["retry-after"]) for headers in answers if "retry-after" in headers]:
+        details["retry_after"] = waits[0][:LONGEST_RETRY_AFTER]
+    return _refusal(status, says, spec, details, is_context)
 
 
 def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTimeout:
@@ -103,14 +116,6 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
     return ModelRefusedRequest(_sentence(_default(ModelRefusedRequest), says), **details)
 
 
-_MAY_PASS = (408, 425)  # Request timeout, too early: the server asks for the same again.
-# Without the provider's own words, which tend to repeat parts of the key.
-_AUTHENTICATION = {
-    401: "The provider refused the key. Check the key that this model's entry names.",
-    403: "The provider says that this key may not use this model. Check the key's rights, or choose another model.",
-}
-
-
 def _what_broke(causes: tuple[BaseException, ...]) -> str:
     if _is_error_event(causes):
         return "The provider reported an error."
@@ -138,13 +143,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _is_unreachable(causes: tuple[BaseException, ...]) -> bool:
-    import httpx
-
-    unreachable = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
-    return any(isinstance(cause, unreachable) for cause in causes)
 
 
 def _is_silence(causes: tuple[BaseException, ...]) -> bool:
@@ -206,14 +204,6 @@ def _as_status(value: object) -> int | None:
 def _body(error: object) -> dict[str, Any]:
     body = getattr(error, "body", None)
     return body if isinstance(body, dict) else {}
-
-
-def _retry_after(causes: tuple[BaseException, ...]) -> dict[str, str]:
-    for cause in causes:
-        headers = getattr(getattr(cause, "response", None), "headers", None)
-        if headers and "retry-after" in headers:
-            return {"retry_after": str(headers["retry-after"])[:LONGEST_RETRY_AFTER]}
-    return {}
 
 
 def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:

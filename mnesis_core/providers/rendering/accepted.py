@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, ToolResult
-from mnesis_core.llm.interface import ToolCall
+from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.text import printable
 
 # Stands for a result that never came; providers refuse a call without one.
@@ -38,6 +38,11 @@ def outgoing(text: str) -> str:
 def tool_name(name: str) -> str:
     """Return a tool's name in the letters that are allowed."""
     return _NOT_IN_A_NAME.sub("_", name)[:LONGEST_NAME] or "unnamed"
+
+
+def described(tool: ToolSpec, schema: str = "parameters") -> dict[str, Any]:
+    """Return a tool's description, with its JSON Schema under the key ``schema``."""
+    return {"name": tool_name(tool.name), "description": outgoing(tool.description), schema: tool.parameters}
 
 
 def spoken(message: ContextMessage) -> str:

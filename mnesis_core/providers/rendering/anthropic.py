@@ -11,12 +11,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from mnesis_core.context.entries import ContextMessage, Prompt, ToolResult
+from mnesis_core.context.entries import ContextMessage, Prompt
 from mnesis_core.providers.rendering.accepted import (
     OPENING,
     CallIds,
     answered_calls,
     arguments_object,
+    described,
     outgoing,
     spoken_by_two,
     system_apart,
@@ -33,10 +34,7 @@ def render(prompt: Prompt) -> dict[str, Any]:
         for role, blocks in groupby(user_first(_blocks(messages), _text(OPENING)), key=itemgetter(0))
     ]
     if prompt.tools:
-        payload["tools"] = [
-            {"name": tool_name(tool.name), "description": outgoing(tool.description), "input_schema": tool.parameters}
-            for tool in prompt.tools
-        ]
+        payload["tools"] = [described(tool, "input_schema") for tool in prompt.tools]
     return payload
 
 
@@ -52,18 +50,14 @@ def _blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str,
             call_id = ids.new(call.id)
             arguments = arguments_object(call.arguments)
             yield "assistant", {"type": "tool_use", "id": call_id, "name": tool_name(call.name), "input": arguments}
-            results.append(_result(call_id, result))
+            block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
+            said = outgoing(result.text)
+            if result.is_error:
+                block["is_error"] = True
+                said = said if said.strip() else "Error"
+            results.append(block | {"content": said} if said.strip() else block)
         yield from (("user", result) for result in results)
 
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
-    text = outgoing(result.text)
-    if result.is_error:
-        block["is_error"] = True
-        text = text if text.strip() else "Error"
-    return block | {"content": text} if text.strip() else block

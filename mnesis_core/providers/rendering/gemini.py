@@ -17,6 +17,7 @@ from mnesis_core.providers.rendering.accepted import (
     CallIds,
     answered_calls,
     arguments_object,
+    described,
     outgoing,
     spoken_by_two,
     system_apart,
@@ -39,15 +40,8 @@ def render(prompt: Prompt) -> dict[str, Any]:
         for (role, _), parts in groupby(items, key=lambda item: (item[0], "functionResponse" in item[1]))
     ]
     if prompt.tools:
-        declarations = [
-            {
-                "name": _name(tool.name),
-                "description": outgoing(tool.description),
-                # Not "parameters", which accepts only a subset of JSON Schema.
-                "parametersJsonSchema": tool.parameters,
-            }
-            for tool in prompt.tools
-        ]
+        # Not "parameters", which accepts only a subset of JSON Schema.
+        declarations = [described(tool, "parametersJsonSchema") | {"name": _name(tool.name)} for tool in prompt.tools]
         payload["tools"] = [{"functionDeclarations": declarations}]
     return payload
 

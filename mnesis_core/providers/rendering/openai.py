@@ -1,4 +1,7 @@
-"""OpenAI Chat Completions, ``{"messages": […], "tools": […]?}``, and OpenAI Responses."""
+"""OpenAI Chat Completions, ``{"messages": […], "tools"?}``, and Responses, ``{"instructions"?, "input": […], "tools"?}``.
+
+A longer history only adds items to an input of Responses.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from mnesis_core.context.entries import ContextMessage, Prompt
-from mnesis_core.providers.rendering.accepted import CallIds, answered_calls, outgoing, spoken, system_apart, tool_name
+from mnesis_core.providers.rendering.accepted import (
+    CallIds,
+    answered_calls,
+    described,
+    outgoing,
+    spoken,
+    system_apart,
+    tool_name,
+)
 
 
 def render_chat(prompt: Prompt) -> dict[str, Any]:
     payload: dict[str, Any] = {"messages": [item for message in prompt.messages for item in _messages(message)]}
     if prompt.tools:
-        functions = [
-            {"name": tool_name(tool.name), "description": outgoing(tool.description), "parameters": tool.parameters}
-            for tool in prompt.tools
-        ]
-        payload["tools"] = [{"type": "function", "function": function} for function in functions]
+        payload["tools"] = [{"type": "function", "function": described(tool)} for tool in prompt.tools]
     return payload
 
 
@@ -37,26 +44,14 @@ def _messages(message: ContextMessage) -> Iterator[dict[str, Any]]:
         yield {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
 
 
-# OpenAI Responses: ``{"instructions"?, "input": […], "tools"?}``. A longer history only adds items.
-
-
 def render_responses(prompt: Prompt) -> dict[str, Any]:
     instructions, messages = system_apart(prompt.messages)
     ids = CallIds()
     payload: dict[str, Any] = {"instructions": instructions} if instructions else {}
     payload["input"] = [item for message in messages for item in _items(message, ids)]
     if prompt.tools:
-        payload["tools"] = [
-            {
-                "type": "function",
-                "name": tool_name(tool.name),
-                "description": outgoing(tool.description),
-                "parameters": tool.parameters,
-                # Strict schemas have no optional arguments; ours have.
-                "strict": False,
-            }
-            for tool in prompt.tools
-        ]
+        # Strict schemas have no optional arguments; ours have.
+        payload["tools"] = [{"type": "function", **described(tool), "strict": False} for tool in prompt.tools]
     return payload
 
 
