@@ -41,7 +41,6 @@ class Answered:
 
 
 def finish_reason(state: str, said: str, *, has_calls: bool) -> str:
-    """Return OpenAI's finish reason for the turn's state and the provider's reason."""
     if has_calls:
         return "tool_calls"
     if state == TurnState.INCOMPLETE:

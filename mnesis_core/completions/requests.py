@@ -135,8 +135,6 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDiff:
-    """What of a request is to be recorded, and what it asks."""
-
     # None if the request has no system message at its beginning.
     system_prompt: str | None = None
     # What happened elsewhere and what the system said before the question.

@@ -238,7 +238,6 @@ def limits_of_turn(run: RunRecord, *, slots: int, given: Sequence[TurnLimits | N
 
 
 def is_nothing(limits: TurnLimits | None) -> bool:
-    """Return whether a turn with these limits could make no call."""
     return limits is not None and any(getattr(limits, measure) == 0 for measure in _SHARED)
 
 

@@ -52,7 +52,6 @@ class Brake:
 
 
 def permits(wanted: int, limits: Iterable[tuple[int, Sequence[Claim]]]) -> int:
-    """Return how many calls a worker may have in flight under every limit, beside the other workers."""
     return min((_permits(wanted, limit, others) for limit, others in limits), default=wanted)
 
 
@@ -131,7 +130,6 @@ def pause_before_attempt(
 
 
 def is_deadly(excused: int) -> bool:
-    """Return whether so many processes died over an item that it is given up."""
     return excused > MOST_EXCUSED
 
 
@@ -168,8 +166,6 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpan:
-    """The whole run so far."""
-
     began: datetime
     # The end of the run, or now.
     until: datetime

@@ -95,7 +95,6 @@ class PartialAnswer:
         return self.size > 0 or bool(self._calls)
 
     def add_text(self, text: str) -> list[TextDelta]:
-        """Add to the answer and return the deltas to pass on."""
         taken = self._take(text)
         self._text.append(taken)
         return [TextDelta(text=taken)] if taken else []
@@ -232,7 +231,6 @@ def estimate_payload(payload: dict[str, Any]) -> int:
 
 
 def too_long(limit: int) -> ModelReplyIncomplete:
-    """Return the error for an answer that ran into our own limit."""
     text = f"The answer was longer than {limit:,} characters and was cut there. What arrived is kept."
     return ModelReplyIncomplete(text, reason="length_capped", limit=limit)
 

@@ -313,7 +313,7 @@ def _summary_of(text: str, earlier: list[Said]) -> str:
         return "There is not much to summarise yet. Tell me something first."
     shown = sum(not said.is_summary for said in earlier)
     older = ", and the summary of the older ones" if shown < len(earlier) else ""
-    telling = "\n".join(f"- {point.text}" for point in sorted(points, key=lambda point: point.index))
+    telling = "\n".join(f"- {point.text}" for point in sorted(points, key=lambda point: point.place))
     return f"From the {shown} earlier messages that I see{older}, this stands out:\n\n{telling}"
 
 
@@ -397,7 +397,6 @@ def not_found(text: str, earlier: list[Said]) -> str:
 
 
 def reflection(text: str, earlier: list[Said]) -> str:
-    """Answer a statement with what was understood of it, and what it goes with."""
     points = choose_points(text, 60)
     if not terms(text) or (not points and len(text) > LONGEST_REQUEST):
         return "I have noted that. Tell me something, then ask me what you said about it."

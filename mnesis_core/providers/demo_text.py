@@ -134,9 +134,9 @@ class _Sentence(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A sentence that may go into a summary, ``index`` of the source."""
+    """A sentence that may go into a summary; ``place`` is its index in the source."""
 
-    index: int
+    place: int
     text: str
     words: frozenset[str]
     heading: str
@@ -187,7 +187,7 @@ def summarise(source: str, target: int) -> str:
 def choose_points(source: str, budget: int) -> list[Point]:
     """Return the most telling sentences that fit into ``budget`` tokens, best first."""
     chosen: list[Point] = []
-    for point in sorted(_points(source), key=lambda point: (-point.score, point.index)):
+    for point in sorted(_points(source), key=lambda point: (-point.score, point.place)):
         cost = _cost(point.text)
         if cost > budget or any(len(point.words & other.words) > 0.6 * len(point.words) for other in chosen):
             continue
@@ -201,7 +201,7 @@ def choose_points(source: str, budget: int) -> list[Point]:
 def _under_headings(points: list[Point], files: list[str]) -> str:
     blocks = []
     for heading in HEADINGS[:-1]:
-        under = sorted((point for point in points if point.heading == heading), key=lambda point: point.index)
+        under = sorted((point for point in points if point.heading == heading), key=lambda point: point.place)
         if under:
             blocks.append("\n".join([f"## {heading}", *(f"- {point.text}" for point in under)]))
     if files:

@@ -46,6 +46,7 @@ _AUTHENTICATION = {
 
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
     import httpx
+    from litellm.exceptions import Timeout
 
     causes = tuple(_chain(error))
     if refusal := next((cause for cause in causes if isinstance(cause, NotListed)), None):
@@ -55,28 +56,27 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
         host = host_of(spec.api_base)
         where = f"No model server answers at {host}." if host else "The model's server cannot be reached."
         return ModelUnreachable(f"{where} Check the model's address, and that its server runs.", model=spec.alias)
-    if _is_silence(causes):
+    # A 408 is an answer, though litellm calls it a timeout too.
+    is_answer = any(isinstance(cause, httpx.HTTPStatusError) for cause in causes)
+    silence = (TimeoutError, httpx.TimeoutException, Timeout)
+    if not is_answer and any(isinstance(cause, silence) for cause in causes):
         text = f"The model said nothing for {spec.timeout_seconds:g} seconds."
         return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
     says = _provider_says(causes, spec.api_key)
     if has_begun:
-        start = f"The answer broke off in the middle. {_what_broke(causes)}".rstrip()
-        says = says if _is_error_event(causes) else ""
+        is_event, is_unreadable = _is_error_event(causes), any(isinstance(cause, ValueError) for cause in causes)
+        reasons = (
+            (is_event, " The provider reported an error."),
+            (is_unreadable, " What the server sent cannot be read."),
+            (_is_cut_connection(causes), " The connection was cut."),
+        )
+        start = "The answer broke off in the middle." + next((text for applies, text in reasons if applies), "")
+        says = says if is_event else ""
         return ModelStreamBroken(_sentence(start, says, _what_next(True)), model=spec.alias)
     status = _status(causes)
     if status is None and _is_cut_connection(causes):
         return ModelUnreachable("The model's server closed the connection without an answer.", model=spec.alias)
-    if status == 402 or any(
-        "insufficient_quota" in (_body(each).get("code"), _body(each).get("type")) for each in causes
-    ):
-        start = "The provider says that the account has no credit left. Look at its plan and billing."
-        return ModelRefusedRequest(_sentence(start, says), model=spec.alias, status=status)
-    is_context = _is_context_error(causes, status, says)
-    details: dict[str, Any] = {"model": spec.alias, "status": status}
-    answers = (getattr(getattr(cause, "response", None), "headers", None) or {} for cause in causes)
-    if waits := [str(headers["retry-after"]) for headers in answers if "retry-after" in headers]:
-        details["retry_after"] = waits[0][:LONGEST_RETRY_AFTER]
-    return _refusal(status, says, spec, details, is_context)
+    return _refusal(causes, status, says, spec)
 
 
 def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTimeout:
@@ -84,10 +84,23 @@ def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTim
     return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
 
 
-def _refusal(status: int | None, says: str, spec: ModelSpec, details: dict[str, Any], is_context: bool) -> ModelError:
+def _refusal(causes: tuple[BaseException, ...], status: int | None, says: str, spec: ModelSpec) -> ModelError:
+    from litellm.exceptions import ContextWindowExceededError
+
+    details: dict[str, Any] = {"model": spec.alias, "status": status}
+    codes = {str(_body(cause).get(key)) for cause in causes for key in ("code", "type")}
+    if status == 402 or "insufficient_quota" in codes:
+        start = "The provider says that the account has no credit left. Look at its plan and billing."
+        return ModelRefusedRequest(_sentence(start, says), **details)
+    answers = (getattr(getattr(cause, "response", None), "headers", None) or {} for cause in causes)
+    if waits := [str(headers["retry-after"]) for headers in answers if "retry-after" in headers]:
+        details["retry_after"] = waits[0][:LONGEST_RETRY_AFTER]
     if status is None:
         return ModelError(f"The model call failed on this server, before or after the provider: {says}", **details)
-    if is_context:
+    is_too_large = bool(codes & _TOO_LONG_CODES) or any(
+        isinstance(cause, ContextWindowExceededError) for cause in causes
+    )
+    if is_too_large or (status in (400, 413, 422, 500) and is_too_long(says)):
         return ContextWindowExceeded(_sentence(_default(ContextWindowExceeded), says), **details)
     if status >= 500 or status in _MAY_PASS:
         return ModelUnavailable(_sentence(_default(ModelUnavailable), says), **details)
@@ -116,14 +129,6 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
     return ModelRefusedRequest(_sentence(_default(ModelRefusedRequest), says), **details)
 
 
-def _what_broke(causes: tuple[BaseException, ...]) -> str:
-    if _is_error_event(causes):
-        return "The provider reported an error."
-    if any(isinstance(cause, ValueError) for cause in causes):
-        return "What the server sent cannot be read."
-    return "The connection was cut." if _is_cut_connection(causes) else ""
-
-
 def _what_next(has_begun: bool) -> str:
     return "What arrived is kept; send a message to go on." if has_begun else "Try again, or choose another model."
 
@@ -145,16 +150,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _is_silence(causes: tuple[BaseException, ...]) -> bool:
-    import httpx
-    from litellm.exceptions import Timeout
-
-    # A 408 is an answer, though litellm calls it a timeout too.
-    is_answer = any(isinstance(cause, httpx.HTTPStatusError) for cause in causes)
-    is_timeout = any(isinstance(cause, TimeoutError | httpx.TimeoutException | Timeout) for cause in causes)
-    return is_timeout and not is_answer
-
-
 def _is_cut_connection(causes: tuple[BaseException, ...]) -> bool:
     import httpx
 
@@ -165,15 +160,6 @@ def _is_error_event(causes: tuple[BaseException, ...]) -> bool:
     import openai
 
     return any(type(cause) is openai.APIError for cause in causes)
-
-
-def _is_context_error(causes: tuple[BaseException, ...], status: int | None, says: str) -> bool:
-    from litellm.exceptions import ContextWindowExceededError
-
-    named = {str(_body(cause).get(key)) for cause in causes for key in ("code", "type")}
-    if named & _TOO_LONG_CODES or any(isinstance(cause, ContextWindowExceededError) for cause in causes):
-        return True
-    return status in (400, 413, 422, 500) and is_too_long(says)
 
 
 def _status(causes: tuple[BaseException, ...]) -> int | None:

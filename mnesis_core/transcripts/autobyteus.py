@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from datetime import datetime
 from typing import Any
 
 from mnesis_core.messages import StoredMessage, ToolPart, ToolState, text_of
@@ -49,7 +48,7 @@ def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) 
             turns = [turn_of[id] for kind, id in summary.source_ids if kind == "message" and id in turn_of]
             yield {
                 "id": summary.id,
-                "ts": _seconds(summary.created_at),
+                "ts": summary.created_at.timestamp(),
                 "turn_ids": list(dict.fromkeys(turns)),
                 "summary": summary.text,
                 "tags": [],
@@ -74,39 +73,36 @@ def _traces(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, 
 
 
 def _traces_of(message: StoredMessage) -> Iterator[Trace]:
-    text = text_of(tuple(stored.part for stored in message.parts))
+    text, ts = text_of(tuple(stored.part for stored in message.parts)), message.created_at.timestamp()
     calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
     if text or not calls:
         trace_type, source_event, tags = _SAID[message.role]
         media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
         said = {"trace_type": trace_type, "content": text, "source_event": source_event}
-        yield {"id": message.id, "ts": _seconds(message.created_at), **said, **media, "tags": tags}
+        yield {"id": message.id, "ts": ts, **said, **media, "tags": tags}
     for part_id, part in calls:
-        yield from _traces_of_call(message, part_id, part)
-
-
-def _traces_of_call(message: StoredMessage, part_id: str, part: ToolPart) -> Iterator[Trace]:
-    tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
-    yield {
-        "id": f"{part_id}:call",
-        "ts": _seconds(part.started_at or message.created_at),
-        "trace_type": "tool_call",
-        "content": "",
-        "source_event": "PendingToolInvocationEvent",
-        **tool,
-        "tool_args": _arguments(part.input),
-    }
-    if part.state in (ToolState.COMPLETED, ToolState.ERROR):
+        tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
+        began = part.started_at or message.created_at
         yield {
-            "id": f"{part_id}:result",
-            "ts": _seconds(part.completed_at or part.started_at or message.created_at),
-            "trace_type": "tool_result",
+            "id": f"{part_id}:call",
+            "ts": began.timestamp(),
+            "trace_type": "tool_call",
             "content": "",
-            "source_event": "ToolResultEvent",
+            "source_event": "PendingToolInvocationEvent",
             **tool,
-            **({"tool_result": part.output} if part.output is not None else {}),
-            **({"tool_error": part.error} if part.error is not None else {}),
+            "tool_args": _arguments(part.input),
         }
+        if part.state in (ToolState.COMPLETED, ToolState.ERROR):
+            result = {"tool_result": part.output, "tool_error": part.error}
+            yield {
+                "id": f"{part_id}:result",
+                "ts": (part.completed_at or began).timestamp(),
+                "trace_type": "tool_result",
+                "content": "",
+                "source_event": "ToolResultEvent",
+                **tool,
+                **{name: said for name, said in result.items() if said is not None},
+            }
 
 
 def _arguments(text: str) -> Any:
@@ -115,7 +111,3 @@ def _arguments(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, dict) else text
-
-
-def _seconds(time: datetime) -> float:
-    return time.timestamp()

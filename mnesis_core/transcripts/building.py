@@ -1,4 +1,4 @@
-"""Foreign transcripts that were read and not stored yet: frozen values."""
+"""Drafts of transcripts that are being read, and the tally of what became of their records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from typing import Any
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import DataPart, Part, Role, TextPart, ToolPart, ToolState
-from mnesis_core.transcripts.reading import ByteCount, UnreadableRecord, dump_json, identifier, one_line, read_lines
+from mnesis_core.transcripts.reading import (
+    ByteCount,
+    Element,
+    UnreadableRecord,
+    dump_json,
+    identifier,
+    one_line,
+    read_lines,
+)
 from mnesis_core.transcripts.values import (
     FORMAT_NAMES,
     NamedSource,
@@ -30,6 +38,10 @@ NO_RESULT = "no result in the transcript"
 # Kinds of records that a report tells apart; a hostile file could name a new one in every line.
 MAX_KINDS = 100
 _NOT_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def data_part(format_name: str, kind: str, value: Any) -> DataPart:
+    return DataPart(label=label_of(format_name, kind), text=dump_json(value))
 
 
 def label_of(format_name: str, kind: str) -> str:
@@ -145,11 +157,12 @@ class TranscriptDraft:
     def add(self, message: MessageDraft, *, starts_turn: bool = False) -> None:
         """Append a message, which takes the parts that waited for a first message."""
         message.parts, self._waiting = [*self._waiting, *message.parts], []
-        turn = self.turns[-1] if self.turns else None
-        if turn is None or (starts_turn and turn.begun):
-            self.turns.append(TurnDraft(begun=starts_turn or message.role == "assistant", messages=[message]))
+        begins = starts_turn or message.role == "assistant"
+        if not self.turns or (starts_turn and self.turns[-1].begun):
+            self.turns.append(TurnDraft(begun=begins, messages=[message]))
             return
-        turn.begun = turn.begun or starts_turn or message.role == "assistant"
+        turn = self.turns[-1]
+        turn.begun = turn.begun or begins
         turn.messages.append(message)
 
     def saw(self, time: datetime | None) -> None:
@@ -162,6 +175,10 @@ class TranscriptDraft:
             self._waiting.append(part)
             return
         self.last.parts.append(part)
+
+    def keep(self, kind: str, value: Any) -> None:
+        """Attach what has no place of its own."""
+        self.attach(data_part(self.tally.format, kind, value))
 
     def take_waiting(self) -> list[DataPart]:
         waiting, self._waiting = self._waiting, []
@@ -269,6 +286,13 @@ def readable_lines(source: Source, tally: Tally, count: ByteCount) -> Iterator[s
         tally.note(f"{error}; what came before is kept")
 
 
+def unreadable_part(tally: Tally, element: Element, reason: str) -> DataPart:
+    """Count an element that is kept as text; ``reason`` says why if it can be read as JSON."""
+    tally.read("unreadable")
+    tally.note(f"unreadable records are kept as text: {element.reason or reason}")
+    return DataPart(label=label_of(tally.format, "unreadable"), text=element.raw or dump_json(element.value))
+
+
 def refuse_companions(tally: Tally, companions: Sequence[NamedSource]) -> None:
     for _ in companions:
         tally.read("file")
@@ -276,7 +300,6 @@ def refuse_companions(tally: Tally, companions: Sequence[NamedSource]) -> None:
 
 
 def nothing_readable(tally: Tally, name: str, what: str) -> InvalidRequest:
-    """Return the error for a file without a record of its format."""
     file = f"'{one_line(name, 200)}'" if name else "The file"
     formats = ", ".join(FORMAT_NAMES)
     message = f"{file} holds no {tally.format} transcript: {tally.broken or what}. Formats: {formats}."

@@ -15,16 +15,16 @@ from mnesis_core.transcripts.building import (
     MessageDraft,
     Tally,
     TranscriptDraft,
+    data_part,
     family_of,
-    label_of,
     make_ids_unique,
     nothing_readable,
     readable_lines,
     refuse_companions,
+    unreadable_part,
 )
 from mnesis_core.transcripts.reading import (
     ByteCount,
-    dump_json,
     identifier,
     list_in,
     mapping_in,
@@ -60,17 +60,18 @@ def parse(
         if isinstance(element.value, dict) and isinstance(element.value.get("mapping"), dict):
             families.append(_branches(element.value, tally))
         else:
-            tally.read("unreadable")
-            tally.note(f"unreadable records are kept as text: {element.reason or 'it has no mapping'}")
-            unplaced.append(
-                DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
-            )
+            unplaced.append(unreadable_part(tally, element, "it has no mapping"))
         while families and unplaced:
             families[-1][0].attach(unplaced.pop(0))
     if not families:
         raise nothing_readable(tally, name, "no conversation with a 'mapping' is in it")
     make_ids_unique([branch for family in families for branch in family])
-    return ParseResult(transcripts=tuple(family_of(_linked(family)) for family in families), report=tally.report())
+    for root, *branches in families:
+        for branch in branches:
+            owner = branch.owner or root
+            message_id = owner.message_ids.get(branch.after, "")
+            branch.parent = ParentLink(kind=LinkKind.FORK, transcript_id=owner.external_id, message_id=message_id)
+    return ParseResult(transcripts=tuple(map(family_of, families)), report=tally.report())
 
 
 def _branches(conversation: dict[str, Any], tally: Tally) -> list[_Branch]:
@@ -92,16 +93,6 @@ def _branches(conversation: dict[str, Any], tally: Tally) -> list[_Branch]:
     return branches
 
 
-def _linked(branches: list[_Branch]) -> list[_Branch]:
-    root = branches[0]
-    for branch in branches[1:]:
-        owner = branch.owner or root
-        branch.parent = ParentLink(
-            kind=LinkKind.FORK, transcript_id=owner.external_id, message_id=owner.message_ids.get(branch.after, "")
-        )
-    return branches
-
-
 class _Tree:
     """The nodes of one conversation, which need not form a tree."""
 
@@ -115,8 +106,16 @@ class _Tree:
 
     def paths(self) -> Iterator[tuple[str | None, list[str]]]:
         """Yield each node once: the main path after None, then each other path with the node after which it branches off."""
-        main = self._main_path()
-        self._placed.update(main)
+        node_id = self._current
+        if node_id not in self.nodes:
+            leaves = [each for each in self.nodes if not self._children.get(each)] or list(self.nodes)
+            node_id = max(leaves, key=self._time_of, default="")
+        main: list[str] = []
+        while node_id in self.nodes and node_id not in self._placed:
+            self._placed.add(node_id)
+            main.append(node_id)
+            node_id = text_in(self.nodes[node_id], "parent")
+        main.reverse()
         yield None, main
         yield from self._forks(main)
         # What is left hangs on nothing that exists, or in a circle.
@@ -129,32 +128,15 @@ class _Tree:
     def _forks(self, path: list[str]) -> Iterator[tuple[str, list[str]]]:
         walked = list(path)
         for node_id in walked:
-            for fork in self._paths_from(node_id):
-                walked.extend(fork)
-                yield node_id, fork
-
-    def _main_path(self) -> list[str]:
-        node_id = self._current if self._current in self.nodes else self._newest_leaf()
-        path: list[str] = []
-        seen: set[str] = set()
-        while node_id in self.nodes and node_id not in seen:
-            seen.add(node_id)
-            path.append(node_id)
-            node_id = text_in(self.nodes[node_id], "parent")
-        return path[::-1]
-
-    def _newest_leaf(self) -> str:
-        leaves = [node_id for node_id in self.nodes if not self._children.get(node_id)] or list(self.nodes)
-        return max(leaves, key=self._time_of, default="")
+            for child in self._children.get(node_id, ()):
+                if child not in self._placed:
+                    fork = self._path_down(child)
+                    walked.extend(fork)
+                    yield node_id, fork
 
     def _time_of(self, node_id: str) -> float:
         time = time_of(mapping_in(self.nodes[node_id], "message").get("create_time"))
         return time.timestamp() if time else 0.0
-
-    def _paths_from(self, node_id: str) -> Iterator[list[str]]:
-        for child in self._children.get(node_id, ()):
-            if child not in self._placed:
-                yield self._path_down(child)
 
     def _path_down(self, node_id: str) -> list[str]:
         path = []
@@ -185,7 +167,7 @@ class _Branch(TranscriptDraft):
         self.model = one_line(text_in(conversation, "default_model_slug"), 100)
         self.saw(time_of(conversation.get("create_time")))
         rest = {key: value for key, value in conversation.items() if key != "mapping"}
-        self.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
+        self.keep("conversation", rest)
 
     def take(self, node_id: str, node: Any) -> None:
         message = mapping_in(node, "message")
@@ -212,23 +194,22 @@ class _Branch(TranscriptDraft):
     def _no_message(self, node: Any) -> None:
         self.tally.read("node")
         if not isinstance(node, dict) or node.get("message") or node.keys() - _PLACE_FIELDS:
-            self.attach(DataPart(label=label_of(FORMAT, "node"), text=dump_json(node)))
+            self.keep("node", node)
             return
         self.tally.skip("node", "it holds no message, only its place in the tree")
 
     def _system(self, message: dict[str, Any], node: Any) -> None:
         parts, rest = parts_of(message.get("content"))
-        self.system_prompt = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+        self.system_prompt = _text_of(parts)
         self.tally.read("system")
         for part in parts:
             if isinstance(part, DataPart):
                 self.attach(part)
-        text = dump_json([_without_content(node, rest)])
-        self.attach(DataPart(label=label_of(FORMAT, "records"), text=text))
+        self.keep("records", [_without_content(node, rest)])
 
     def _data(self, node: Any, kind: str) -> None:
         self.tally.read(kind)
-        self.attach(DataPart(label=label_of(FORMAT, kind), text=dump_json(node)))
+        self.keep(kind, node)
 
     def _message(self, node_id: str, message: dict[str, Any], node: Any, role: Role) -> None:
         self.tally.read(role)
@@ -259,14 +240,12 @@ class _Branch(TranscriptDraft):
 
     def _result(self, message: dict[str, Any], node: Any) -> None:
         name, parent = text_in(mapping_in(message, "author"), "name"), text_in(node, "parent")
-        content = message.get("content")
+        content, at = message.get("content"), time_of(message.get("create_time"))
         parts, rest = parts_of(content)
         failed = text_in(content, "content_type") == "system_error"
         place = None
         for call_id in (parent, self.open_call(one_line(name, 200))):
-            place = place or self.answer(
-                call_id, _text_of(parts), failed=failed, at=time_of(message.get("create_time"))
-            )
+            place = place or self.answer(call_id, _text_of(parts), failed=failed, at=at)
         if place is None:
             self.tally.note("tool results without a call are kept as data")
             self._data(node, "tool")
@@ -280,7 +259,7 @@ def parts_of(content: Any) -> tuple[list[Part], Any]:
     """Return a message's content as parts, and what of it the parts do not hold."""
     kind = text_in(content, "content_type")
     if not isinstance(content, dict) or not kind:
-        return ([] if content is None else [DataPart(label=label_of(FORMAT, "content"), text=dump_json(content))]), None
+        return ([] if content is None else [data_part(FORMAT, "content", content)]), None
     if isinstance(content.get("parts"), list):
         pieces = [piece for part in content["parts"] for piece in _parts_of_piece(part)]
         return pieces, {**content, "parts": len(content["parts"])}
@@ -294,13 +273,13 @@ def parts_of(content: Any) -> tuple[list[Part], Any]:
     for field in ("text", "result"):
         if isinstance(content.get(field), str):
             return [TextPart(text=content[field])], {key: value for key, value in content.items() if key != field}
-    return [DataPart(label=label_of(FORMAT, kind), text=dump_json(content))], {"content_type": kind}
+    return [data_part(FORMAT, kind, content)], {"content_type": kind}
 
 
 def _parts_of_piece(piece: Any) -> list[Part]:
     if isinstance(piece, str):
         return [TextPart(text=piece)] if piece else []
-    data = DataPart(label=label_of(FORMAT, text_in(piece, "content_type") or "part"), text=dump_json(piece))
+    data = data_part(FORMAT, text_in(piece, "content_type") or "part", piece)
     spoken = text_in(piece, "text") if text_in(piece, "content_type") == "audio_transcription" else ""
     return [TextPart(text=spoken), data] if spoken else [data]
 
@@ -310,5 +289,4 @@ def _text_of(parts: list[Part]) -> str:
 
 
 def _without_content(node: Any, rest: Any) -> dict[str, Any]:
-    message = {**mapping_in(node, "message"), "content": rest}
-    return {**node, "message": message}
+    return {**node, "message": {**mapping_in(node, "message"), "content": rest}}

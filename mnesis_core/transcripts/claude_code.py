@@ -22,6 +22,7 @@ from mnesis_core.transcripts.building import (
     MessageDraft,
     Tally,
     TranscriptDraft,
+    data_part,
     family_of,
     label_of,
     make_ids_unique,
@@ -50,6 +51,11 @@ _TITLES = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customT
 _LABELS = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "slug": "slug", "agentId": "agent_id"}
 # A shorter text inside another one may be a coincidence.
 _LONG_ENOUGH = 16
+_COMPANION = re.compile(r"agent-[^/\\]+\.jsonl(\.gz)?")
+_COMPACTION_AGENT = "acompact"
+# Every record of Claude Code has at least one of these fields.
+_MARKS = ("uuid", "parentUuid", "sessionId", "leafUuid", "snapshot")
+_FROM_PROGRESS = "sub-agents are also told again as children, out of their progress records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +117,17 @@ class Conversation(TranscriptDraft):
 
     def _assistant(self, record: dict[str, Any], content: str | list[Any]) -> None:
         message = mapping_in(record, "message")
-        draft = self._answer_draft(record, text_in(message, "id"))
+        message_id = text_in(message, "id")
+        known = self._answers.get(message_id) if message_id else None
+        if known is not None and known is self.last:
+            draft = known
+        else:
+            if known is not None:
+                # Two messages with the numbers of one call would count it twice; the later record has the final ones.
+                known.usage = None
+                self.tally.note("answers are interrupted by other messages; the usage stands on their last part")
+            draft = self._answers[message_id] = self._draft(record, "assistant")
+            self.add(draft)
         draft.usage = usage_of(message.get("usage")) or draft.usage
         draft.finish_reason = one_line(text_in(message, "stop_reason"), 64) or draft.finish_reason
         draft.model = one_line(text_in(message, "model"), 100) or draft.model
@@ -123,19 +139,6 @@ class Conversation(TranscriptDraft):
             return
         rests = [self._block(draft, record, index, block) for index, block in enumerate(content)]
         draft.records.append(_without_content(record, rests))
-
-    def _answer_draft(self, record: dict[str, Any], message_id: str) -> MessageDraft:
-        known = self._answers.get(message_id) if message_id else None
-        if known is not None and known is self.last:
-            return known
-        if known is not None:
-            # Two messages with the numbers of one call would count it twice; the later record has the final ones.
-            known.usage = None
-            self.tally.note("answers are interrupted by other messages; the usage stands on their last part")
-        draft = self._draft(record, "assistant")
-        self.add(draft)
-        self._answers[message_id] = draft
-        return draft
 
     def _draft(self, record: dict[str, Any], role: Any) -> MessageDraft:
         return MessageDraft(
@@ -173,7 +176,7 @@ class Conversation(TranscriptDraft):
             return _without(block, "input") if part.tool_name == block.get("name") else block
         if _is_result(block) and self._result(block, time_of(record.get("timestamp"))):
             return _without_result(block)
-        draft.parts.append(DataPart(label=label_of(FORMAT, kind or "block"), text=dump_json(block)))
+        draft.parts.append(data_part(FORMAT, kind or "block", block))
         return _only_kind(block)
 
     # What the user and the tools said
@@ -190,7 +193,16 @@ class Conversation(TranscriptDraft):
             return
         for block in (block for block, place in places if place is None):
             self._orphan(dump_json(block))
-        rests = None if isinstance(content, str) else [_rest_of_user_block(block) for block in content]
+        rests = None
+        if not isinstance(content, str):
+            rests = [
+                _without(block, "text")
+                if _is_text(block)
+                else _without_result(block)
+                if _is_result(block)
+                else _only_kind(block)
+                for block in content
+            ]
         target.records.append(_without_content(record, rests))
         answers = [(block, place) for block, place in places if place]
         if "toolUseResult" not in record:
@@ -203,8 +215,7 @@ class Conversation(TranscriptDraft):
             self.tally.note("toolUseResult fields that only repeat the result are not stored again")
             return
         owner = answers[0][1].message if answers else target
-        text = dump_json({"tool_use_id": call_id, "toolUseResult": extras})
-        owner.parts.append(DataPart(label=label_of(FORMAT, "toolUseResult"), text=text))
+        owner.parts.append(data_part(FORMAT, "toolUseResult", {"tool_use_id": call_id, "toolUseResult": extras}))
 
     def _orphan(self, text: str) -> None:
         self.tally.note("tool results without a call are kept as data")
@@ -240,8 +251,9 @@ class Conversation(TranscriptDraft):
         if place is None:
             return None
         for other in others:
-            text = dump_json({"tool_use_id": call_id, "block": other})
-            place.message.parts.append(DataPart(label=label_of(FORMAT, text_in(other, "type") or "block"), text=text))
+            place.message.parts.append(
+                data_part(FORMAT, text_in(other, "type") or "block", {"tool_use_id": call_id, "block": other})
+            )
         if len(list_in(block, "content")) - len(others) > 1:
             self.tally.note("tool results of several texts are joined by line breaks")
         return place
@@ -256,19 +268,15 @@ class Conversation(TranscriptDraft):
             self._title_rank, self.title = rank, one_line(text_in(record, _TITLES[kind]), 200)
         if text_in(record, "subtype") == "compact_boundary":
             self._boundary = mapping_in(record, "compactMetadata")
-        if text_in(mapping_in(record, "data"), "type") == "agent_progress":
-            self._agent_progress(record, mapping_in(record, "data"))
-
-    def _agent_progress(self, record: dict[str, Any], progress: dict[str, Any]) -> None:
+        progress = mapping_in(record, "data")
         agent_id, inner = text_in(progress, "agentId"), mapping_in(progress, "message")
-        if not agent_id or inner.get("type") not in ("user", "assistant"):
-            return
-        self.agents.setdefault(agent_id, text_in(record, "parentToolUseID"))
-        # Its notes go nowhere: the progress records themselves are stored as they are, on this conversation.
-        derived = self.derived.setdefault(agent_id, Conversation(Tally(FORMAT)))
-        derived.agent_id = agent_id
-        outer = {field: record[field] for field in ("timestamp", "sessionId", *_LABELS) if field in record}
-        derived.take(dump_json(inner), {**outer, "agentId": agent_id, **inner})
+        if progress.get("type") == "agent_progress" and agent_id and inner.get("type") in ("user", "assistant"):
+            self.agents.setdefault(agent_id, text_in(record, "parentToolUseID"))
+            # Its notes go nowhere: the progress records themselves are stored as they are, on this conversation.
+            derived = self.derived.setdefault(agent_id, Conversation(Tally(FORMAT)))
+            derived.agent_id = agent_id
+            outer = {field: record[field] for field in ("timestamp", "sessionId", *_LABELS) if field in record}
+            derived.take(dump_json(inner), {**outer, "agentId": agent_id, **inner})
 
 
 def usage_of(usage: Any) -> Usage | None:
@@ -307,25 +315,21 @@ def _is_result(block: Any) -> bool:
 def _says_more(extras: Any, answers: list[tuple[dict[str, Any], CallPlace]]) -> bool:
     """Return whether the extras hold a text or a number found neither in the results nor in the calls."""
     outputs = [_output_of(block.get("content"))[0].strip() for block, _ in answers]
-    known = {*outputs, *(leaf.strip() for _, place in answers for leaf in _texts_in_input(place))}
+    known = set(outputs)
+    for _, place in answers:
+        try:
+            given = load_json(place.part.input)
+        except UnreadableRecord:
+            given = place.part.input
+        known.update(leaf.strip() for leaf in _leaves(given) if isinstance(leaf, str))
     return any(not _holds(known, outputs, leaf) for leaf in _leaves(extras))
 
 
 def _holds(known: set[str], outputs: list[str], leaf: Any) -> bool:
-    if not leaf:
-        return True
     if not isinstance(leaf, str):
-        return False
+        return not leaf
     text = leaf.strip().removeprefix("Error: ")
-    return text in known or (len(text) >= _LONG_ENOUGH and any(text in output for output in outputs))
-
-
-def _texts_in_input(place: CallPlace) -> Iterator[str]:
-    try:
-        given = load_json(place.part.input)
-    except UnreadableRecord:
-        return iter([place.part.input])
-    return (leaf for leaf in _leaves(given) if isinstance(leaf, str))
+    return not leaf or text in known or (len(text) >= _LONG_ENOUGH and any(text in output for output in outputs))
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -344,18 +348,11 @@ def _without(block: dict[str, Any], *fields: str) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in fields}
 
 
-def _rest_of_user_block(block: Any) -> Any:
-    if _is_text(block):
-        return _without(block, "text")
-    return _without_result(block) if _is_result(block) else _only_kind(block)
-
-
 def _only_kind(block: Any) -> dict[str, Any]:
     return {"type": text_in(block, "type")}
 
 
 def _without_content(record: dict[str, Any], rests: list[Any] | None = None) -> dict[str, Any]:
-    """Return a record without the content that parts hold."""
     message = _without(mapping_in(record, "message"), "content")
     if rests is not None:
         message["content"] = rests
@@ -372,15 +369,6 @@ def _without_result(block: dict[str, Any]) -> dict[str, Any]:
         for item in content
     ]
     return {**block, "content": rests}
-
-
-# A session's file with its sub-agents' files.
-
-_COMPANION = re.compile(r"agent-[^/\\]+\.jsonl(\.gz)?")
-_COMPACTION_AGENT = "acompact"
-# Every record of Claude Code has at least one of these fields.
-_MARKS = ("uuid", "parentUuid", "sessionId", "leafUuid", "snapshot")
-_FROM_PROGRESS = "sub-agents are also told again as children, out of their progress records"
 
 
 def is_companion(name: str) -> bool:
@@ -401,7 +389,14 @@ def parse(
     main = _read_file(source, name, tally, count)
     if not main.recognised:
         raise nothing_readable(tally, name, main.complaint or "it is empty")
-    files = [main, *_read_companions(companions, tally, count)]
+    files = [main]
+    for companion in companions:
+        file = _read_file(companion.source, companion.name, tally, count)
+        tally.read("file")
+        if file.recognised or not file.chains()[0].is_empty:
+            files.append(file)
+        else:
+            tally.skip("file", "it is empty")
     families = _families(files)
     make_ids_unique([chain for family in families for chain in family])
     return ParseResult(transcripts=tuple(_join(family) for family in families), report=tally.report())
@@ -438,18 +433,14 @@ class _File:
         if record.get("isSidechain") is not True:
             return self._main
         agent_id = text_in(record, "agentId")
-        return self._agent(agent_id, agent_id) if agent_id else self._agent(self._side_chain(record), "")
-
-    def _side_chain(self, record: dict[str, Any]) -> str:
-        # Until version 2.0.30 or so, side chains had no agent's name, only their records' parents.
-        uuid, parent = text_in(record, "uuid"), text_in(record, "parentUuid")
-        key = self._side_chain_of.get(parent, "") if parent else ""
-        if not key and record.get("type") != "user" and self._side_chain_of:
-            key = next(reversed(self._side_chain_of.values()))
-        self._side_chain_of[uuid] = key or f"side chain {uuid}"
-        return self._side_chain_of[uuid]
-
-    def _agent(self, key: str, agent_id: str) -> Conversation:
+        key = agent_id
+        if not agent_id:
+            # Until version 2.0.30 or so, side chains had no agent's name, only their records' parents.
+            uuid, parent = text_in(record, "uuid"), text_in(record, "parentUuid")
+            key = self._side_chain_of.get(parent, "") if parent else ""
+            if not key and record.get("type") != "user" and self._side_chain_of:
+                key = next(reversed(self._side_chain_of.values()))
+            key = self._side_chain_of[uuid] = key or f"side chain {uuid}"
         if key not in self._agents:
             self._agents[key] = Conversation(self._tally)
             self._agents[key].agent_id = agent_id
@@ -473,24 +464,15 @@ def _read_file(source: Source, name: str, tally: Tally, count: ByteCount) -> _Fi
     return file
 
 
-def _read_companions(companions: Sequence[NamedSource], tally: Tally, count: ByteCount) -> list[_File]:
-    files = []
-    for companion in companions:
-        file = _read_file(companion.source, companion.name, tally, count)
-        tally.read("file")
-        if file.recognised or not file.chains()[0].is_empty:
-            files.append(file)
-        else:
-            tally.skip("file", "it is empty")
-    return files
-
-
 def _families(files: list[_File]) -> list[list[Conversation]]:
     """Return chains that belong together, each family's root first, with ids."""
     families: list[list[Conversation]] = []
     for file in files:
         chains = file.chains()
-        family = next((each for each in families if _is_of(each[0], chains)), None)
+        sessions = {session for chain in chains for session in chain.session_ids}
+        roots = ((family, set(family[0].session_ids)) for family in families)
+        # A file that names no session belongs to the first family.
+        family = next((each for each, ids in roots if sessions & ids or not sessions or not ids), None)
         if family is None:
             families.append(family := [])
         family.extend(chains)
@@ -510,11 +492,6 @@ def _families(files: list[_File]) -> list[list[Conversation]]:
     return families
 
 
-def _is_of(root: Conversation, chains: list[Conversation]) -> bool:
-    sessions = {session for chain in chains for session in chain.session_ids}
-    return not sessions or not root.session_ids or not sessions.isdisjoint(root.session_ids)
-
-
 def _name(chain: Conversation, root: Conversation, file_name: str) -> None:
     stem = PurePath(file_name).name.split(".")[0]
     # A resumed session's file begins with records of the one it goes on from; then its name says which it is.
@@ -522,9 +499,6 @@ def _name(chain: Conversation, root: Conversation, file_name: str) -> None:
     chain.labels = {"session_id": one_line(session, 200), **chain.labels}
     inner = chain.agent_id or (chain.first_uuid if chain is not root else "")
     chain.external_id = identifier(f"{session}/{inner}" if inner else session)
-
-
-# Which chain hangs where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,12 @@ def detect_format(name: str, first_bytes: bytes) -> str:
     :param first_bytes: the file's beginning, possibly compressed with gzip; 64 KiB are enough
     :raises InvalidRequest: the file is empty or of no known format
     """
-    text = _unzipped(first_bytes).decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
+    if first_bytes.startswith(_GZIP):
+        try:
+            first_bytes = zlib.decompressobj(wbits=31).decompress(first_bytes, 262_144)
+        except zlib.error:
+            first_bytes = b""
+    text = first_bytes.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
         raise InvalidRequest(f"'{one_line(name, 200)}' is empty.", formats=list(FORMAT_NAMES))
     found = (
@@ -54,15 +59,6 @@ def detect_format(name: str, first_bytes: bytes) -> str:
         "What 'manage.py export' wrote is brought in by import_session.",
         formats=list(FORMAT_NAMES),
     )
-
-
-def _unzipped(first_bytes: bytes) -> bytes:
-    if not first_bytes.startswith(_GZIP):
-        return first_bytes
-    try:
-        return zlib.decompressobj(wbits=31).decompress(first_bytes, 262_144)
-    except zlib.error:
-        return b""
 
 
 def _by_records(text: str) -> str:

@@ -16,15 +16,15 @@ from mnesis_core.transcripts.building import (
     MessageDraft,
     Tally,
     TranscriptDraft,
-    label_of,
+    data_part,
     make_ids_unique,
     nothing_readable,
     readable_lines,
     refuse_companions,
+    unreadable_part,
 )
 from mnesis_core.transcripts.reading import (
     ByteCount,
-    dump_json,
     identifier,
     list_in,
     mapping_in,
@@ -58,15 +58,9 @@ def parse(
         if isinstance(element.value, dict) and isinstance(element.value.get("conversation"), dict):
             drafts.append(_sample(element.value, tally))
         else:
-            tally.read("unreadable")
-            tally.note(f"unreadable records are kept as text: {element.reason or 'it has no conversation'}")
-            unplaced.append(
-                DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
-            )
-        if drafts:
-            for part in unplaced:
-                drafts[-1].attach(part)
-            unplaced.clear()
+            unplaced.append(unreadable_part(tally, element, "it has no conversation"))
+        while drafts and unplaced:
+            drafts[-1].attach(unplaced.pop(0))
     if not drafts:
         raise nothing_readable(tally, name, "no sample with a 'conversation' is in it")
     make_ids_unique(drafts)
@@ -94,11 +88,11 @@ def _sample(sample: dict[str, Any], tally: Tally) -> TranscriptDraft:
         if not _SESSION.fullmatch(key) and not (key in ("speaker_a", "speaker_b") and isinstance(value, str))
     }
     if rest:
-        draft.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
+        draft.keep("conversation", rest)
     for key, value in sample.items():
         if key not in ("conversation", "sample_id") or (key == "sample_id" and not isinstance(value, str)):
             draft.tally.read("question" if key == "qa" else key, len(value) if isinstance(value, list) else 1)
-            draft.attach(DataPart(label=label_of(FORMAT, key), text=dump_json(value)))
+            draft.keep(key, value)
     return draft
 
 
@@ -111,19 +105,19 @@ def _session(draft: TranscriptDraft, conversation: dict[str, Any], session: str,
     about = {"session": session, "date_time": date}
     if not isinstance(said, list) or not said:
         left = {} if session not in conversation else {"dialogue": said}
-        draft.attach(DataPart(label=label_of(FORMAT, "session"), text=dump_json({**about, **left})))
+        draft.keep("session", {**about, **left})
         return
     for index, utterance in enumerate(said):
         draft.tally.read("utterance")
         _utterance(draft, utterance, at, first)
         if index == 0:
-            draft.attach(DataPart(label=label_of(FORMAT, "session"), text=dump_json(about)))
+            draft.keep("session", about)
 
 
 def _utterance(draft: TranscriptDraft, said: Any, at: datetime | None, first: str) -> None:
     if not isinstance(said, dict) or not isinstance(said.get("text"), str):
         draft.tally.note("utterances without a text are kept as data")
-        draft.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=dump_json(said)))
+        draft.keep("unreadable", said)
         return
     speaker = text_in(said, "speaker")
     role: Role = "user" if speaker == first else "assistant"
@@ -135,7 +129,7 @@ def _utterance(draft: TranscriptDraft, said: Any, at: datetime | None, first: st
         rest["speaker"] = said.get("speaker")
     if rest:
         kind = "image" if any(field in rest for field in _IMAGE_FIELDS) else "utterance"
-        message.parts.append(DataPart(label=label_of(FORMAT, kind), text=dump_json(rest)))
+        message.parts.append(data_part(FORMAT, kind, rest))
 
 
 def date_of(text: str) -> datetime | None:

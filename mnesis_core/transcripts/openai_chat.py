@@ -18,11 +18,12 @@ from mnesis_core.transcripts.building import (
     MessageDraft,
     Tally,
     TranscriptDraft,
-    label_of,
+    data_part,
     make_ids_unique,
     nothing_readable,
     readable_lines,
     refuse_companions,
+    unreadable_part,
 )
 from mnesis_core.transcripts.reading import (
     ByteCount,
@@ -59,10 +60,7 @@ def parse(
     """
     tally = Tally(FORMAT)
     refuse_companions(tally, companions)
-    reading = _Reading(tally)
-    for element in _elements(readable_lines(source, tally, ByteCount(progress))):
-        reading.take(element)
-    drafts = reading.finish()
+    drafts = _conversations(_elements(readable_lines(source, tally, ByteCount(progress))), tally)
     if not drafts:
         raise nothing_readable(tally, name, "no object with a 'role' or with 'messages' is in it")
     make_ids_unique(drafts)
@@ -83,6 +81,36 @@ def _elements(lines: Iterator[str]) -> Iterator[Element]:
     yield from elements
 
 
+def _conversations(elements: Iterator[Element], tally: Tally) -> list[_Conversation]:
+    drafts: list[_Conversation] = []
+    unplaced: list[DataPart] = []
+    # Messages without a conversation around them go on with the one before.
+    is_open = False
+    for element in elements:
+        value = element.value
+        is_conversation = isinstance(value, dict) and isinstance(value.get("messages"), list)
+        is_message = not is_conversation and isinstance(value, dict) and isinstance(value.get("role"), str)
+        if is_message and not is_open:
+            drafts.append(_Conversation(tally))
+        if is_message:
+            drafts[-1].take(value)
+            is_open = True
+        elif is_conversation or (isinstance(value, list) and any(isinstance(x, dict) and "role" in x for x in value)):
+            tally.read("conversation")
+            is_open = False
+            drafts.append(_Conversation(tally))
+            drafts[-1].name(value if is_conversation else {})
+            for message in value["messages"] if is_conversation else value:
+                drafts[-1].take(message)
+        else:
+            unplaced.append(unreadable_part(tally, element, "it has neither role nor messages"))
+        while drafts and unplaced:
+            drafts[-1].attach(unplaced.pop(0))
+    for draft in drafts:
+        draft.identify()
+    return drafts
+
+
 class _Conversation(TranscriptDraft):
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
@@ -96,7 +124,7 @@ class _Conversation(TranscriptDraft):
         self.saw(_time_in(about))
         rest = {key: value for key, value in about.items() if key != "messages"}
         if rest:
-            self.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
+            self.keep("conversation", rest)
 
     def identify(self) -> None:
         self.external_id = self.external_id or f"sha256:{self._digest.hexdigest()}"
@@ -115,24 +143,23 @@ class _Conversation(TranscriptDraft):
             self._message(message, _ROLES[role])
         else:
             self.tally.note("messages of an unknown role are kept as data")
-            self.attach(DataPart(label=label_of(FORMAT, role or "message"), text=dump_json(message)))
+            self.keep(role or "message", message)
         self._is_first = False
 
     def _message(self, message: dict[str, Any], role: Role) -> None:
-        usage = message.get("usage")
+        said = mapping_in(message, "usage")
+        usage = Usage(
+            input_tokens=count_in(said, "prompt_tokens") or count_in(said, "input_tokens"),
+            output_tokens=count_in(said, "completion_tokens") or count_in(said, "output_tokens"),
+            cache_read_tokens=count_in(mapping_in(said, "prompt_tokens_details"), "cached_tokens"),
+            source=Origin.IMPORTED,
+        )
         draft = MessageDraft(
             external_id=identifier(text_in(message, "id")),
             role=role,
             created_at=_time_in(message),
             model=one_line(text_in(message, "model"), 100),
-            usage=None
-            if not isinstance(usage, dict)
-            else Usage(
-                input_tokens=count_in(usage, "prompt_tokens") or count_in(usage, "input_tokens"),
-                output_tokens=count_in(usage, "completion_tokens") or count_in(usage, "output_tokens"),
-                cache_read_tokens=count_in(mapping_in(usage, "prompt_tokens_details"), "cached_tokens"),
-                source=Origin.IMPORTED,
-            ),
+            usage=usage if isinstance(message.get("usage"), dict) else None,
             finish_reason=one_line(text_in(message, "finish_reason"), 64),
         )
         self.add(draft, starts_turn=role == "user")
@@ -153,43 +180,34 @@ class _Conversation(TranscriptDraft):
         self._keep_rest(message, placed)
 
     def _content(self, draft: MessageDraft, content: Any) -> list[str]:
-        if content is None or content == "":
-            return ["content"]
-        if isinstance(content, str):
-            draft.parts.append(TextPart(text=content))
-            return ["content"]
-        if not isinstance(content, list):
+        if content is not None and not isinstance(content, str | list):
             return []
-        for part in content:
-            self._content_part(draft, part)
+        for part in content if isinstance(content, list) else [content] if content else []:
+            if isinstance(part, str):
+                draft.parts.append(TextPart(text=part))
+                continue
+            kind, rest = text_in(part, "type"), part
+            is_text = kind in ("text", "input_text", "output_text") and isinstance(part.get("text"), str)
+            if is_text:
+                draft.parts.append(TextPart(text=part["text"]))
+                rest = {key: value for key, value in part.items() if key != "text"}
+            if not is_text or len(rest) > 1:
+                draft.parts.append(data_part(FORMAT, kind or "content", rest))
         return ["content"]
-
-    def _content_part(self, draft: MessageDraft, part: Any) -> None:
-        if isinstance(part, str):
-            draft.parts.append(TextPart(text=part))
-            return
-        is_text = text_in(part, "type") in ("text", "input_text", "output_text") and isinstance(part.get("text"), str)
-        if is_text:
-            draft.parts.append(TextPart(text=part["text"]))
-            part = {key: value for key, value in part.items() if key != "text"}
-        if not is_text or len(part) > 1:
-            kind = text_in(part, "type") or "content"
-            draft.parts.append(DataPart(label=label_of(FORMAT, kind), text=dump_json(part)))
 
     def _call(self, draft: MessageDraft, call: Any) -> None:
         # Besides functions there are custom tools, whose input is plain text.
         kind = "custom" if mapping_in(call, "custom") else "function"
         called = mapping_in(call, kind)
         if not called:
-            draft.parts.append(DataPart(label=label_of(FORMAT, "tool_call"), text=dump_json(call)))
+            draft.parts.append(data_part(FORMAT, "tool_call", call))
             return
         field = "input" if kind == "custom" else "arguments"
         self._add_call(draft, text_in(call, "id"), called, field)
         rest = {key: value for key, value in call.items() if key not in ("id", "type", "function", "custom", "index")}
         rest.update((key, value) for key, value in called.items() if key not in ("name", field))
         if rest:
-            text = dump_json({"tool_call_id": text_in(call, "id"), **rest})
-            draft.parts.append(DataPart(label=label_of(FORMAT, "tool_call"), text=text))
+            draft.parts.append(data_part(FORMAT, "tool_call", {"tool_call_id": text_in(call, "id"), **rest}))
 
     def _add_call(self, draft: MessageDraft, call_id: str, called: dict[str, Any], field: str) -> None:
         given = called.get(field, "{}")
@@ -209,19 +227,19 @@ class _Conversation(TranscriptDraft):
         place = self.answer(call_id, output, at=_time_in(message))
         if place is None:
             self.tally.note("tool results without a call are kept as data")
-            self.attach(DataPart(label=label_of(FORMAT, role), text=dump_json(message)))
+            self.keep(role, message)
             return
         for other in others:
-            text = dump_json({"tool_call_id": call_id, "content": other})
-            place.message.parts.append(DataPart(label=label_of(FORMAT, text_in(other, "type") or "content"), text=text))
+            place.message.parts.append(
+                data_part(FORMAT, text_in(other, "type") or "content", {"tool_call_id": call_id, "content": other})
+            )
         if len(list_in(message, "content")) - len(others) > 1:
             self.tally.note("tool results of several texts are joined by line breaks")
         rest = {key: value for key, value in message.items() if key not in ("role", "content", "tool_call_id")}
         if rest.get("name") == place.part.tool_name:
             del rest["name"]
         if rest:
-            text = dump_json({"tool_call_id": call_id, **rest})
-            place.message.parts.append(DataPart(label=label_of(FORMAT, "message"), text=text))
+            place.message.parts.append(data_part(FORMAT, "message", {"tool_call_id": call_id, **rest}))
 
     def _keep_rest(self, message: dict[str, Any], placed: set[str]) -> None:
         rest = {key: value for key, value in message.items() if key not in placed}
@@ -229,53 +247,7 @@ class _Conversation(TranscriptDraft):
         said = {key: value for key, value in rest.items() if value not in (None, [], {})}
         self.tally.note("fields that are null or empty are not stored", len(rest) - len(said))
         if said:
-            self.attach(DataPart(label=label_of(FORMAT, "message"), text=dump_json(said)))
-
-
-class _Reading:
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-        self._drafts: list[_Conversation] = []
-        self._unplaced: list[DataPart] = []
-        self._running: _Conversation | None = None
-
-    def take(self, element: Element) -> None:
-        value = element.value
-        if isinstance(value, dict) and isinstance(value.get("messages"), list):
-            self._conversation(value, value["messages"])
-        elif isinstance(value, dict) and isinstance(value.get("role"), str):
-            self._running = self._running or self._open()
-            self._running.take(value)
-        elif isinstance(value, list) and any(isinstance(item, dict) and "role" in item for item in value):
-            self._conversation({}, value)
-        else:
-            self._tally.read("unreadable")
-            self._tally.note(
-                f"unreadable records are kept as text: {element.reason or 'it has neither role nor messages'}"
-            )
-            text = element.raw or dump_json(element.value)
-            self._unplaced.append(DataPart(label=label_of(FORMAT, "unreadable"), text=text))
-        if self._drafts and self._unplaced:
-            for part in self._unplaced:
-                self._drafts[-1].attach(part)
-            self._unplaced.clear()
-
-    def finish(self) -> list[_Conversation]:
-        for draft in self._drafts:
-            draft.identify()
-        return self._drafts
-
-    def _open(self) -> _Conversation:
-        self._drafts.append(_Conversation(self._tally))
-        return self._drafts[-1]
-
-    def _conversation(self, about: dict[str, Any], messages: list[Any]) -> None:
-        self._tally.read("conversation")
-        self._running = None
-        draft = self._open()
-        draft.name(about)
-        for message in messages:
-            draft.take(message)
+            self.keep("message", said)
 
 
 def _output_of(content: Any) -> tuple[str, list[Any]]:

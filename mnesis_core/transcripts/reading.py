@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO, StringIO
 from typing import Any
 
 from mnesis_core.text import ESCAPE, encode_text, printable
@@ -66,23 +67,13 @@ def read_lines(source: Source, count: ByteCount) -> Iterator[str]:
 def _raw_lines(source: Source) -> Iterator[str | bytes]:
     # Only line feeds divide lines: str.splitlines would also cut at U+2028, which JSON strings may hold as it is.
     if isinstance(source, bytes):
-        yield from (source[start:end] for start, end in _spans(source, b"\n"))
-        return
-    if isinstance(source, str):
-        yield from (source[start:end] for start, end in _spans(source, "\n"))
-        return
+        source = BytesIO(source)
+    elif isinstance(source, str):
+        source = StringIO(source, newline="\n")
     try:
         yield from source
     except (EOFError, OSError, zlib.error, UnicodeError) as error:
         raise UnreadableRecord(f"the file breaks off: {error}") from error
-
-
-def _spans(text: Any, line_feed: Any) -> Iterator[tuple[int, int]]:
-    start = 0
-    while start < len(text):
-        end = text.find(line_feed, start) + 1 or len(text)
-        yield start, end
-        start = end
 
 
 def load_json(text: str) -> Any:
@@ -152,9 +143,15 @@ def read_elements(text: str) -> Iterator[Element]:
         return
     position = _skip_space(text, position + 1)
     while position < len(text) and text[position] != "]":
-        element, position = _element_at(text, position)
-        yield element
-        position = _skip_space(text, position)
+        try:
+            value, end = _DECODER.raw_decode(text, position)
+            refuse_depth(value)
+            yield Element(value=value)
+        except (ValueError, RecursionError) as error:
+            # Where the decoder gives up, brackets are counted; a value without an end is all the rest.
+            end = max(_end_by_brackets(text, position), position + 1)
+            yield Element(value=None, raw=text[position:end], reason=_reason(error))
+        position = _skip_space(text, end)
         if text[position : position + 1] == ",":
             position = _skip_space(text, position + 1)
     rest = text[position + 1 :]
@@ -172,17 +169,6 @@ def read_document(text: str) -> Element:
 def _skip_space(text: str, position: int) -> int:
     match = _SPACE.match(text, position)
     return match.end() if match else position
-
-
-def _element_at(text: str, start: int) -> tuple[Element, int]:
-    try:
-        value, end = _DECODER.raw_decode(text, start)
-        refuse_depth(value)
-        return Element(value=value), end
-    except (ValueError, RecursionError) as error:
-        # Where the decoder gives up, brackets are counted; a value without an end is all the rest.
-        end = max(_end_by_brackets(text, start), start + 1)
-        return Element(value=None, raw=text[start:end], reason=_reason(error)), end
 
 
 def _end_by_brackets(text: str, start: int) -> int:
@@ -232,20 +218,16 @@ def time_of(value: Any) -> datetime | None:
         return None
     try:
         seconds = float(value)
-        in_seconds = seconds / 1000 if abs(seconds) > _LATEST_TIME else seconds
-        if not 0 <= in_seconds <= _LATEST_TIME:
-            raise ValueError(seconds)
-        return datetime.fromtimestamp(in_seconds, UTC)
-    except (ValueError, OverflowError):
-        return _time_of_text(value) if isinstance(value, str) else None
-
-
-def _time_of_text(text: str) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(text.strip())
-        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
+    except OverflowError:
         return None
+    except ValueError:
+        try:
+            time = datetime.fromisoformat(str(value).strip())
+            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            return None
+    in_seconds = seconds / 1000 if abs(seconds) > _LATEST_TIME else seconds
+    return datetime.fromtimestamp(in_seconds, UTC) if 0 <= in_seconds <= _LATEST_TIME else None
 
 
 def identifier(text: str) -> str:

@@ -71,8 +71,7 @@ def session_lines(header: Header, rows: Iterable[tuple[str, Mapping[str, Any]]])
     """Yield a session's lines; ``rows`` are (table, values) in the header's order."""
     digest = hashlib.sha256()
     count = 0
-    values = chain([header.as_dict()], ({"table": table, "row": row} for table, row in rows))
-    for value in values:
+    for value in chain([header.as_dict()], ({"table": table, "row": row} for table, row in rows)):
         line = written(value)
         digest.update(line)
         count += 1
@@ -89,97 +88,82 @@ def read_sessions(lines: Iterable[bytes]) -> Iterator[Header | RowLine | End]:
 
     :raises InvalidRequest: a line, which the error names, is not as ``session_lines`` writes it
     """
-    reader = _Reader()
+    header: Header | None = None
+    digest, count = hashlib.sha256(), 0
+    # Tables and the number of their rows still to come.
+    waiting: list[list[Any]] = []
+    number = 0
     for number, line in enumerate(lines, 1):
-        yield reader.take(number, line)
-    reader.finish()
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self._header: Header | None = None
-        self._number = 0
-        self._start()
-
-    def _start(self) -> None:
-        self._header = None
-        self._digest = hashlib.sha256()
-        self._lines = 0
-        # Tables and the number of their rows still to come.
-        self._waiting: list[list[Any]] = []
-
-    def take(self, number: int, line: bytes) -> Header | RowLine | End:
-        self._number = number
-        value = self._parse(line)
-        if self._header is None:
-            item: Header | RowLine | End = self._begin(value)
+        value = _parse(number, line)
+        if header is None:
+            header = _header(number, value)
+            digest, count = hashlib.sha256(line), 1
+            waiting = [[table, rows] for table, rows in header.rows.items() if rows]
+            yield header
         elif "end" in value:
-            if self._waiting:
-                self._refuse(f"{self._waiting[0][1]} rows of {self._waiting[0][0]} are missing")
-            end = End(session_id=self._header.session_id, lines=self._lines, sha256=self._digest.hexdigest())
+            if waiting:
+                _refuse(number, f"{waiting[0][1]} rows of {waiting[0][0]} are missing")
+            end = End(session_id=header.session_id, lines=count, sha256=digest.hexdigest())
             if value != end.as_dict():
-                self._refuse("the lines before are not the ones that were exported: their SHA-256 is another")
-            self._start()
-            return end
+                _refuse(number, "the lines before are not the ones that were exported: their SHA-256 is another")
+            header = None
+            yield end
         else:
-            item = self._row(value)
-        self._digest.update(line)
-        self._lines += 1
-        return item
+            yield _row(number, value, waiting)
+            digest.update(line)
+            count += 1
+    if header is not None:
+        _refuse(number + 1, "the file is cut off here")
+    if number == 0:
+        _refuse(1, "the file is empty")
 
-    def finish(self) -> None:
-        """Check that the file ends where a session ends.
 
-        :raises InvalidRequest: it ends in the middle of a session, or is empty
-        """
-        self._number += 1
-        if self._header is not None:
-            self._refuse("the file is cut off here")
-        if self._number == 1:
-            self._refuse("the file is empty")
+def _parse(number: int, line: bytes) -> dict[str, Any]:
+    if len(line) > MAX_LINE_BYTES:
+        _refuse(number, f"it is longer than {MAX_LINE_BYTES:,} bytes")
+    try:
+        value: Any = json.loads(line)
+        same = isinstance(value, dict) and written(value) == line.removesuffix(b"\n") + b"\n"
+    except (ValueError, RecursionError):
+        _refuse(number, "it is not JSON, or was cut off")
+    if not same or _NUL.search(line):
+        _refuse(number, "it is not written as an export writes it")
+    return dict(value)
 
-    def _parse(self, line: bytes) -> dict[str, Any]:
-        if len(line) > MAX_LINE_BYTES:
-            self._refuse(f"it is longer than {MAX_LINE_BYTES:,} bytes")
-        try:
-            value: Any = json.loads(line)
-            same = isinstance(value, dict) and written(value) == line.removesuffix(b"\n") + b"\n"
-        except (ValueError, RecursionError):
-            self._refuse("it is not JSON, or was cut off")
-        if not same or _NUL.search(line):
-            self._refuse("it is not written as an export writes it")
-        return dict(value)
 
-    def _begin(self, value: dict[str, Any]) -> Header:
-        if value.get("format") != FORMAT:
-            self._refuse("a session's header must stand here. What another system wrote is for import_transcript")
-        if value.get("version") != VERSION:
-            self._refuse(f"this is version {value.get('version')!r} of the format; this site reads version {VERSION}")
-        rows = value.get("rows")
-        if not isinstance(rows, dict) or not all(_is_count(count) for count in rows.values()):
-            self._refuse("the header does not say how many rows there are")
-        session_id, event_seq = value.get("session"), value.get("event_seq")
-        if not isinstance(session_id, str) or not _is_count(event_seq):
-            self._refuse("the header does not say which session it is")
-        header = Header(session_id=session_id, event_seq=event_seq, head_hash=str(value.get("head_hash")), rows=rows)
-        if value != header.as_dict():
-            self._refuse("the header is not as an export writes it")
-        self._header, self._waiting = header, [[table, count] for table, count in rows.items() if count]
-        return header
+def _header(number: int, value: dict[str, Any]) -> Header:
+    if value.get("format") != FORMAT:
+        _refuse(number, "a session's header must stand here. What another system wrote is for import_transcript")
+    if value.get("version") != VERSION:
+        version = value.get("version")
+        _refuse(number, f"this is version {version!r} of the format; this site reads version {VERSION}")
+    rows = value.get("rows")
+    if not isinstance(rows, dict) or not all(_is_count(count) for count in rows.values()):
+        _refuse(number, "the header does not say how many rows there are")
+    session_id, event_seq = value.get("session"), value.get("event_seq")
+    if not isinstance(session_id, str) or not _is_count(event_seq):
+        _refuse(number, "the header does not say which session it is")
+    header = Header(session_id=session_id, event_seq=event_seq, head_hash=str(value.get("head_hash")), rows=rows)
+    if value != header.as_dict():
+        _refuse(number, "the header is not as an export writes it")
+    return header
 
-    def _row(self, value: dict[str, Any]) -> RowLine:
-        table, values = value.get("table"), value.get("row")
-        if list(value) != ["table", "row"] or not isinstance(values, dict) or not isinstance(table, str):
-            self._refuse("it is neither a row nor an end")
-        if not self._waiting or table != self._waiting[0][0]:
-            self._refuse(f"a row of {self._waiting[0][0] if self._waiting else 'no table'} was to come here")
-        self._waiting[0][1] -= 1
-        if not self._waiting[0][1]:
-            self._waiting.pop(0)
-        return RowLine(line=self._number, table=table, values=values)
 
-    def _refuse(self, reason: str) -> NoReturn:
-        raise InvalidRequest(f"Line {self._number}: {reason}.", line=self._number)
+def _row(number: int, value: dict[str, Any], waiting: list[list[Any]]) -> RowLine:
+    """Return the row of a line, and count it down in ``waiting``."""
+    table, values = value.get("table"), value.get("row")
+    if list(value) != ["table", "row"] or not isinstance(values, dict) or not isinstance(table, str):
+        _refuse(number, "it is neither a row nor an end")
+    if not waiting or table != waiting[0][0]:
+        _refuse(number, f"a row of {waiting[0][0] if waiting else 'no table'} was to come here")
+    waiting[0][1] -= 1
+    if not waiting[0][1]:
+        waiting.pop(0)
+    return RowLine(line=number, table=table, values=values)
+
+
+def _refuse(number: int, reason: str) -> NoReturn:
+    raise InvalidRequest(f"Line {number}: {reason}.", line=number)
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

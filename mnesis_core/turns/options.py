@@ -59,8 +59,6 @@ _NO_OPTIONS = TurnOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A question and its answer, with the usage that the caller knows."""
-
     user: tuple[Part, ...]
     # May be empty: models answer with nothing, too.
     assistant: tuple[Part, ...]
@@ -130,15 +128,14 @@ def read_options(text: str) -> TurnOptions:
 
 
 def _text(asked: dict[str, Any]) -> str:
+    def fields_of(value: Any) -> dict[str, Any]:
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+
     # ASCII, so that every database accepts it.
     try:
-        return json.dumps(asked, sort_keys=True, allow_nan=False, default=_fields_of)
+        return json.dumps(asked, sort_keys=True, allow_nan=False, default=fields_of)
     except (ValueError, TypeError):
         raise InvalidRequest("tools must be JSON", field="tools") from None
-
-
-def _fields_of(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:

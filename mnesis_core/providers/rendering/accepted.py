@@ -36,7 +36,6 @@ def outgoing(text: str) -> str:
 
 
 def tool_name(name: str) -> str:
-    """Return a tool's name in the letters that are allowed."""
     return _NOT_IN_A_NAME.sub("_", name)[:LONGEST_NAME] or "unnamed"
 
 
