@@ -175,6 +175,11 @@ def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
     return instead if isinstance(value, Undefined) or (boolean and not value) else value
 
 
+def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
+    key = (lambda held: _mapping(held).get(attribute)) if attribute else None
+    return sorted(_sequence(value), key=key, reverse=bool(reverse))
+
+
 def _number(value: Any, convert: Callable[[Any], Any], instead: Any) -> Any:
     try:
         return convert(value)
@@ -199,11 +204,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "map": lambda value, attribute: [_mapping(held).get(attribute) for held in _sequence(value)],
     "replace": _replace,
     "reverse": lambda value: value[::-1] if isinstance(value, str) else _sequence(value)[::-1],
-    "sort": lambda value, reverse=False, attribute="": sorted(
-        _sequence(value),
-        key=lambda held: _mapping(held).get(attribute) if attribute else held,
-        reverse=bool(reverse),
-    ),
+    "sort": _sort,
     "string": shown,
     "title": lambda value: shown(value).title(),
     "tojson": lambda value: json.dumps(value, ensure_ascii=False),

@@ -199,14 +199,11 @@ def choose_points(source: str, budget: int) -> list[Point]:
 
 
 def _under_headings(points: list[Point], files: list[str]) -> str:
-    blocks = []
-    for heading in HEADINGS[:-1]:
-        under = sorted((point for point in points if point.heading == heading), key=lambda point: point.place)
-        if under:
-            blocks.append("\n".join([f"## {heading}", *(f"- {point.text}" for point in under)]))
-    if files:
-        blocks.append("\n".join([f"## {FILES}", *(f"- {name}" for name in files)]))
-    return "\n\n".join(blocks)
+    lines = {heading: [f"## {heading}"] for heading in HEADINGS}
+    for point in sorted(points, key=lambda point: point.place):
+        lines[point.heading].append(f"- {point.text}")
+    lines[FILES] += [f"- {name}" for name in files]
+    return "\n\n".join("\n".join(block) for block in lines.values() if len(block) > 1)
 
 
 def _points(source: str) -> Iterator[Point]:

@@ -537,17 +537,14 @@ def _places(root: Conversation, children: list[Conversation]) -> dict[int, _Plac
             call_id = next((each.call_id for each in fitting if each.call_id not in taken), "")
         taken.add(call_id)
         child.title = next((each.description for each in launches if each.call_id == call_id), "") or child.title
-        places[id(child)] = _place(root, family, child, call_id)
+        owner = next((chain for chain in family if call_id in chain.callers and chain is not child), None)
+        if owner is not None:
+            places[id(child)] = _Place(owner=owner, message=owner.callers[call_id], call_id=call_id)
+            continue
+        # A compaction's last record names the last record before the compaction as its parent.
+        known = [root.message_of[uuid] for uuid in child.parent_uuids if uuid in root.message_of]
+        places[id(child)] = _Place(owner=root, message=known[-1] if known else None)
     return places
-
-
-def _place(root: Conversation, family: list[Conversation], child: Conversation, call_id: str) -> _Place:
-    for owner in family:
-        if call_id in owner.callers and owner is not child:
-            return _Place(owner=owner, message=owner.callers[call_id], call_id=call_id)
-    # A compaction's last record names the last record before the compaction as its parent.
-    known = [root.message_of[uuid] for uuid in child.parent_uuids if uuid in root.message_of]
-    return _Place(owner=root, message=known[-1] if known else None)
 
 
 def _in_order(root: Conversation, children: list[Conversation], places: dict[int, _Place]) -> list[Conversation]:
