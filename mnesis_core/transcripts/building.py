@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Usage
@@ -19,6 +19,7 @@ from mnesis_core.transcripts.reading import (
     dump_json,
     identifier,
     one_line,
+    read_elements,
     read_lines,
 )
 from mnesis_core.transcripts.values import (
@@ -26,6 +27,7 @@ from mnesis_core.transcripts.values import (
     NamedSource,
     Note,
     ParentLink,
+    Progress,
     Report,
     Skipped,
     Source,
@@ -259,6 +261,9 @@ class TranscriptDraft:
         return one_line(spoken or next(iter(texts), ""), 80)
 
 
+D = TypeVar("D", bound=TranscriptDraft)
+
+
 def make_ids_unique(drafts: Sequence[TranscriptDraft]) -> None:
     """Give a conversation whose external id is taken the suffix ``#2`` and so on."""
     taken: set[str] = set()
@@ -291,6 +296,40 @@ def unreadable_part(tally: Tally, element: Element, reason: str) -> DataPart:
     tally.read("unreadable")
     tally.note(f"unreadable records are kept as text: {element.reason or reason}")
     return DataPart(label=label_of(tally.format, "unreadable"), text=element.raw or dump_json(element.value))
+
+
+def read_families(
+    tally: Tally,
+    source: Source,
+    companions: Sequence[NamedSource],
+    progress: Progress | None,
+    *,
+    name: str,
+    element: str,
+    key: str,
+    read: Callable[[dict[str, Any], Tally], list[D]],
+) -> list[list[D]]:
+    """Read a list of objects that each hold an object under ``key``; others are kept as text on the one before.
+
+    :param element: what such an object is called in an error
+    :param read: returns an object's conversations, the root first
+    :raises InvalidRequest: there is no such object
+    """
+    refuse_companions(tally, companions)
+    families: list[list[D]] = []
+    unplaced: list[DataPart] = []
+    lines = readable_lines(source, tally, ByteCount(progress))
+    for found in read_elements("\n".join(lines)):
+        if isinstance(found.value, dict) and isinstance(found.value.get(key), dict):
+            families.append(read(found.value, tally))
+        else:
+            unplaced.append(unreadable_part(tally, found, f"it has no {key}"))
+        while families and unplaced:
+            families[-1][0].attach(unplaced.pop(0))
+    if not families:
+        raise nothing_readable(tally, name, f"no {element} with a '{key}' is in it")
+    make_ids_unique([draft for family in families for draft in family])
+    return families
 
 
 def refuse_companions(tally: Tally, companions: Sequence[NamedSource]) -> None:

@@ -11,28 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mnesis_core.messages import DataPart, Part, ReasoningPart, Role, TextPart, ToolPart
-from mnesis_core.transcripts.building import (
-    MessageDraft,
-    Tally,
-    TranscriptDraft,
-    data_part,
-    family_of,
-    make_ids_unique,
-    nothing_readable,
-    readable_lines,
-    refuse_companions,
-    unreadable_part,
-)
-from mnesis_core.transcripts.reading import (
-    ByteCount,
-    identifier,
-    list_in,
-    mapping_in,
-    one_line,
-    read_elements,
-    text_in,
-    time_of,
-)
+from mnesis_core.transcripts.building import MessageDraft, Tally, TranscriptDraft, data_part, family_of, read_families
+from mnesis_core.transcripts.reading import identifier, list_in, mapping_in, one_line, text_in, time_of
 from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, ParseResult, Progress, Source
 
 FORMAT = "chatgpt"
@@ -52,20 +32,9 @@ def parse(
     :raises InvalidRequest: it holds no conversation
     """
     tally = Tally(FORMAT)
-    refuse_companions(tally, companions)
-    families: list[list[_Branch]] = []
-    unplaced: list[DataPart] = []
-    lines = readable_lines(source, tally, ByteCount(progress))
-    for element in read_elements("\n".join(lines)):
-        if isinstance(element.value, dict) and isinstance(element.value.get("mapping"), dict):
-            families.append(_branches(element.value, tally))
-        else:
-            unplaced.append(unreadable_part(tally, element, "it has no mapping"))
-        while families and unplaced:
-            families[-1][0].attach(unplaced.pop(0))
-    if not families:
-        raise nothing_readable(tally, name, "no conversation with a 'mapping' is in it")
-    make_ids_unique([branch for family in families for branch in family])
+    families = read_families(
+        tally, source, companions, progress, name=name, element="conversation", key="mapping", read=_branches
+    )
     for root, *branches in families:
         for branch in branches:
             owner = branch.owner or root

@@ -11,27 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mnesis_core.messages import DataPart, Role, TextPart
-from mnesis_core.transcripts.building import (
-    MessageDraft,
-    Tally,
-    TranscriptDraft,
-    data_part,
-    make_ids_unique,
-    nothing_readable,
-    readable_lines,
-    refuse_companions,
-    unreadable_part,
-)
-from mnesis_core.transcripts.reading import (
-    ByteCount,
-    identifier,
-    list_in,
-    mapping_in,
-    one_line,
-    read_elements,
-    text_in,
-)
+from mnesis_core.messages import Role, TextPart
+from mnesis_core.transcripts.building import MessageDraft, Tally, TranscriptDraft, data_part, read_families
+from mnesis_core.transcripts.reading import identifier, list_in, mapping_in, one_line, text_in
 from mnesis_core.transcripts.values import NamedSource, ParseResult, Progress, Source
 
 FORMAT = "locomo"
@@ -50,24 +32,13 @@ def parse(
     :raises InvalidRequest: it holds no sample
     """
     tally = Tally(FORMAT)
-    refuse_companions(tally, companions)
-    drafts: list[TranscriptDraft] = []
-    unplaced: list[DataPart] = []
-    lines = readable_lines(source, tally, ByteCount(progress))
-    for element in read_elements("\n".join(lines)):
-        if isinstance(element.value, dict) and isinstance(element.value.get("conversation"), dict):
-            drafts.append(_sample(element.value, tally))
-        else:
-            unplaced.append(unreadable_part(tally, element, "it has no conversation"))
-        while drafts and unplaced:
-            drafts[-1].attach(unplaced.pop(0))
-    if not drafts:
-        raise nothing_readable(tally, name, "no sample with a 'conversation' is in it")
-    make_ids_unique(drafts)
-    return ParseResult(transcripts=tuple(draft.build() for draft in drafts), report=tally.report())
+    families = read_families(
+        tally, source, companions, progress, name=name, element="sample", key="conversation", read=_sample
+    )
+    return ParseResult(transcripts=tuple(draft.build() for [draft] in families), report=tally.report())
 
 
-def _sample(sample: dict[str, Any], tally: Tally) -> TranscriptDraft:
+def _sample(sample: dict[str, Any], tally: Tally) -> list[TranscriptDraft]:
     tally.read("sample")
     conversation = mapping_in(sample, "conversation")
     draft = TranscriptDraft(tally, identifier(text_in(sample, "sample_id")) or "sample")
@@ -93,7 +64,7 @@ def _sample(sample: dict[str, Any], tally: Tally) -> TranscriptDraft:
         if key not in ("conversation", "sample_id") or (key == "sample_id" and not isinstance(value, str)):
             draft.tally.read("question" if key == "qa" else key, len(value) if isinstance(value, list) else 1)
             draft.keep(key, value)
-    return draft
+    return [draft]
 
 
 def _session(draft: TranscriptDraft, conversation: dict[str, Any], session: str, first: str) -> None:
