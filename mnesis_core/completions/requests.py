@@ -166,7 +166,7 @@ def diff_request(said: Sequence[RequestMessage], known: Known) -> RequestDiff:
     system = joined(one.text for one in said[:opening]) if opening else None
     body = said[opening:]
     asked = 1 + max((index for index, one in enumerate(body) if one.role == "assistant"), default=-1)
-    earlier = _unknown_history(body[:asked], known)
+    earlier = body[:asked] if known.is_empty else _unknown_history(body[:asked], known)
     return replace(_read_question(body[asked:], earlier), system_prompt=system)
 
 
@@ -185,8 +185,6 @@ def _spoken(message: StoredMessage) -> str:
 
 def _unknown_history(history: Sequence[RequestMessage], known: Known) -> list[RequestMessage]:
     """Return the end of a history that the record does not have."""
-    if known.is_empty:
-        return list(history)
     # An exchange is a question, or several in a row, with everything up to the next one.
     exchanges: list[list[RequestMessage]] = []
     for index, said in enumerate(history):
@@ -206,6 +204,10 @@ def _is_known(exchange: Sequence[RequestMessage], known: Known) -> bool:
 
 
 def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMessage]) -> RequestDiff:
+    if not tail:
+        raise InvalidRequest(
+            "the last message must be the user's, or a tool's: there is nothing to answer", field="messages"
+        )
     calls = {call.id for said in earlier for call in said.tool_calls}
     results = [said for said in tail if said.role == "tool"]
     rest = [said for said in tail if said.role != "tool"]
@@ -219,14 +221,6 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
         )
     questions = [said.text for said in rest if said.role == "user"]
     told = [*earlier, *(said for said in results if not awaited), *(said for said in rest if said.role == "system")]
-    if not tail:
-        raise InvalidRequest(
-            "the last message must be the user's, or a tool's: there is nothing to answer", field="messages"
-        )
-    return RequestDiff(earlier=_as_messages(told), message=joined(questions) if questions else None, results=awaited)
-
-
-def _as_messages(told: Sequence[RequestMessage]) -> tuple[Message, ...]:
     # A call's results directly follow it: ids are unique within one message only.
     messages = []
     call_ids: set[str] = set()
@@ -234,14 +228,14 @@ def _as_messages(told: Sequence[RequestMessage]) -> tuple[Message, ...]:
         if said.role == "tool":
             if said.tool_call_id not in call_ids:
                 raise InvalidRequest(
-                    "this message answers no call of the message before it",
-                    field=f"messages.{said.place}.tool_call_id",
+                    "this message answers no call of the message before it", field=f"messages.{said.place}.tool_call_id"
                 )
             continue
         call_ids = {call.id for call in said.tool_calls}
         results = {one.tool_call_id: one for one in takewhile(lambda one: one.role == "tool", told[index + 1 :])}
         messages.append(Message(role=said.role, parts=tuple(_parts(said, results))))
-    return tuple(messages)
+    message = joined(questions) if questions else None
+    return RequestDiff(earlier=tuple(messages), message=message, results=awaited)
 
 
 def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Iterable[Part]:

@@ -83,6 +83,10 @@ def _traces_of(message: StoredMessage) -> Iterator[Trace]:
     for part_id, part in calls:
         tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
         began = part.started_at or message.created_at
+        try:
+            arguments = json.loads(part.input)
+        except (ValueError, RecursionError):
+            arguments = None
         yield {
             "id": f"{part_id}:call",
             "ts": began.timestamp(),
@@ -90,7 +94,7 @@ def _traces_of(message: StoredMessage) -> Iterator[Trace]:
             "content": "",
             "source_event": "PendingToolInvocationEvent",
             **tool,
-            "tool_args": _arguments(part.input),
+            "tool_args": arguments if isinstance(arguments, dict) else part.input,
         }
         if part.state in (ToolState.COMPLETED, ToolState.ERROR):
             result = {"tool_result": part.output, "tool_error": part.error}
@@ -103,11 +107,3 @@ def _traces_of(message: StoredMessage) -> Iterator[Trace]:
                 **tool,
                 **{name: said for name, said in result.items() if said is not None},
             }
-
-
-def _arguments(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text

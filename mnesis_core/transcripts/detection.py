@@ -47,28 +47,19 @@ def detect_format(name: str, first_bytes: bytes) -> str:
     text = first_bytes.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
         raise InvalidRequest(f"'{one_line(name, 200)}' is empty.", formats=list(FORMAT_NAMES))
-    found = (
-        _by_records(text)
-        or next((name for name, key in _KEYS if key.search(text)), "")
-        or ("chatgpt" if PurePath(name).name == "conversations.json" else "")
-    )
-    if found:
-        return found
-    raise InvalidRequest(
-        f"'{one_line(name, 200)}' is no transcript of a known format. Formats: {', '.join(FORMAT_NAMES)}. "
-        "What 'manage.py export' wrote is brought in by import_session.",
-        formats=list(FORMAT_NAMES),
-    )
-
-
-def _by_records(text: str) -> str:
     for line in text.split("\n")[:_LINES_LOOKED_AT]:
         try:
             record = load_json(line)
         except UnreadableRecord:
             continue
         first = record[0] if isinstance(record, list) and record else record
-        found = next((name for name, fits in _RECORDS if isinstance(first, dict) and fits(first)), "")
-        if found:
-            return found
-    return ""
+        if isinstance(first, dict) and (fitting := [format_name for format_name, fits in _RECORDS if fits(first)]):
+            return fitting[0]
+    found = next((format_name for format_name, key in _KEYS if key.search(text)), "")
+    if found or PurePath(name).name == "conversations.json":
+        return found or "chatgpt"
+    raise InvalidRequest(
+        f"'{one_line(name, 200)}' is no transcript of a known format. Formats: {', '.join(FORMAT_NAMES)}. "
+        "What 'manage.py export' wrote is brought in by import_session.",
+        formats=list(FORMAT_NAMES),
+    )
