@@ -232,8 +232,8 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
                 )
             continue
         call_ids = {call.id for call in said.tool_calls}
-        results = {one.tool_call_id: one for one in takewhile(lambda one: one.role == "tool", told[index + 1 :])}
-        messages.append(Message(role=said.role, parts=tuple(_parts(said, results))))
+        answers = {one.tool_call_id: one for one in takewhile(lambda one: one.role == "tool", told[index + 1 :])}
+        messages.append(Message(role=said.role, parts=tuple(_parts(said, answers))))
     message = joined(questions) if questions else None
     return RequestDiff(earlier=tuple(messages), message=message, results=awaited)
 

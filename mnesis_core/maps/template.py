@@ -176,7 +176,9 @@ def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
 
 
 def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
-    key = (lambda held: _mapping(held).get(attribute)) if attribute else None
+    def key(held: Any) -> Any:
+        return _mapping(held).get(attribute) if attribute else held
+
     return sorted(_sequence(value), key=key, reverse=bool(reverse))
 
 

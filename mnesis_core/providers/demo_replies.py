@@ -12,7 +12,7 @@ from decimal import Decimal, DecimalException, localcontext
 from itertools import islice, takewhile
 from typing import Any
 
-from mnesis_core.providers.demo_text import HEADINGS, choose_points, rarity, sentences, shorten, summarise, terms
+from mnesis_core.providers.demo_text import HEADINGS, choose_points, rarity, sentences, shorten, terms
 
 WHAT_TO_TRY = """\
 - **Tell me a few things** ("My cat is called Tom. The launch is on 4 May."), then ask **"What did I say about the launch?"**
@@ -105,9 +105,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 _TOPIC = re.compile(r"[^\W\d_][\w'\u2019-]*[^\W_]")
 _WORD_OPERATORS = (
     (_pattern(r"\b(?:times|multiplied by)\b|\u00d7"), "*"),
-    (_pattern(r"\bdivided by\b|\u00f7"), "/"),
     (_pattern(r"\bplus\b"), "+"),
-    (_pattern(r"\bminus\b|[\u2212\u2013]"), "-"),
 )
 _SUM = _pattern(
     r"^(?:please |can you |could you )*(?:what(?:['\u2019]s| is)|calculate|compute|how much is|evaluate|work out)?[ :]*"
@@ -276,10 +274,10 @@ def small_talk(text: str) -> str:
 
 
 def about_conversation(text: str, earlier: list[Said]) -> str:
-    if _SUMMARISE.search(text[:LONGEST_REQUEST]):
-        return _summary_of(text, earlier)
     if len(text) > LONGEST_REQUEST:
         return ""
+    if _SUMMARISE.search(text):
+        return _summary_of(earlier)
     told = [said for said in earlier if not said.is_summary]
     older = " Older messages stand behind a summary." if len(told) < len(earlier) else ""
     if _COUNT.search(text):
@@ -296,9 +294,7 @@ def about_conversation(text: str, earlier: list[Said]) -> str:
     return f"That was {said.place}: {_quoted(said.text)}{older if is_first else ''}"
 
 
-def _summary_of(text: str, earlier: list[Said]) -> str:
-    if len(text) > LONGEST_REQUEST:
-        return f"In short:\n\n{summarise(text, SUMMARY_TOKENS)}"
+def _summary_of(earlier: list[Said]) -> str:
     requests = (_SUMMARISE, _RECALL, _MARKDOWN, _TASK, _THANKS)
     lines = [
         line
@@ -397,14 +393,10 @@ def not_found(text: str, earlier: list[Said]) -> str:
 
 
 def reflection(text: str, earlier: list[Said]) -> str:
-    points = choose_points(text, 60)
-    if not terms(text) or (not points and len(text) > LONGEST_REQUEST):
+    if not terms(text):
         return "I have noted that. Tell me something, then ask me what you said about it."
     related = recall(text, [said for said in earlier if said.role == "user" or said.is_summary], limit=1)
     link = "".join(f" It goes with {said.place}: {_quoted(sentence)}" for said, sentence in related)
-    if len(text) > LONGEST_REQUEST:
-        count = len(text.split())
-        return f"I have read your {count:,} words, about {_topics(text)}. Most telling: {_quoted(points[0].text)}{link}"
     return f"Noted: {_quoted(text)}{link}\n\nAsk me later what you said about {_topics(text, 2, 'or')}."
 
 
