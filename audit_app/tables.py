@@ -93,10 +93,7 @@ class Table:
         return self.query(using).count()
 
     def read(self, rows: QuerySet[Any, Any]) -> Iterator[Row]:
-        yield from stored_values(rows, self.fields).iterator(chunk_size=FETCHED_ROWS)
-
-    def insert(self, rows: Sequence[Row], *, using: str) -> None:
-        insert_rows(self.name, self.fields, rows, using=using)
+        return stored_values(rows, self.fields).iterator(chunk_size=FETCHED_ROWS)
 
 
 def insert_rows(table: str, fields: Sequence[Field[Any, Any]], rows: Sequence[Row], *, using: str) -> None:

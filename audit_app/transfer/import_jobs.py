@@ -90,7 +90,7 @@ def begin_import(files: Iterable[tuple[str, Iterable[bytes]]], *, owner_id: int,
     :raises RequestTooLarge: together they are larger than an import may be.
     """
     oldest = time.time() - KEPT_SECONDS
-    for folder in _all().iterdir():
+    for folder in _folder().iterdir():
         with suppress(FileNotFoundError):
             if folder.stat().st_mtime < oldest:
                 shutil.rmtree(folder)
@@ -101,8 +101,7 @@ def begin_import(files: Iterable[tuple[str, Iterable[bytes]]], *, owner_id: int,
     except BaseException:
         shutil.rmtree(_folder(id))
         raise
-    begun = Import(id=id, owner_id=owner_id, names=names, model=model)
-    _write(begun)
+    begun = note_progress(Import(id=id, owner_id=owner_id, names=names, model=model))
     async_task(TASK, id, timeout=TASK_SECONDS)
     return begun
 
@@ -157,16 +156,20 @@ def held(import_id: str) -> Iterator[Import | None]:
 
 
 def note_progress(about: Import, **changes: Any) -> Import:
+    """Change an import's values, write them down and return them."""
     changed = replace(about, **changes)
-    _write(changed)
+    # Written under another name first, since a page may be reading it.
+    place = _folder(about.id) / "about.json"
+    unfinished = place.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(asdict(changed)))
+    unfinished.replace(place)
     return changed
 
 
-def end_import(about: Import, **changes: Any) -> Import:
-    ended = note_progress(about, **changes)
+def end_import(about: Import, **changes: Any) -> None:
+    note_progress(about, **changes)
     for path in about.paths:
         path.unlink(missing_ok=True)
-    return ended
 
 
 def _keep(files: Iterable[tuple[str, Iterable[bytes]]], folder: Path) -> tuple[str, ...]:
@@ -188,22 +191,11 @@ def _keep(files: Iterable[tuple[str, Iterable[bytes]]], folder: Path) -> tuple[s
     return tuple(names)
 
 
-def _write(about: Import) -> None:
-    # Written under another name first, since a page may be reading it.
-    place = _folder(about.id) / "about.json"
-    unfinished = place.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(asdict(about)))
-    unfinished.replace(place)
-
-
-def _folder(import_id: str) -> Path:
-    return _all() / import_id
-
-
-def _all() -> Path:
+def _folder(import_id: str = "") -> Path:
+    """Return the folder of an import, or that of all imports."""
     folder = Path(settings.MNESIS["UPLOAD_FOLDER"]) / "imports"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return folder / import_id
 
 
 def run_import(import_id: str) -> None:
@@ -241,10 +233,14 @@ class _ImportJob:
         files = list(zip(self.about.names, self.about.paths, strict=True))
         companions = [file for file in files if is_companion(file[0])]
         for name, path in [file for file in files if file not in companions] or files:
-            if _first_bytes(path).lstrip().startswith(_OURS):
+            with _open(path) as file:
+                first = file.read(FIRST_BYTES)
+            if first.lstrip().startswith(_OURS):
                 self._import_export(path)
             else:
-                self._import_transcript(name, path, [other for other in companions if other[1] != path])
+                format = detect_format(name, first)
+                beside = [other for other in companions if other[1] != path] if format == "claude_code" else []
+                self._import_transcript(name, path, format, beside)
 
     def _import_export(self, path: Path) -> None:
 
@@ -262,23 +258,17 @@ class _ImportJob:
         known = sum(not session.imported for session in done)
         self.notes += [f"{known} of the sessions were here already, the very same."] if known else []
 
-    def _import_transcript(self, name: str, path: Path, companions: list[tuple[str, Path]]) -> None:
-        format = detect_format(name, _first_bytes(path))
+    def _import_transcript(self, name: str, path: Path, format: Any, companions: list[tuple[str, Path]]) -> None:
         with ExitStack() as stack:
-            beside = [
-                NamedSource(name=other, source=stack.enter_context(_open(place)))
-                for other, place in (companions if format == "claude_code" else [])
-            ]
             result = FORMATS[format](
                 stack.enter_context(_open(path)),
                 name=name,
-                companions=beside,
+                companions=[NamedSource(name=name, source=stack.enter_context(_open(at))) for name, at in companions],
                 progress=lambda done: self._note("read", "bytes", done, 0),
             )
-        owner = User.objects.get(pk=self.about.owner_id)
         stored = store_transcripts(
             result,
-            owner=owner,
+            owner=User.objects.get(pk=self.about.owner_id),
             model=self.about.model,
             progress=lambda done, total: self._note("stored", "turns", done, total),
         )
@@ -324,8 +314,3 @@ class _Unpacked(io.RawIOBase):
 def _open(path: Path) -> io.BufferedReader:
     file = path.open("rb")
     return io.BufferedReader(_Unpacked(file), FIRST_BYTES) if file.peek(2)[:2] == _GZIP else file
-
-
-def _first_bytes(path: Path) -> bytes:
-    with _open(path) as file:
-        return file.read(FIRST_BYTES)

@@ -24,12 +24,12 @@ from audit_app.proof.ledger import chain_heads
 from audit_app.tables import (
     LEFT_BEHIND,
     Dealt,
-    Row,
     Table,
     batches,
     carried_tables,
     deal_on,
     dealt_by_migrate,
+    insert_rows,
     renumbered,
     row_characters,
     same_row,
@@ -218,21 +218,17 @@ def _copy(table: Table, dealt: Dealt, *, source: str, target: str, progress: Pro
                 query = table.query(target).filter(pk__in=[row[table.key] for row in rows])
                 copied_before = set(query.values_list("pk", flat=True))
                 missing = [row for row in rows if row[table.key] not in copied_before]
-            _insert(table, [renumbered(table, row, dealt) for row in missing], target=target)
+            numbered = [renumbered(table, row, dealt) for row in missing]
+            try:
+                with transaction.atomic(using=target):
+                    insert_rows(table.name, table.fields, numbered, using=target)
+            except (DataError, IntegrityError, ValueError) as error:
+                first, last = numbered[0][table.key], numbered[-1][table.key]
+                words = f"The target refuses a row of {table.name} between {first!r} and {last!r}: {error}"
+                raise InvalidRequest(words, table=table.name) from error
             done, copied = done + len(rows), copied + len(missing)
             progress("copied", table.name, done, total)
     return {"rows": total, "copied": copied}
-
-
-def _insert(table: Table, rows: list[Row], *, target: str) -> None:
-    try:
-        with transaction.atomic(using=target):
-            table.insert(rows, using=target)
-    except (DataError, IntegrityError, ValueError) as error:
-        keys = [row[table.key] for row in rows]
-        raise InvalidRequest(
-            f"The target refuses a row of {table.name} between {keys[0]!r} and {keys[-1]!r}: {error}", table=table.name
-        ) from error
 
 
 def _compare_chains(report: MoveReport, *, source: str, target: str) -> None:
