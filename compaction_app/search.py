@@ -20,8 +20,7 @@ from mnesis_core.records import PartPlace
 from mnesis_core.text import printable
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.pages.lookup import shown_title
-from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
 from sessions_app.record.session_queries import load_session

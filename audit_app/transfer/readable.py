@@ -38,7 +38,6 @@ from mnesis_core.messages import (
 from mnesis_core.records import RunRecord, SessionRecord, SummaryRecord
 from mnesis_core.transcripts.autobyteus import archived_traces, episodic_items, raw_traces, semantic_items
 from sessions_app.database.threads import snapshot
-from sessions_app.pages.lookup import shown_title
 from sessions_app.pages.markdown import (
     MARKDOWN_LIMIT,
     format_count,
@@ -46,6 +45,7 @@ from sessions_app.pages.markdown import (
     format_money,
     render_markdown,
     show_invisible,
+    shown_title,
 )
 from sessions_app.record.call_queries import usage_of
 from sessions_app.record.context_queries import load_context_items

@@ -15,7 +15,7 @@ from mnesis_core.files.footers import given_file, referred_file
 from mnesis_core.records import SessionRecord
 from mnesis_core.values import is_id
 from sessions_app.models import Message, MessagePart
-from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.markdown import shown_title
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 
 LARGEST = 2**63 - 1
@@ -106,10 +106,6 @@ class Relative:
     """Ready to be shown."""
     state: str
     archived_at: datetime | None
-
-
-def shown_title(title: str) -> str:
-    return show_invisible(title).strip() or "Untitled session"
 
 
 def list_children(session_id: str) -> list[tuple[str, str]]:

@@ -312,6 +312,10 @@ def show_invisible(text: str) -> str:
     return "".join(f"⟨{run.text}⟩" if run.is_mark else run.text for run in visible_runs(text))
 
 
+def shown_title(title: str) -> str:
+    return show_invisible(title).strip() or "Untitled session"
+
+
 @lru_cache(maxsize=512)
 def render_markdown(text: str) -> SafeString:
     """Return Markdown as safe HTML. Raw HTML, images and link definitions stay visible as text."""

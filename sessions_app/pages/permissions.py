@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.text import excerpt
-from sessions_app.pages.lookup import shown_title
+from sessions_app.pages.markdown import shown_title
 from sessions_app.record.session_queries import load_session
 
 View = Callable[..., HttpResponse]

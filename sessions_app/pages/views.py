@@ -24,8 +24,8 @@ from mnesis_core.records import SessionRecord, TurnState
 from mnesis_core.text import printable
 from sessions_app.conf import default_model, list_models
 from sessions_app.pages import lookup, transcript
-from sessions_app.pages.lookup import LARGEST, list_children, parent_titles, shown_title
-from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible
+from sessions_app.pages.lookup import LARGEST, list_children, parent_titles
+from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
 from sessions_app.record.session_queries import list_sessions, load_session, load_sessions, titles_of
 from sessions_app.record.turn_queries import newest_model, reasons_to_wait
 

@@ -16,8 +16,7 @@ from mnesis_core.text import excerpt
 from sessions_app.catalogue.model_catalogue import ModelCheck, ModelEntry, read_check
 from sessions_app.conf import default_model
 from sessions_app.pages import markdown as rendering
-from sessions_app.pages.lookup import shown_title
-from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import label_text
 
 register = template.Library()

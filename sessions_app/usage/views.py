@@ -23,8 +23,14 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.maps.throughput import Interval
 from mnesis_core.spending import lines_of
 from mnesis_core.text import encode_text
-from sessions_app.pages.lookup import shown_title
-from sessions_app.pages.markdown import format_count, format_duration, format_money, round_up, show_invisible
+from sessions_app.pages.markdown import (
+    format_count,
+    format_duration,
+    format_money,
+    round_up,
+    show_invisible,
+    shown_title,
+)
 from sessions_app.pages.permissions import sees_records
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.session_queries import titles_of
