@@ -23,8 +23,7 @@ from agents_app.endpoints.socket import TRY_AGAIN
 from mnesis_core.errors import NotSignedIn, PermissionDenied
 from mnesis_core.network.rate_limits import KeyRecord, parse_key
 from sessions_app.callers import Caller, check_may_write, count_request
-from sessions_app.catalogue.model_catalogue import find_key
-from sessions_app.catalogue.model_store import touch_key
+from sessions_app.catalogue.model_store import find_key, touch_key
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
 

@@ -25,7 +25,7 @@ from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.records import LiveText
 from mnesis_core.text import printable_piece, write_time
 from sessions_app.callers import Caller, owner_id
-from sessions_app.catalogue.model_catalogue import find_key
+from sessions_app.catalogue.model_store import find_key
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure, log_outage
 from sessions_app.database.threads import AWAY, db

@@ -20,10 +20,9 @@ from mnesis_core.events import MAX_INTEGER
 from mnesis_core.records import AttemptRecord
 from mnesis_core.text import printable
 from sessions_app.conf import session_config
-from sessions_app.pages.lookup import LARGEST
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import inspected
-from sessions_app.pages.transcript import MessageView, load_message, load_whole_text
+from sessions_app.pages.transcript import LARGEST, MessageView, load_message, load_whole_text
 from sessions_app.pages.views import signed_in
 from sessions_app.record import call_queries, context_queries
 from sessions_app.record.message_queries import tombstone_seqs

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +13,23 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotFound
-from mnesis_core.llm.interface import ModelSpec, Prices
-from mnesis_core.network.rate_limits import SCOPES, KeyText, new_key
-from sessions_app.conf import check_listed
+from mnesis_core.errors import InvalidRequest, MnesisError, ModelNotFoundError, NotFound
+from mnesis_core.llm.interface import (
+    LimitSource,
+    Model,
+    ModelSpec,
+    Prices,
+    Reply,
+    Request,
+    StatedLimits,
+    complete,
+    settle_limits,
+)
+from mnesis_core.network.rate_limits import SCOPES, KeyRecord, KeyText, new_key
+from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
+from mnesis_core.text import encode_text, excerpt
+from sessions_app.conf import DEMO, check_listed, get_model, spec_of
+from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
 
 
@@ -171,3 +185,232 @@ def touch_key(prefix: str) -> None:
     now = timezone.now()
     stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - TOUCH_EVERY)
     ApiKey.objects.filter(stale, prefix=prefix).update(last_used_at=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    spec: ModelSpec
+    api_key_env: str = ""
+    is_restricted: bool = False
+    groups: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    """Group and user names that may use a restricted model."""
+    last_check: dict[str, Any]
+    is_shipped: bool = False
+    """Whether it exists without having been entered."""
+
+
+SHIPPED = ModelEntry(spec=DEMO, last_check={}, is_shipped=True)
+
+
+def list_model_entries() -> list[ModelEntry]:
+    """Return every model, the shipped demo first, in three queries."""
+    rows = LanguageModel.objects.order_by("alias").prefetch_related("grants__group", "grants__user")
+    entries = [_entry(row) for row in rows]
+    return entries if any(entry.spec.alias == DEMO.alias for entry in entries) else [SHIPPED, *entries]
+
+
+def find_model_entry(alias: str) -> ModelEntry | None:
+    row = LanguageModel.objects.filter(alias=alias).first()
+    if row is not None:
+        return _entry(row)
+    return SHIPPED if alias == DEMO.alias else None
+
+
+def list_groups() -> list[Group]:
+    return list(Group.objects.order_by("name"))
+
+
+def find_users(names: Iterable[str]) -> list[User]:
+    """Return the accounts with these names; unknown names are left out."""
+    return list(User.objects.filter(username__in=[encode_text(name) for name in names]))
+
+
+def _entry(row: LanguageModel) -> ModelEntry:
+    grants = list(row.grants.all())
+    return ModelEntry(
+        spec=spec_of(row),
+        api_key_env=row.api_key_env,
+        is_restricted=row.is_restricted,
+        groups=tuple(sorted(grant.group.name for grant in grants if grant.group is not None)),
+        users=tuple(sorted(grant.user.get_username() for grant in grants if grant.user is not None)),
+        last_check=row.last_check,
+    )
+
+
+# Reads of API keys.
+
+
+def find_key(prefix: str) -> KeyRecord | None:
+    """Return the key with this prefix if its owner's account is active."""
+    row = ApiKey.objects.select_related("owner").filter(prefix=prefix, owner__is_active=True).first()
+    return _key(row) if row else None
+
+
+def list_keys() -> list[KeyRecord]:
+    return [_key(row) for row in ApiKey.objects.select_related("owner").order_by("-created_at")]
+
+
+def _key(row: ApiKey) -> KeyRecord:
+    return KeyRecord(
+        prefix=row.prefix,
+        owner_id=row.owner_id,
+        owner_name=row.owner.get_username(),
+        scope=row.scope,
+        secret_hash=row.secret_hash,
+        created_at=row.created_at,
+        last_used_at=row.last_used_at,
+        revoked_at=row.revoked_at,
+    )
+
+
+LARGEST_PRICE = 1_000_000
+LONGEST_SECONDS = 86_400
+MOST_TOKENS = 10_000_000
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnteredPrices:
+    """Prices of a million tokens in currency units; ``None`` if not stated."""
+
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnteredModel:
+    """What a person states about a model. The rest comes from litellm's table, or else from a default."""
+
+    alias: str
+    litellm_model: str
+    api_base: str = ""
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    prices: EnteredPrices = field(default_factory=EnteredPrices)
+    timeout_seconds: float = 120.0
+    total_timeout_seconds: float = 1800.0
+    fallbacks: tuple[str, ...] = ()
+
+
+def settle_model(entered: EnteredModel) -> ModelSpec:
+    """Return the model with its limits and prices, each with its source.
+
+    :raises InvalidRequest: a number is out of its bounds; ``field`` says which.
+    """
+    for name in ("context_window", "max_output_tokens"):
+        tokens = getattr(entered, name)
+        if tokens is not None and not 0 < tokens <= MOST_TOKENS:
+            raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
+    for name in ("timeout_seconds", "total_timeout_seconds"):
+        if not 0 < getattr(entered, name) <= LONGEST_SECONDS:
+            raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
+    given = StatedLimits(
+        source=LimitSource.CONFIGURED,
+        context_window=entered.context_window,
+        max_output_tokens=entered.max_output_tokens,
+        prices=_settle_prices(entered.prices),
+    )
+    # A server with an address of its own is in no price list, and reading the list takes seconds.
+    known = None if entered.api_base else stated_limits(entered.litellm_model)
+    return ModelSpec(
+        alias=entered.alias,
+        litellm_model=entered.litellm_model,
+        api_base=entered.api_base,
+        timeout_seconds=entered.timeout_seconds,
+        total_timeout_seconds=entered.total_timeout_seconds,
+        fallbacks=tuple(dict.fromkeys(entered.fallbacks)),
+        **settle_limits(given, known),
+    )
+
+
+def _settle_prices(given: EnteredPrices) -> Prices | None:
+    prices = {each.name: getattr(given, each.name) for each in fields(given)}
+    if all(price is None for price in prices.values()):
+        return None
+    for name in ("input", "output"):
+        if prices[name] is None:
+            raise InvalidRequest("the prices of prompt and answer go together", field=f"{name}_price")
+    for name, price in prices.items():
+        if price is not None and not 0 <= price <= LARGEST_PRICE:
+            raise InvalidRequest(f"a price must lie between 0 and {LARGEST_PRICE:,}", field=f"{name}_price")
+    micros = {name: None if price is None else round(price * MICROS) for name, price in prices.items()}
+    return Prices(
+        input=micros["input"] or 0,
+        output=micros["output"] or 0,
+        cache_read=micros["cache_read"],
+        cache_write=micros["cache_write"],
+    )
+
+
+# Checking a model.
+
+QUESTION = "Answer with one word: ready?"
+SECONDS = 60.0
+"""The longest time that a check may take, unless the model's entry sets a shorter one."""
+LONGEST_ANSWER, LONGEST_PROBLEM = 200, 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCheck:
+    at: str
+    """ISO 8601."""
+    milliseconds: int
+    answer: str
+    finish_reason: str
+    input_tokens: int
+    output_tokens: int
+    usage_source: str
+    capabilities: tuple[str, ...] = ()
+    """Capabilities from litellm's table, in words."""
+    code: str = ""
+    """The error's code; empty if the model answered."""
+    problem: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.code
+
+
+def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
+    """Ask a model one word, keep the result with the model, and return it with the error of a failure.
+
+    :raises ModelNotFoundError: there is no such model.
+    """
+    model, began = get_model(alias, user_id=None), time.monotonic()
+    reply = waiting_for(_ask_one_word)(model)
+    result = _make_check(model, reply, milliseconds=round((time.monotonic() - began) * 1000))
+    keep_check(alias, asdict(result))
+    return result, reply.error
+
+
+def read_check(stored: dict[str, Any]) -> ModelCheck | None:
+    """Return the check kept in a model's row, or ``None`` if it was not checked since it last changed."""
+    return ModelCheck(**stored | {"capabilities": tuple(stored["capabilities"])}) if stored else None
+
+
+async def _ask_one_word(model: Model) -> Reply:
+    seconds = min(SECONDS, model.spec.total_timeout_seconds)
+    payload = {"messages": [{"role": "user", "content": QUESTION}]}
+    return await complete(model, Request(payload=payload, max_output_tokens=64, seconds=seconds))
+
+
+def _make_check(model: Model, reply: Reply, *, milliseconds: int) -> ModelCheck:
+    spec, problem = model.spec, "" if reply.error is None else reply.error.message
+    if spec.api_key:
+        # Some providers repeat the key in their error.
+        problem = problem.replace(spec.api_key, "…")
+    return ModelCheck(
+        at=timezone.now().isoformat(),
+        milliseconds=milliseconds,
+        answer=excerpt(reply.text.strip(), LONGEST_ANSWER),
+        finish_reason=excerpt(reply.finish_reason, 64),
+        input_tokens=reply.usage.input_tokens,
+        output_tokens=reply.usage.output_tokens,
+        usage_source=str(reply.usage.source),
+        capabilities=() if spec.api_base else stated_capabilities(spec.litellm_model),
+        code="" if reply.error is None else reply.error.code,
+        problem=excerpt(problem, LONGEST_PROBLEM),
+    )

@@ -19,22 +19,25 @@ from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
 from mnesis_core.text import encode_text, excerpt
-from sessions_app.catalogue.model_catalogue import (
+from sessions_app.catalogue.model_store import (
     LARGEST_PRICE,
     LONGEST_SECONDS,
     MICROS,
     MOST_TOKENS,
+    Audience,
     EnteredModel,
     EnteredPrices,
     ModelEntry,
+    check_entered,
     check_model,
+    enter_model,
     find_model_entry,
     find_users,
     list_groups,
     list_model_entries,
+    remove_model,
     settle_model,
 )
-from sessions_app.catalogue.model_store import Audience, check_entered, enter_model, remove_model
 from sessions_app.conf import host_lists, list_models
 from sessions_app.pages.permissions import administrators, forget_refused, may_administer
 from sessions_app.pages.views import reader_of, signed_in

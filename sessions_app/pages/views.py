@@ -23,9 +23,9 @@ from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.records import SessionRecord, TurnState
 from mnesis_core.text import printable
 from sessions_app.conf import default_model, list_models
-from sessions_app.pages import lookup, transcript
-from sessions_app.pages.lookup import LARGEST, list_children, parent_titles
+from sessions_app.pages import transcript
 from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
+from sessions_app.pages.transcript import LARGEST, list_children, parent_titles
 from sessions_app.record.session_queries import list_sessions, load_session, load_sessions, titles_of
 from sessions_app.record.turn_queries import newest_model, reasons_to_wait
 
@@ -252,7 +252,7 @@ def message_chunk(request: HttpRequest, session_id: str) -> HttpResponse:
 def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
     before, after = number_in(request, "before"), number_in(request, "after")
     place = request.GET.get("at", "") or request.GET.get("around", "")
-    at = lookup.find_seq(session.id, place) if place and before is after is None else None
+    at = transcript.find_seq(session.id, place) if place and before is after is None else None
     if at is not None:
         before = min(at + transcript.CHUNK // 2, LARGEST)
     messages = transcript.load_chunk(session.id, before=before, after=after)
@@ -286,14 +286,14 @@ def message(request: HttpRequest, session_id: str, message_id: str) -> HttpRespo
 @signed_in
 def message_text(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    return _plain(lookup.load_spoken_text(session.id, message_id))
+    return _plain(transcript.load_spoken_text(session.id, message_id))
 
 
 @signed_in
 def message_said(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     """Return a person's message as JSON, to be sent again or edited first."""
     session = load_session(session_id, owner_id=reader_of(request))
-    said = lookup.load_said(session.id, message_id)
+    said = transcript.load_said(session.id, message_id)
     return JsonResponse({"text": printable(said.text), "file_ids": said.file_ids})
 
 

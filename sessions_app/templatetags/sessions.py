@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.text import excerpt
-from sessions_app.catalogue.model_catalogue import ModelCheck, ModelEntry, read_check
+from sessions_app.catalogue.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.conf import default_model
 from sessions_app.pages import markdown as rendering
 from sessions_app.pages.markdown import show_invisible, shown_title

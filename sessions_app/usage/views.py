@@ -35,7 +35,7 @@ from sessions_app.pages.permissions import sees_records
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.session_queries import titles_of
 from sessions_app.usage.limits import limits_for_person, look
-from sessions_app.usage.spending_queries import (
+from sessions_app.usage.spending_store import (
     MOST_SESSIONS,
     Taken,
     TakenBySession,

@@ -12,8 +12,7 @@ from django.utils import timezone
 from mnesis_core.errors import InvalidRequest, NotFound, NotSignedIn, PermissionDenied
 from mnesis_core.network.rate_limits import new_key
 from mnesis_site.callers import KeyAuth, check_key
-from sessions_app.catalogue.model_catalogue import find_key, list_keys
-from sessions_app.catalogue.model_store import create_key, revoke_key, touch_key
+from sessions_app.catalogue.model_store import create_key, find_key, list_keys, revoke_key, touch_key
 from sessions_app.models import ApiKey
 
 

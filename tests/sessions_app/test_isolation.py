@@ -23,8 +23,8 @@ from compaction_app import queries as summary_queries
 from files_app import queries as file_queries
 from mnesis_core.errors import NotFound
 from mnesis_core.text import text_digest
-from sessions_app.catalogue import model_catalogue
-from sessions_app.pages import lookup, transcript
+from sessions_app.catalogue import model_store
+from sessions_app.pages import transcript
 from sessions_app.record import (
     call_queries,
     context_queries,
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.both_databases
 
 MODULES = (
     *(call_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
-    *(model_catalogue, limits, search, transcript, lookup),
+    *(model_store, limits, search, transcript, transcript),
     *(compaction_queries, context, lineage, file_queries, agent_queries, queries),
 )
 NOW = timeline_queries.NOW
@@ -57,7 +57,9 @@ BY_OWNER: dict[Query, Ask] = {
     session_queries.load_line: lambda ask, who, its: ask(its.helper, owner_id=who.owner_id),
     turn_queries.find_turn_of_part: lambda ask, who, its: ask(its.tool, owner_id=who.owner_id),
     session_queries.titles_of: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
-    lookup.parent_titles: lambda ask, who, its: ask([session_queries.load_session(its.helper)], owner_id=who.owner_id),
+    transcript.parent_titles: lambda ask, who, its: ask(
+        [session_queries.load_session(its.helper)], owner_id=who.owner_id
+    ),
     session_queries.find_imported: lambda ask, who, its: ask(
         owner_id=who.owner_id, origin="import", external_id=SECRET
     ),
@@ -105,7 +107,7 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.load_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
     session_queries.message_of_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
     session_queries.tool_outputs: lambda ask, who, its: ask(who.session_id, "read_log"),
-    lookup.list_launched: lambda ask, who, its: ask(who.session_id, [its.tool]),
+    transcript.list_launched: lambda ask, who, its: ask(who.session_id, [its.tool]),
     file_queries.list_contents: lambda ask, who, its: ask(who.session_id),
     file_queries.load_file_references: lambda ask, who, its: ask([its.file], session_ids=[who.session_id]),
     file_queries.kept_contents: lambda ask, who, its: ask(who.session_id),
@@ -157,14 +159,14 @@ BY_SESSION: dict[Query, Ask] = {
     timeline_queries.load_event_heading: lambda ask, who, its: ask(who.session_id, 5),
     timeline_queries.load_heading: lambda ask, who, its: ask(who.session_id),
     timeline_queries.sum_message_tokens: lambda ask, who, its: ask(who.session_id, at=NOW),
-    lookup.list_children: lambda ask, who, its: ask(who.session_id),
+    transcript.list_children: lambda ask, who, its: ask(who.session_id),
     transcript.load_chunk: lambda ask, who, its: ask(who.session_id),
     transcript.load_message: lambda ask, who, its: ask(who.session_id, its.message),
     transcript.load_piece: lambda ask, who, its: ask(who.session_id, its.tool, field="output", offset=0),
     transcript.load_records: lambda ask, who, its: ask(who.session_id, its.message, after=-1),
-    lookup.find_seq: lambda ask, who, its: ask(who.session_id, its.message),
-    lookup.load_said: lambda ask, who, its: ask(who.session_id, its.message),
-    lookup.load_spoken_text: lambda ask, who, its: ask(who.session_id, its.message),
+    transcript.find_seq: lambda ask, who, its: ask(who.session_id, its.message),
+    transcript.load_said: lambda ask, who, its: ask(who.session_id, its.message),
+    transcript.load_spoken_text: lambda ask, who, its: ask(who.session_id, its.message),
     transcript.load_whole_text: lambda ask, who, its: ask(who.session_id, its.tool, field="output"),
     compaction_queries.applied_with: lambda ask, who, its: ask(its.preview, session_id=who.session_id),
     compaction_queries.covering_summaries: lambda ask, who, its: ask(who.session_id, [1, 2]),
@@ -226,10 +228,10 @@ NOT_SCOPED: dict[Query, str] = {
         "the verification proves every session",
     ),
     **dict.fromkeys(
-        (model_catalogue.find_model_entry, model_catalogue.find_users, model_catalogue.list_groups),
+        (model_store.find_model_entry, model_store.find_users, model_store.list_groups),
         "only administrators reach the forms of models",
     ),
-    model_catalogue.list_model_entries: "only administrators reach the forms of models",
+    model_store.list_model_entries: "only administrators reach the forms of models",
     **dict.fromkeys(
         (limits.taken_by_day, limits.taken_by_session, limits.launchers_of),
         "without an owner it is the page of usage of an administrator; with one, that person's own",
@@ -301,7 +303,7 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.read_range: "reads what load_file_reference has found",
     session_queries.load_depth: "the session is one that its owner has loaded",
     session_queries.session_of: "says of which session something is, so that the caller can ask whose that is",
-    lookup.shown_title: "reads no rows",
+    transcript.shown_title: "reads no rows",
     limits.list_account_limits: "a list for administrators",
     limits.load_account_limits: "of the person who asks, or for administrators",
     limits.load_kept: "the limits are those of a session or a person that the caller has loaded",
@@ -314,8 +316,8 @@ NOT_SCOPED: dict[Query, str] = {
     message_queries.unanswered_tools: "the turn is one that this process runs or takes over",
     message_queries.unfinished_messages: "the turn is one that this process runs or takes over",
     call_queries.usage_of: "reads no rows",
-    model_catalogue.find_key: "says who asks",
-    model_catalogue.list_keys: "for the administrator's command",
+    model_store.find_key: "says who asks",
+    model_store.list_keys: "for the administrator's command",
     timeline_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
     compaction_queries.leaves_of_messages: "the messages were found in sessions of whoever asks",
     message_queries.places_of_parts: "the parts were found in sessions of whoever asks",

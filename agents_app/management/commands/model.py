@@ -13,7 +13,7 @@ from agents_app.endpoints.terminal import EndpointCommand
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import LimitSource, ModelSpec, shown_prices
 from sessions_app.catalogue import model_store
-from sessions_app.catalogue.model_catalogue import EnteredModel, EnteredPrices, check_model, settle_model
+from sessions_app.catalogue.model_store import EnteredModel, EnteredPrices, check_model, settle_model
 from sessions_app.conf import list_models
 
 PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}

@@ -43,7 +43,7 @@ from sessions_app.record.call_queries import list_calls
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_store import soft_delete_session
-from sessions_app.usage.spending_queries import load_paid_calls
+from sessions_app.usage.spending_store import load_paid_calls
 from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
