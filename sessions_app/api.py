@@ -1,10 +1,9 @@
-"""Lists of the record at every endpoint: a page of items, and where the next one begins."""
+"""The record at the REST endpoint: reads of the caller's own sessions, and the lists that other endpoints share."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -30,8 +29,14 @@ from sessions_app.schemas import (
     TurnOut,
     message_out,
     page_of,
+    place_of,
+    read_place,
 )
 from sessions_app.usage.limits import LimitOut, UsageList, budget_of, usage_today
+
+router = Router(tags=["record"])
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
 
 class SessionList(Out):
@@ -69,6 +74,17 @@ class EventList(Out):
     next_cursor: int | None
 
 
+class TurnRead(TurnOut, Schema):
+    """A turn; while it has the session, with what it may still spend."""
+
+    budget: list[LimitOut] = []
+
+    @staticmethod
+    def resolve_budget(turn: TurnRecord) -> list[dict[str, Any]]:
+        session = session_queries.load_session(turn.session_id)
+        return budget_of(session) if session.running_turn_id == turn.id else []
+
+
 def session_page(
     *,
     owner_id: int,
@@ -84,10 +100,13 @@ def session_page(
 
     :raises InvalidRequest: the label or the cursor is malformed.
     """
+    key, equals, value = (label or "").partition("=")
+    if label is not None and (not key.isidentifier() or "__" in key or not equals):
+        raise InvalidRequest("label must look like key=value, with a key of letters, digits and _", field="label")
     rows = session_queries.list_sessions(
         owner_id=owner_id,
         archived=archived,
-        label=_label(label),
+        label=None if label is None else (key, value),
         query=q,
         parent_id=parent_id,
         sub_agents=sub_agents,
@@ -126,65 +145,6 @@ def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None)
     session_queries.load_session(session_id, owner_id=owner_id)
     rows = call_queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
     return page_of(rows, limit, lambda call: place_of(call.created_at, call.id))
-
-
-def event_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
-    """Return events after ``after``, in order.
-
-    :raises SessionNotFoundError: it does not exist or belongs to another person.
-    """
-    session_queries.load_session(session_id, owner_id=owner_id)
-    return page_of(context_queries.load_events(session_id, after=after, limit=limit + 1), limit, attrgetter("seq"))
-
-
-def _label(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    key, equals, value = text.partition("=")
-    if not key.isidentifier() or "__" in key or not equals:
-        raise InvalidRequest("label must look like key=value, with a key of letters, digits and _", field="label")
-    return key, value
-
-
-def place_of(time: datetime, id: str) -> str:
-    """Return the cursor of a page that ends with this row; the id is needed because two rows may have the same time."""
-    return f"{time.isoformat()}~{id}"
-
-
-def read_place(cursor: str | None) -> tuple[datetime, str] | None:
-    """Return the time, in UTC, and the id of a cursor.
-
-    :raises InvalidRequest: it is malformed.
-    """
-    if cursor is None:
-        return None
-    text, _, id = cursor.partition("~")
-    try:
-        time = datetime.fromisoformat(text.replace(" ", "+"))
-        if time.tzinfo is not None:
-            return time.astimezone(UTC), id  # a time outside UTC's range is refused here, not by the database
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
-
-
-# The record at the REST endpoint: reads only, each caller's own sessions and nothing else.
-
-router = Router(tags=["record"])
-
-ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
-STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
-
-
-class TurnRead(TurnOut, Schema):
-    """A turn; while it has the session, with what it may still spend."""
-
-    budget: list[LimitOut] = []
-
-    @staticmethod
-    def resolve_budget(turn: TurnRecord) -> list[dict[str, Any]]:
-        session = session_queries.load_session(turn.session_id)
-        return budget_of(session) if session.running_turn_id == turn.id else []
 
 
 @by_name("turn/read", result=TurnOut)
@@ -226,12 +186,13 @@ def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor:
 def list_events(request: Asker, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 500) -> Any:
     """Events after ``after`` in order. With ``Accept: text/event-stream`` they go on live, with the answer's text."""
     after = max(after, cursor)
+    session_queries.load_session(session_id, owner_id=owner_id(request))
     if isinstance(request, HttpRequest) and wants_stream(request):
-        session_queries.load_session(session_id, owner_id=owner_id(request))
         last = request.headers.get("Last-Event-ID", "")
         place = int(last) if last.isdecimal() and len(last) < 16 else after
         return event_stream(follow(session_id, after=place, check=make_check(viewer_of(request), session_id)))
-    return event_page(session_id, owner_id=owner_id(request), after=after, limit=limit)
+    events = context_queries.load_events(session_id, after=after, limit=limit + 1)
+    return page_of(events, limit, attrgetter("seq"))
 
 
 def wants_stream(request: HttpRequest) -> bool:

@@ -6,13 +6,14 @@ They read the attributes of records, so an endpoint returns the record itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from ninja import Field, Schema
 from ninja.responses import NinjaJSONEncoder
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict
 
+from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage
 from mnesis_core.text import printable, write_time
 
@@ -61,6 +62,28 @@ class Out(BaseModel):
 def page_of(rows: Sequence[T], limit: int, place: Callable[[T], Any]) -> dict[str, Any]:
     """Return a page of rows, of which one more than ``limit`` was asked for; the cursor is the place of its last one."""
     return {"items": rows[:limit], "next_cursor": place(rows[limit - 1]) if len(rows) > limit else None}
+
+
+def place_of(time: datetime, id: str) -> str:
+    """Return the cursor of a page that ends with this row; the id is needed because two rows may have the same time."""
+    return f"{time.isoformat()}~{id}"
+
+
+def read_place(cursor: str | None) -> tuple[datetime, str] | None:
+    """Return the time, in UTC, and the id of a cursor.
+
+    :raises InvalidRequest: it is malformed.
+    """
+    if cursor is None:
+        return None
+    text, _, id = cursor.partition("~")
+    try:
+        time = datetime.fromisoformat(text.replace(" ", "+"))
+        if time.tzinfo is not None:
+            return time.astimezone(UTC), id  # a time outside UTC's range is refused here, not by the database
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
 
 
 class ErrorBody(Out):

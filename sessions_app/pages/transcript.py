@@ -1,4 +1,4 @@
-"""The transcript of a session page: messages with the beginnings of their parts, never a whole long text.
+"""The messages of a session on its page, with the beginnings of their parts, and the sessions related to one.
 
 A page of fifty messages takes three queries, and one more if tools launched sub-agents. It holds a bounded number of
 characters, whatever the messages hold; ``load_piece`` reads the rest of a text piece by piece.
@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 
 from mnesis_core.context.fitting import file_of_output
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
-from mnesis_core.files.footers import GivenFile, given_file, referred_file
+from mnesis_core.files.footers import given_file, referred_file
 from mnesis_core.messages import TextPart
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord
 from mnesis_core.text import ESCAPE, decode_text, excerpt
@@ -43,11 +43,11 @@ from sessions_app.record.message_queries import load_live_texts
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 from sessions_app.record.turn_queries import load_turn
 
-CHUNK = 50
-"""Messages that one request loads."""
-RECORDS = 50
-"""Imported records that one request loads."""
-
+LARGEST = 2**63 - 1  # the highest number that a message can have
+CHUNK = 50  # messages that one request loads
+RECORDS = 50  # imported records that one request loads
+HEAD = 2_000  # characters of a folded text that come with its message
+MOST_CHILDREN = 200
 FIELDS = {
     "content": "content",
     "input": "tool_input",
@@ -56,41 +56,40 @@ FIELDS = {
     "late": "late_output",
 }
 """The column behind each field name in an address."""
-HEAD = 2_000
-"""Characters of a folded text that come with its message."""
+LAUNCHING_TOOLS = {"task", "tasks", "agent"}
+"""Tools, in lower case, whose calls launch sub-agents: ours, and those in imported histories."""
 _FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relative:
+    id: str
+    title: str  # ready to be shown
+    state: str
+    archived_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartView:
     id: str
     index: int
-    kind: str
-    """The part's type; ``file`` for a file, by reference or with its content."""
+    kind: str  # the part's type; "file" for a file, by reference or with its content
     label: str = ""
     file_id: str = ""
-    detail: str = ""
-    """The kind and tokens of a file."""
+    detail: str = ""  # the kind and tokens of a file
     content: LongText | None = None
-    html: SafeString | None = None
-    """The rendered Markdown of a text that is short enough for it."""
+    html: SafeString | None = None  # the rendered Markdown of a text that is short enough for it
     state: str = ""
-    preview: str = ""
-    """The input of a tool call in one line."""
+    preview: str = ""  # the input of a tool call in one line
     input: LongText | None = None
     output: LongText | None = None
     error: LongText | None = None
-    whole_file: str = ""
-    """The id of the file that holds all of a long output or error."""
-    late: LongText | None = None
-    """The output that arrived after the call was closed."""
-    note: str = ""
-    """The comment of the person who approved or refused the call."""
-    asks: str = ""
-    """What the turn waits for at this call: ``approval`` or ``caller``."""
+    whole_file: str = ""  # the id of the file that holds all of a long output or error
+    late: LongText | None = None  # the output that arrived after the call was closed
+    note: str = ""  # the comment of the person who approved or refused the call
+    asks: str = ""  # what the turn waits for at this call: "approval" or "caller"
     launched: tuple[Relative, ...] = ()
-    """The sub-agents of a tool call."""
     duration: str = ""
     running_since: datetime | None = None
     compacted_at: datetime | None = None
@@ -102,8 +101,7 @@ class LiveText:
 
     index: int
     html: SafeString
-    length: int
-    """Code points of the text that was rendered; later deltas are appended after them."""
+    length: int  # code points of the text that was rendered; later deltas are appended after them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,26 +114,20 @@ class MessageView:
     is_summary: bool
     created_at: datetime
     parts: tuple[PartView, ...]
-    record_count: int
-    """Imported records of this message, which are loaded on demand."""
+    record_count: int  # imported records, which are loaded on demand
     is_running: bool
-    live: tuple[LiveText, ...] = ()
-    """Texts of a running message that was asked for by itself."""
+    live: tuple[LiveText, ...] = ()  # texts of a running message that was asked for by itself
     ending: str
-    """How it ended if not well: ``failed``, ``cancelled``, ``interrupted``, ``incomplete``, ``length``, or ``passed_on`` to
-    another model; empty otherwise.
-    """
+    """``failed``, ``cancelled``, ``interrupted``, ``incomplete``, ``length``, ``passed_on`` to another model, or empty."""
     error_code: str
     error_message: str
     usage: UsageRecord
-    is_from_inbox: bool = False
-    """Whether it joins messages of peers."""
-    ends_turn: bool = False
-    """Whether it is the last message of a turn that has ended."""
+    is_from_inbox: bool = False  # whether it joins messages of peers
+    ends_turn: bool = False  # whether it is the last message of a turn that has ended
 
     @property
     def actions(self) -> list[str]:
-        """The actions that apply to it, by their names in ``actions.js``."""
+        """The actions that apply to the message, by their names in ``actions.js``."""
         if self.is_running:
             return []
         is_said = any(part.kind in ("text", "file") for part in self.parts)
@@ -155,7 +147,6 @@ class MessageView:
 
     @property
     def numbers(self) -> list[str]:
-        """Tokens, cost and their source, as far as they are known."""
         usage = self.usage
         if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
             return []
@@ -229,6 +220,89 @@ def load_records(session_id: str, message_id: str, *, after: int) -> list[PartVi
     return [_view_part(row) for row in _part_heads(rows.order_by("part_index"))[:RECORDS]]
 
 
+def find_seq(session_id: str, reference: str) -> int:
+    """Return the number of the message that a number, an id of a message, part or turn, or a time refers to.
+
+    A time after the last message gives ``LARGEST``. A number is returned as it is, whether the message exists or not.
+
+    :param reference: ``120``, ``msg_…``, ``part_…``, ``turn_…``, or a date or time in ISO 8601
+    :raises MessageNotFoundError: the session has nothing with this id.
+    """
+    if reference.isascii() and reference.isdecimal():
+        return min(int(reference[:19]), LARGEST)
+    messages = Message.objects.filter(session_id=session_id).order_by("seq")
+    try:
+        moment = datetime.fromisoformat(reference)
+        # astimezone fails here on a time that UTC cannot hold; otherwise the database would.
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        parts = MessagePart.objects.filter(session_id=session_id, id=reference).values("message_id")
+        referred = messages.filter(Q(id=reference) | Q(turn_id=reference) | Q(id__in=parts))
+        seq = referred.values_list("seq", flat=True).first()
+        if seq is None:
+            raise MessageNotFoundError(message_id=reference) from None
+        return seq
+    seq = messages.filter(created_at__gte=moment).values_list("seq", flat=True).first()
+    return LARGEST if seq is None else seq
+
+
+def load_spoken_text(session_id: str, message_id: str) -> str:
+    return "\n".join(content for kind, content in _contents(session_id, message_id) if kind == "text")
+
+
+def load_said(session_id: str, message_id: str) -> tuple[str, list[str]]:
+    """Return the words of a person's message, and apart from them the ids of the files given with it.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    contents = _contents(session_id, message_id)
+    if not contents:
+        raise MessageNotFoundError(message_id=message_id)
+    given = [given_file(content) if kind == "text" else referred_file(_json(content)) for kind, content in contents]
+    words = [content for (_, content), file in zip(contents, given, strict=True) if file is None]
+    ids = [file.file_id for file in given if file is not None and is_id(file.file_id)]
+    return "\n".join(words), list(dict.fromkeys(ids))
+
+
+def _contents(session_id: str, message_id: str) -> list[tuple[str, str]]:
+    """Return the kind and content of each text and file reference of a message, in order."""
+    rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id)
+    rows = rows.filter(part_type__in=("text", "file_ref")).order_by("part_index")
+    return [(kind, content) for kind, content in rows.values_list("part_type", "content")]
+
+
+def list_children(session_id: str) -> list[tuple[str, str]]:
+    """Return (id, title) of the sessions launched by this one or forked from it, oldest first."""
+    rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
+    return [(id, title) for id, title in rows.values_list("id", "title")[:MOST_CHILDREN]]
+
+
+def list_launched(session_id: str, part_ids: Sequence[str]) -> dict[str, tuple[Relative, ...]]:
+    """Return the sessions that tool calls launched, by the part of each call."""
+    return {
+        part_id: tuple(
+            Relative(id=child.id, title=shown_title(child.title), state=child.state, archived_at=child.archived_at)
+            for child in children
+        )
+        for part_id, children in launched_by_parts(session_id, part_ids).items()
+    }
+
+
+def parent_titles(sessions: Sequence[SessionRecord], *, owner_id: int) -> dict[str, str]:
+    parents = {session.parent_id for session in sessions if session.parent_id}
+    titles = titles_of(parents, owner_id=owner_id) if parents else {}
+    return {id: shown_title(title) for id, title in titles.items()}
+
+
+def first_words(arguments: str) -> str:
+    """Return the first text among a call's arguments, such as a command or a path. The JSON may be cut off."""
+    found = _FIRST_TEXT.search(arguments)
+    if found is None:
+        return "" if arguments in ("{}", "") else arguments
+    text = _json(f'"{found[1]}"')
+    return text if isinstance(text, str) else found[1]
+
+
 def _messages(session_id: str) -> QuerySet[Any]:
     later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
     rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
@@ -237,9 +311,14 @@ def _messages(session_id: str) -> QuerySet[Any]:
 
 
 def _views(rows: Sequence[Any]) -> list[MessageView]:
-    ids = [row.id for row in rows]
-    all_parts = MessagePart.objects.filter(message_id__in=ids)
-    asking = _waiting_calls(rows)
+    asking: dict[str, str] = {}
+    # A session has at most one suspended turn.
+    turn_id = next((row.turn_id for row in rows if row.turn.state == TurnState.SUSPENDED), None)
+    if turn_id is not None:
+        turn = load_turn(turn_id, session_id=rows[0].session_id)
+        asking = {waiting.part_id: waiting.reason.value for waiting in turn.waits_for}
+
+    all_parts = MessagePart.objects.filter(message_id__in=[row.id for row in rows])
     heads = list(_part_heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")))
     calls = [part["id"] for part in heads if part["tool_name"].lower() in LAUNCHING_TOOLS]
     launched = list_launched(rows[0].session_id, calls) if calls else {}
@@ -247,18 +326,10 @@ def _views(rows: Sequence[Any]) -> list[MessageView]:
     for part in heads:
         shown = replace(_view_part(part), asks=asking.get(part["id"], ""), launched=launched.get(part["id"], ()))
         parts[part["message_id"]].append(shown)
+
     counted = all_parts.filter(part_type="data").values("message_id").annotate(number=Count("id"))
     records = dict(counted.values_list("message_id", F("number")))
     return [_view_message(row, tuple(parts[row.id]), records.get(row.id, 0)) for row in rows]
-
-
-def _waiting_calls(rows: Sequence[Any]) -> dict[str, str]:
-    # A session has at most one suspended turn.
-    turn_id = next((row.turn_id for row in rows if row.turn.state == TurnState.SUSPENDED), None)
-    if turn_id is None:
-        return {}
-    turn = load_turn(turn_id, session_id=rows[0].session_id)
-    return {waiting.part_id: waiting.reason.value for waiting in turn.waits_for}
 
 
 def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> MessageView:
@@ -320,48 +391,47 @@ def _part_heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, 
 
 
 def _view_part(row: dict[str, Any]) -> PartView:
-    kind = row["part_type"]
+    kind, head, length = row["part_type"], row["content_head"], row["content_length"]
+    own: dict[str, Any] = {"id": row["id"], "index": row["part_index"]}
     if kind == "tool":
         return _view_tool(row)
-    if kind in ("text", "reasoning", "patch", "data"):
-        return _view_text(row)
-    if kind == "file_ref":
-        return _view_file(row, referred_file(_json(decode_text(row["content_head"]))))
-    return PartView(id=row["id"], index=row["part_index"], kind=kind, label=_marker_label(row))
-
-
-def _view_text(row: dict[str, Any]) -> PartView:
-    kind, head, length = row["part_type"], row["content_head"], row["content_length"]
-    given = given_file(decode_text(head[:HEAD])) if kind == "text" else None
+    given = referred_file(_json(decode_text(head))) if kind == "file_ref" else None
+    if kind == "text":
+        given = given_file(decode_text(head[:HEAD]))
     if given:
-        return _view_file(row, given)
-    is_prose = kind == "text" and length <= MARKDOWN_LIMIT
-    return PartView(
-        id=row["id"],
-        index=row["part_index"],
-        kind=kind,
-        label=show_invisible(row["label"]),
-        html=render_markdown(decode_text(head)) if is_prose else None,
-        content=_stretch(row["id"], "content", head if is_prose else head[:HEAD], offset=0, length=length),
-    )
-
-
-def _view_file(row: dict[str, Any], given: GivenFile) -> PartView:
-    content = _stretch(row["id"], "content", row["content_head"][:HEAD], offset=0, length=row["content_length"])
-    detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
-    return PartView(
-        id=row["id"],
-        index=row["part_index"],
-        kind="file",
-        label=show_invisible(given.path or given.file_id or "a file"),
-        file_id=given.file_id if is_id(given.file_id) else "",
-        detail=show_invisible(" · ".join(filter(None, detail))),
-        content=content if row["part_type"] == "text" else None,
-    )
+        content = _stretch(row["id"], "content", head[:HEAD], offset=0, length=length)
+        detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
+        return PartView(
+            **own,
+            kind="file",
+            label=show_invisible(given.path or given.file_id or "a file"),
+            file_id=given.file_id if is_id(given.file_id) else "",
+            detail=show_invisible(" · ".join(filter(None, detail))),
+            content=content if kind == "text" else None,
+        )
+    if kind in ("text", "reasoning", "patch", "data"):
+        is_prose = kind == "text" and length <= MARKDOWN_LIMIT
+        return PartView(
+            **own,
+            kind=kind,
+            label=show_invisible(row["label"]),
+            html=render_markdown(decode_text(head)) if is_prose else None,
+            content=_stretch(row["id"], "content", head if is_prose else head[:HEAD], offset=0, length=length),
+        )
+    value = _json(decode_text(head))
+    known = value if isinstance(value, dict) else {}
+    label = f"step {known.get('step_index', '')}"
+    if kind == "compaction":
+        label = f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
+    return PartView(**own, kind=kind, label=label)
 
 
 def _view_tool(row: dict[str, Any]) -> PartView:
     started, completed = row["started_at"], row["completed_at"]
+    asked = _head_of(row, "input")
+    arguments = _json(asked.text) if asked is not None and not asked.rest else None
+    if asked is not None and arguments and isinstance(arguments, dict | list):
+        asked = replace(asked, text=show_invisible(json.dumps(arguments, indent=2, ensure_ascii=False)))
     return PartView(
         id=row["id"],
         index=row["part_index"],
@@ -369,7 +439,7 @@ def _view_tool(row: dict[str, Any]) -> PartView:
         label=show_invisible(row["tool_name"]) or "unnamed tool",
         state=row["tool_state"],
         preview=excerpt(first_words(decode_text(row["input_head"])), 120),
-        input=_indent_json(_head_of(row, "input")),
+        input=asked,
         output=_head_of(row, "output"),
         error=_head_of(row, "error"),
         whole_file=file_of_output(decode_text(row["output_head"] or row["error_head"] or "")),
@@ -396,153 +466,8 @@ def _stretch(part_id: str, field: str, stored: str, *, offset: int, length: int)
     return LongText(part_id=part_id, field=field, text=show_invisible(decode_text(stored)), end=end, length=length)
 
 
-def _indent_json(text: LongText | None) -> LongText | None:
-    if text is None or text.rest:
-        return text
-    value = _json(text.text)
-    if not isinstance(value, dict | list) or not value:
-        return text
-    pretty = json.dumps(value, indent=2, ensure_ascii=False)
-    return LongText(
-        part_id=text.part_id, field=text.field, text=show_invisible(pretty), end=text.end, length=text.length
-    )
-
-
-def first_words(arguments: str) -> str:
-    """Return the first text among a call's arguments, such as a command or a path. The JSON may be cut off."""
-    found = _FIRST_TEXT.search(arguments)
-    if found is None:
-        return "" if arguments in ("{}", "") else arguments
-    text = _json(f'"{found[1]}"')
-    return text if isinstance(text, str) else found[1]
-
-
-def _marker_label(row: dict[str, Any]) -> str:
-    value = _json(decode_text(row["content_head"]))
-    known = value if isinstance(value, dict) else {}
-    if row["part_type"] == "compaction":
-        return f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
-    return f"step {known.get('step_index', '')}"
-
-
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-LARGEST = 2**63 - 1
-"""The highest number that a message can have."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    text: str
-    file_ids: tuple[str, ...]
-
-
-def find_seq(session_id: str, reference: str) -> int:
-    """Return the number of the message that a number, an id of a message, part or turn, or a time refers to.
-
-    A time after the last message gives ``LARGEST``. A number is returned as it is, whether the message exists or not.
-
-    :param reference: ``120``, ``msg_…``, ``part_…``, ``turn_…``, or a date or time in ISO 8601
-    :raises MessageNotFoundError: the session has nothing with this id.
-    """
-    messages = Message.objects.filter(session_id=session_id).order_by("seq")
-    if reference.isascii() and reference.isdecimal():
-        return min(int(reference[:19]), LARGEST)
-    moment = _parse_time(reference)
-    if moment is None:
-        parts = MessagePart.objects.filter(session_id=session_id, id=reference).values("message_id")
-        messages = messages.filter(Q(id=reference) | Q(turn_id=reference) | Q(id__in=parts))
-    else:
-        messages = messages.filter(created_at__gte=moment)
-    seq = messages.values_list("seq", flat=True).first()
-    if seq is None and moment is None:
-        raise MessageNotFoundError(message_id=reference)
-    return LARGEST if seq is None else int(seq)
-
-
-def _parse_time(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-        # astimezone fails here on a time that UTC cannot hold; otherwise the database would.
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
-def load_spoken_text(session_id: str, message_id: str) -> str:
-    return "\n".join(content for kind, content in _contents(session_id, message_id) if kind == "text")
-
-
-def load_said(session_id: str, message_id: str) -> Said:
-    """Return the words of a person's message, and the files given with it, apart.
-
-    :raises MessageNotFoundError: the session has no such message.
-    """
-    contents = _contents(session_id, message_id)
-    if not contents:
-        raise MessageNotFoundError(message_id=message_id)
-    given = [
-        given_file(content) if kind == "text" else referred_file(_json_lookup(content)) for kind, content in contents
-    ]
-    words = [content for (kind, content), file in zip(contents, given, strict=True) if file is None]
-    ids = [file.file_id for file in given if file is not None and is_id(file.file_id)]
-    return Said(text="\n".join(words), file_ids=tuple(dict.fromkeys(ids)))
-
-
-def _contents(session_id: str, message_id: str) -> list[tuple[str, str]]:
-    """Return the kind and content of each text and file reference of a message, in order."""
-    rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id)
-    rows = rows.filter(part_type__in=("text", "file_ref")).order_by("part_index")
-    return [(kind, content) for kind, content in rows.values_list("part_type", "content")]
-
-
-def _json_lookup(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-# Parents, children and launched sessions.
-
-LAUNCHING_TOOLS = {"task", "tasks", "agent"}
-"""Tools, in lower case, whose calls launch sub-agents: ours, and those in imported histories."""
-MOST_CHILDREN = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relative:
-    id: str
-    title: str
-    """Ready to be shown."""
-    state: str
-    archived_at: datetime | None
-
-
-def list_children(session_id: str) -> list[tuple[str, str]]:
-    """Return (id, title) of the sessions launched by this one or forked from it, oldest first."""
-    rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
-    return [(id, title) for id, title in rows.values_list("id", "title")[:MOST_CHILDREN]]
-
-
-def list_launched(session_id: str, part_ids: Sequence[str]) -> dict[str, tuple[Relative, ...]]:
-    """Return the sessions that tool calls launched, by the part of each call."""
-    found = launched_by_parts(session_id, part_ids)
-    return {
-        part_id: tuple(
-            Relative(id=child.id, title=shown_title(child.title), state=child.state, archived_at=child.archived_at)
-            for child in children
-        )
-        for part_id, children in found.items()
-    }
-
-
-def parent_titles(sessions: Sequence[SessionRecord], *, owner_id: int) -> dict[str, str]:
-    parents = {session.parent_id for session in sessions if session.parent_id}
-    titles = titles_of(parents, owner_id=owner_id) if parents else {}
-    return {id: shown_title(title) for id, title in titles.items()}

@@ -1,10 +1,10 @@
-"""The list of sessions: its page, its rows, their menus and their current states."""
+"""The pages of sessions: the list with its rows, and a session with its messages; and what other pages share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
@@ -25,13 +25,15 @@ from mnesis_core.text import printable
 from sessions_app.conf import default_model, list_models
 from sessions_app.pages import transcript
 from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
-from sessions_app.pages.transcript import LARGEST, list_children, parent_titles
-from sessions_app.record.session_queries import list_sessions, load_session, load_sessions, titles_of
+from sessions_app.pages.transcript import LARGEST, parent_titles
+from sessions_app.record.session_queries import list_sessions, load_session, load_sessions
 from sessions_app.record.turn_queries import newest_model, reasons_to_wait
+from sessions_app.schemas import page_of, place_of, read_place
 
 PAGE = 50
-MOST_POLLED = 100
-"""Rows whose state one request may ask for."""
+MOST_POLLED = 100  # rows whose state one request may ask for
+BADGES = [state.value for state in TurnState if state is not TurnState.COMPLETED]
+"""States of a turn that the page shows while it is open."""
 EXAMPLES = (
     "Explain what a context window is, as you would to a friend.",
     "Plan a four-day walk in the Pyrenees, with what to pack.",
@@ -43,20 +45,16 @@ EXAMPLES = (
 class SessionRow:
     session: SessionRecord
     parent_title: str
-    waits_for: str
-    """What a suspended turn waits for: ``approval`` or ``caller``."""
-    heading: str = ""
-    """The heading above it, such as ``Today``; empty if an earlier row has it."""
+    waits_for: str  # "approval" or "caller", for a suspended turn
+    heading: str = ""  # the heading above it, such as "Today"; empty if an earlier row has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     query: str
     archived: bool
-    sub_agents: bool
-    """Whether sessions that turns launched are shown too."""
-    label: str
-    """``key=value``, or empty."""
+    sub_agents: bool  # whether sessions that turns launched are shown too
+    label: str  # "key=value", or empty
     cursor: str
 
     @property
@@ -139,22 +137,32 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         label=printable(request.GET.get("label", "")),
         cursor=request.GET.get("cursor", ""),
     )
-    before = _read_cursor(asked.cursor) if asked.cursor else None
-    rows = list_sessions(
+    before = read_place(asked.cursor or None)
+    key, _, value = asked.label.partition("=")
+    label = (key, value) if asked.label else None
+    sessions = list_sessions(
         owner_id=reader_of(request),
         archived=asked.archived,
-        label=_read_label(asked.label) if asked.label else None,
+        label=label,
         query=asked.query,
         sub_agents=None if asked.sub_agents else False,
         before=before,
         limit=PAGE + 1,
     )
-    page = _rows(rows[:PAGE], owner_id=reader_of(request))
+    page = page_of(sessions, PAGE, lambda session: place_of(session.updated_at, session.id))
+
+    zone, rows = zone_of(request), []
+    today = timezone.now().astimezone(zone).date()
+    last = format_days_ago(before[0].astimezone(zone).date(), today) if before else ""
+    for row in _rows(page["items"], owner_id=reader_of(request)):
+        heading = format_days_ago(row.session.updated_at.astimezone(zone).date(), today)
+        rows.append(replace(row, heading="" if heading == last else heading))
+        last = heading
     return {
         "asked": asked,
-        "label": label_text(_read_label(asked.label)) if asked.label else "",
-        "sessions": _with_headings(page, zone=zone_of(request), above=before[0] if before else None),
-        "next_cursor": f"{rows[PAGE - 1].updated_at.isoformat()}~{rows[PAGE - 1].id}" if len(rows) > PAGE else "",
+        "label": label_text(label) if label else "",
+        "sessions": rows,
+        "next_cursor": page["next_cursor"] or "",
     }
 
 
@@ -172,17 +180,6 @@ def _rows(sessions: Sequence[SessionRecord], *, owner_id: int) -> list[SessionRo
     ]
 
 
-def _with_headings(rows: list[SessionRow], *, zone: tzinfo, above: datetime | None) -> list[SessionRow]:
-    today = timezone.now().astimezone(zone).date()
-    last = format_days_ago(above.astimezone(zone).date(), today) if above else ""
-    headed = []
-    for row in rows:
-        heading = format_days_ago(row.session.updated_at.astimezone(zone).date(), today)
-        headed.append(replace(row, heading="" if heading == last else heading))
-        last = heading
-    return headed
-
-
 def label_text(label: tuple[str, str]) -> str:
     key, value = label
     return show_invisible(f"{key}: {value}" if value else key)
@@ -196,34 +193,8 @@ def zone_of(request: HttpRequest) -> tzinfo:
         return UTC
 
 
-def _read_label(label: str) -> tuple[str, str]:
-    key, _, value = label.partition("=")
-    return key, value
-
-
-def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    moment, _, session_id = cursor.partition("~")
-    try:
-        # astimezone fails here on a time that UTC cannot hold; otherwise the database would.
-        time = datetime.fromisoformat(moment).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest("this cursor is not one of ours", field="cursor") from None
-    return time, session_id
-
-
-BADGES = [state.value for state in TurnState if state is not TurnState.COMPLETED]
-"""States of a turn that the page shows while it is open."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    alias: str
-    label: str
-    is_chosen: bool = False
-
-
 def model_label(spec: ModelSpec) -> str:
-    """A model's name and window, and whether that is assumed: ``local · 32k, assumed``."""
+    """Return a model's name and window, and whether that is assumed: ``local · 32k, assumed``."""
     assumed = ", assumed" if spec.context_window_source is LimitSource.DEFAULT else ""
     return f"{show_invisible(spec.alias)} · {format_count(spec.context_window)}{assumed}"
 
@@ -231,12 +202,16 @@ def model_label(spec: ModelSpec) -> str:
 @signed_in
 def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    parents = titles_of([session.parent_id], owner_id=session.owner_id) if session.parent_id else {}
+    newest, specs = newest_model(session.id), {spec.alias: spec for spec in list_models(user_id=session.owner_id)}
+    models = [(alias, model_label(spec)) for alias, spec in specs.items()]
+    if session.model not in specs:
+        models.insert(0, (session.model, f"{show_invisible(session.model)} · gone"))
     context = _stretch(request, session) | {
         "title": shown_title(session.title),
-        "parent_title": shown_title(parents[session.parent_id]) if session.parent_id in parents else "",
-        "children": [(id, shown_title(title)) for id, title in list_children(session.id)],
-        "models": _model_choices(session),
+        "parent_title": parent_titles([session], owner_id=session.owner_id).get(session.parent_id or "", ""),
+        "children": [(id, shown_title(title)) for id, title in transcript.list_children(session.id)],
+        "models": models,
+        "chosen_model": newest if newest in specs else session.model,
         "badges": BADGES,
     }
     return render(request, "sessions_app/session.html", context)
@@ -268,14 +243,6 @@ def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
     }
 
 
-def _model_choices(session: SessionRecord) -> list[ModelChoice]:
-    newest, specs = newest_model(session.id), {spec.alias: spec for spec in list_models(user_id=session.owner_id)}
-    chosen = newest if newest in specs else session.model
-    own = [] if session.model in specs else [ModelChoice(session.model, f"{show_invisible(session.model)} · gone")]
-    known = [ModelChoice(alias, model_label(spec), is_chosen=alias == chosen) for alias, spec in specs.items()]
-    return own + known
-
-
 @signed_in
 def message(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
@@ -293,8 +260,8 @@ def message_text(request: HttpRequest, session_id: str, message_id: str) -> Http
 def message_said(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     """Return a person's message as JSON, to be sent again or edited first."""
     session = load_session(session_id, owner_id=reader_of(request))
-    said = transcript.load_said(session.id, message_id)
-    return JsonResponse({"text": printable(said.text), "file_ids": said.file_ids})
+    text, file_ids = transcript.load_said(session.id, message_id)
+    return JsonResponse({"text": printable(text), "file_ids": file_ids})
 
 
 @signed_in

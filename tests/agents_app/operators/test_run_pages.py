@@ -18,9 +18,9 @@ from mnesis_core.maps.throughput import Ending
 from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart, ToolPart, ToolState
 from mnesis_core.spending import TurnLimits
-from sessions_app.api import place_of
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_parts
+from sessions_app.schemas import place_of
 from tests.support.cast import make_user
 from tests.support.operators import accept, add_run, claim, finish, refuse, settle, tried
 from tests.support.pages import Ask, ask, browser, reader
