@@ -19,13 +19,12 @@ from agents_app.maps.service import MapRequest
 from agents_app.schemas import LimitsIn
 from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState
 from mnesis_core.text import printable, printable_json
-from sessions_app.schemas import place_of, read_place
 from sessions_app.callers import Asker, owner_id
 from sessions_app.database.threads import work
 from sessions_app.live import make_check, viewer_of
 from sessions_app.operations import by_name
 from sessions_app.record.session_queries import load_session
-from sessions_app.schemas import ErrorOut, Limit, Out, Place, Text, UsageOut, page_of
+from sessions_app.schemas import ErrorOut, Limit, Out, Place, Text, UsageOut, page_of, place_of, read_place
 
 FAILURES = 5
 LONGEST_ERROR = 500

@@ -1,4 +1,4 @@
-"""Changes to models and to API keys."""
+"""The models of a site: which there are, how they are entered and checked, and who may use them; and API keys."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from django.utils import timezone
 from mnesis_core.errors import InvalidRequest, MnesisError, ModelNotFoundError, NotFound
 from mnesis_core.llm.interface import (
     LimitSource,
-    Model,
     ModelSpec,
     Prices,
-    Reply,
     Request,
     StatedLimits,
     complete,
@@ -32,33 +30,52 @@ from sessions_app.conf import DEMO, check_listed, get_model, spec_of
 from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
 
+MICROS = 1_000_000
+LARGEST_PRICE = 1_000_000
+LONGEST_SECONDS = 86_400
+MOST_TOKENS = 10_000_000
+QUESTION = "Answer with one word: ready?"
+SECONDS = 60.0
+"""The longest time that a check may take, unless the model's entry sets a shorter one."""
+LONGEST_ANSWER, LONGEST_PROBLEM = 200, 1_000
+# Writing last_used_at on each request would make every read a write.
+TOUCH_EVERY = timedelta(minutes=1)
 
-def price_columns(prices: Prices) -> dict[str, int | None]:
-    return {f"{name}_micros_per_million": price for name, price in asdict(prices).items()}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    spec: ModelSpec
+    api_key_env: str = ""
+    is_restricted: bool = False
+    groups: tuple[str, ...] = ()  # names of groups that may use a restricted model
+    users: tuple[str, ...] = ()
+    last_check: dict[str, Any]
+    is_shipped: bool = False  # whether it exists without having been entered
 
 
-def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
-    """Add a model, or replace the one with this alias. Who may use it is kept; its last check is not."""
-    LanguageModel.objects.update_or_create(
-        alias=spec.alias,
-        defaults={
-            "litellm_model": spec.litellm_model,
-            "api_base": spec.api_base,
-            "api_key_env": api_key_env,
-            "context_window": spec.context_window,
-            "context_window_source": spec.context_window_source,
-            "max_output_tokens": spec.max_output_tokens,
-            "max_output_source": spec.max_output_source,
-            "prices_source": spec.prices_source,
-            **price_columns(spec.prices),
-            "timeout_seconds": spec.timeout_seconds,
-            "total_timeout_seconds": spec.total_timeout_seconds,
-            "fallbacks": list(spec.fallbacks),
-            "entered_on_host": spec.entered_on_host,
-            "shared_ratio": spec.shared_ratio,
-            "last_check": {},
-        },
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnteredPrices:
+    """Prices of a million tokens in currency units; ``None`` if not stated."""
+
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnteredModel:
+    """What a person states about a model. The rest comes from litellm's table, or else from a default."""
+
+    alias: str
+    litellm_model: str
+    api_base: str = ""
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    prices: EnteredPrices = field(default_factory=EnteredPrices)
+    timeout_seconds: float = 120.0
+    total_timeout_seconds: float = 1800.0
+    fallbacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,130 +91,22 @@ class Audience:
         return [{"group": group} for group in self.groups] + [{"user": user} for user in self.users]
 
 
-def check_entered(alias: str, **reached: str) -> bool:
-    """Check the addresses and variables that a page enters; return whether they are those that a host command entered.
-
-    :param reached: ``litellm_model``, ``api_base`` and ``api_key_env``
-    :raises NotListed: they are not, and the host's lists do not hold them; ``field`` says which.
-    """
-    if LanguageModel.objects.filter(alias=alias, entered_on_host=True, **reached).exists():
-        return True
-    check_listed(**reached)
-    return False
-
-
-def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None) -> None:
-    """Add or replace a model and who may use it (``None``: everybody) in one transaction.
-
-    A restricted model is never open to everybody in between. If how it is reached is unchanged, it stays as the host
-    entered it; otherwise the host's lists must hold it.
-
-    :raises NotListed: they do not; ``field`` says what.
-    """
-    with transaction.atomic():
-        LanguageModel.objects.select_for_update().filter(alias=spec.alias).first()
-        reached = {"litellm_model": spec.litellm_model, "api_base": spec.api_base, "api_key_env": api_key_env}
-        stays = check_entered(spec.alias, **reached)
-        put_model(replace(spec, entered_on_host=stays), api_key_env=api_key_env)
-        if audience is None:
-            allow_model_to_all(spec.alias)
-        else:
-            allow_model(spec.alias, audience)
-
-
-def allow_model(alias: str, audience: Audience) -> None:
-    """Restrict a model to these groups and people.
-
-    :raises ModelNotFoundError: no added model has this name.
-    """
-    grants = [ModelGrant(model_id=alias, **member) for member in audience.members]
-    with transaction.atomic():
-        _change(alias, is_restricted=True)
-        ModelGrant.objects.filter(model_id=alias).delete()
-        ModelGrant.objects.bulk_create(grants)
-
-
-def allow_model_to_all(alias: str) -> None:
-    """:raises ModelNotFoundError: no added model has this name."""
-    with transaction.atomic():
-        _change(alias, is_restricted=False)
-        ModelGrant.objects.filter(model_id=alias).delete()
-
-
-def remove_model(alias: str) -> None:
-    """Remove a model. Its sessions keep everything, but cannot continue until a model of this name exists.
-
-    :raises ModelNotFoundError: no added model has this name.
-    """
-    if not LanguageModel.objects.filter(alias=alias).delete()[0]:
-        raise _unknown(alias)
-
-
-def keep_check(alias: str, result: dict[str, Any]) -> None:
-    """Keep the result of a check. The shipped model has no row, so nothing is kept for it."""
-    LanguageModel.objects.filter(alias=alias).update(last_check=result)
-
-
-def _change(alias: str, **columns: Any) -> None:
-    if not LanguageModel.objects.filter(alias=alias).update(**columns):
-        raise _unknown(alias)
-
-
-def _unknown(alias: str) -> ModelNotFoundError:
-    return ModelNotFoundError(f"no model that was added is called {alias!r}", model=alias)
-
-
-def share_ratio(alias: str, ratio: float) -> None:
-    """Keep the token ratio that new sessions of a model start with."""
-    LanguageModel.objects.filter(alias=alias).update(shared_ratio=ratio)
-
-
-# Changes to API keys.
-
-# Writing last_used_at on each request would make every read a write.
-TOUCH_EVERY = timedelta(minutes=1)
-
-
-def create_key(*, owner_id: int, scope: str = "all") -> KeyText:
-    """Make a key. Its text is returned only here and is not kept.
-
-    :raises InvalidRequest: there is no such scope.
-    """
-    if scope not in SCOPES:
-        raise InvalidRequest(f"A key's scope is {' or '.join(SCOPES)}, not {scope!r}", field="scope")
-    key = new_key()
-    ApiKey.objects.create(prefix=key.prefix, owner_id=owner_id, secret_hash=key.secret_hash, scope=scope)
-    return key
-
-
-def revoke_key(prefix: str) -> None:
-    """Revoke a key from the next request on. Revoking it again does nothing.
-
-    :raises NotFound: no key has this prefix.
-    """
-    found = ApiKey.objects.filter(prefix=prefix)
-    if not found.filter(revoked_at__isnull=True).update(revoked_at=timezone.now()) and not found.exists():
-        raise NotFound("No key has this prefix. 'manage.py apikey list' shows the ones there are.", prefix=prefix)
-
-
-def touch_key(prefix: str) -> None:
-    """Note that a key was used, at most once a minute."""
-    now = timezone.now()
-    stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - TOUCH_EVERY)
-    ApiKey.objects.filter(stale, prefix=prefix).update(last_used_at=now)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelEntry:
-    spec: ModelSpec
-    api_key_env: str = ""
-    is_restricted: bool = False
-    groups: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    """Group and user names that may use a restricted model."""
-    last_check: dict[str, Any]
-    is_shipped: bool = False
-    """Whether it exists without having been entered."""
+class ModelCheck:
+    at: str  # ISO 8601
+    milliseconds: int
+    answer: str
+    finish_reason: str
+    input_tokens: int
+    output_tokens: int
+    usage_source: str
+    capabilities: tuple[str, ...] = ()  # from litellm's table, in words
+    code: str = ""  # the error's code; empty if the model answered
+    problem: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.code
 
 
 SHIPPED = ModelEntry(spec=DEMO, last_check={}, is_shipped=True)
@@ -236,63 +145,6 @@ def _entry(row: LanguageModel) -> ModelEntry:
         users=tuple(sorted(grant.user.get_username() for grant in grants if grant.user is not None)),
         last_check=row.last_check,
     )
-
-
-# Reads of API keys.
-
-
-def find_key(prefix: str) -> KeyRecord | None:
-    """Return the key with this prefix if its owner's account is active."""
-    row = ApiKey.objects.select_related("owner").filter(prefix=prefix, owner__is_active=True).first()
-    return _key(row) if row else None
-
-
-def list_keys() -> list[KeyRecord]:
-    return [_key(row) for row in ApiKey.objects.select_related("owner").order_by("-created_at")]
-
-
-def _key(row: ApiKey) -> KeyRecord:
-    return KeyRecord(
-        prefix=row.prefix,
-        owner_id=row.owner_id,
-        owner_name=row.owner.get_username(),
-        scope=row.scope,
-        secret_hash=row.secret_hash,
-        created_at=row.created_at,
-        last_used_at=row.last_used_at,
-        revoked_at=row.revoked_at,
-    )
-
-
-LARGEST_PRICE = 1_000_000
-LONGEST_SECONDS = 86_400
-MOST_TOKENS = 10_000_000
-MICROS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnteredPrices:
-    """Prices of a million tokens in currency units; ``None`` if not stated."""
-
-    input: float | None = None
-    output: float | None = None
-    cache_read: float | None = None
-    cache_write: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnteredModel:
-    """What a person states about a model. The rest comes from litellm's table, or else from a default."""
-
-    alias: str
-    litellm_model: str
-    api_base: str = ""
-    context_window: int | None = None
-    max_output_tokens: int | None = None
-    prices: EnteredPrices = field(default_factory=EnteredPrices)
-    timeout_seconds: float = 120.0
-    total_timeout_seconds: float = 1800.0
-    fallbacks: tuple[str, ...] = ()
 
 
 def settle_model(entered: EnteredModel) -> ModelSpec:
@@ -345,33 +197,87 @@ def _settle_prices(given: EnteredPrices) -> Prices | None:
     )
 
 
-# Checking a model.
+def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
+    """Add a model, or replace the one with this alias. Who may use it is kept; its last check is not."""
+    LanguageModel.objects.update_or_create(
+        alias=spec.alias,
+        defaults={
+            "litellm_model": spec.litellm_model,
+            "api_base": spec.api_base,
+            "api_key_env": api_key_env,
+            "context_window": spec.context_window,
+            "context_window_source": spec.context_window_source,
+            "max_output_tokens": spec.max_output_tokens,
+            "max_output_source": spec.max_output_source,
+            "prices_source": spec.prices_source,
+            **{f"{name}_micros_per_million": price for name, price in asdict(spec.prices).items()},
+            "timeout_seconds": spec.timeout_seconds,
+            "total_timeout_seconds": spec.total_timeout_seconds,
+            "fallbacks": list(spec.fallbacks),
+            "entered_on_host": spec.entered_on_host,
+            "shared_ratio": spec.shared_ratio,
+            "last_check": {},
+        },
+    )
 
-QUESTION = "Answer with one word: ready?"
-SECONDS = 60.0
-"""The longest time that a check may take, unless the model's entry sets a shorter one."""
-LONGEST_ANSWER, LONGEST_PROBLEM = 200, 1_000
+
+def check_entered(alias: str, **reached: str) -> bool:
+    """Check the addresses and variables that a page enters; return whether they are those that a host command entered.
+
+    :param reached: ``litellm_model``, ``api_base`` and ``api_key_env``
+    :raises NotListed: they are not, and the host's lists do not hold them; ``field`` says which.
+    """
+    if LanguageModel.objects.filter(alias=alias, entered_on_host=True, **reached).exists():
+        return True
+    check_listed(**reached)
+    return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCheck:
-    at: str
-    """ISO 8601."""
-    milliseconds: int
-    answer: str
-    finish_reason: str
-    input_tokens: int
-    output_tokens: int
-    usage_source: str
-    capabilities: tuple[str, ...] = ()
-    """Capabilities from litellm's table, in words."""
-    code: str = ""
-    """The error's code; empty if the model answered."""
-    problem: str = ""
+def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None) -> None:
+    """Add or replace a model and who may use it (``None``: everybody) in one transaction.
 
-    @property
-    def is_good(self) -> bool:
-        return not self.code
+    A restricted model is never open to everybody in between. If how it is reached is unchanged, it stays as the host
+    entered it; otherwise the host's lists must hold it.
+
+    :raises NotListed: they do not; ``field`` says what.
+    """
+    with transaction.atomic():
+        LanguageModel.objects.select_for_update().filter(alias=spec.alias).first()
+        reached = {"litellm_model": spec.litellm_model, "api_base": spec.api_base, "api_key_env": api_key_env}
+        stays = check_entered(spec.alias, **reached)
+        put_model(replace(spec, entered_on_host=stays), api_key_env=api_key_env)
+        allow_model(spec.alias, audience)
+
+
+def allow_model(alias: str, audience: Audience | None) -> None:
+    """Restrict a model to these groups and people; ``None`` opens it to everybody.
+
+    :raises ModelNotFoundError: no added model has this name.
+    """
+    members = [] if audience is None else audience.members
+    with transaction.atomic():
+        if not LanguageModel.objects.filter(alias=alias).update(is_restricted=audience is not None):
+            raise _unknown(alias)
+        ModelGrant.objects.filter(model_id=alias).delete()
+        ModelGrant.objects.bulk_create([ModelGrant(model_id=alias, **member) for member in members])
+
+
+def remove_model(alias: str) -> None:
+    """Remove a model. Its sessions keep everything, but cannot continue until a model of this name exists.
+
+    :raises ModelNotFoundError: no added model has this name.
+    """
+    if not LanguageModel.objects.filter(alias=alias).delete()[0]:
+        raise _unknown(alias)
+
+
+def _unknown(alias: str) -> ModelNotFoundError:
+    return ModelNotFoundError(f"no model that was added is called {alias!r}", model=alias)
+
+
+def share_ratio(alias: str, ratio: float) -> None:
+    """Keep the token ratio that new sessions of a model start with."""
+    LanguageModel.objects.filter(alias=alias).update(shared_ratio=ratio)
 
 
 def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
@@ -380,29 +286,16 @@ def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
     :raises ModelNotFoundError: there is no such model.
     """
     model, began = get_model(alias, user_id=None), time.monotonic()
-    reply = waiting_for(_ask_one_word)(model)
-    result = _make_check(model, reply, milliseconds=round((time.monotonic() - began) * 1000))
-    keep_check(alias, asdict(result))
-    return result, reply.error
-
-
-def read_check(stored: dict[str, Any]) -> ModelCheck | None:
-    """Return the check kept in a model's row, or ``None`` if it was not checked since it last changed."""
-    return ModelCheck(**stored | {"capabilities": tuple(stored["capabilities"])}) if stored else None
-
-
-async def _ask_one_word(model: Model) -> Reply:
-    seconds = min(SECONDS, model.spec.total_timeout_seconds)
+    spec = model.spec
     payload = {"messages": [{"role": "user", "content": QUESTION}]}
-    return await complete(model, Request(payload=payload, max_output_tokens=64, seconds=seconds))
-
-
-def _make_check(model: Model, reply: Reply, *, milliseconds: int) -> ModelCheck:
-    spec, problem = model.spec, "" if reply.error is None else reply.error.message
+    asked = Request(payload=payload, max_output_tokens=64, seconds=min(SECONDS, spec.total_timeout_seconds))
+    reply = waiting_for(complete)(model, asked)
+    milliseconds = round((time.monotonic() - began) * 1000)
+    problem = "" if reply.error is None else reply.error.message
     if spec.api_key:
         # Some providers repeat the key in their error.
         problem = problem.replace(spec.api_key, "…")
-    return ModelCheck(
+    result = ModelCheck(
         at=timezone.now().isoformat(),
         milliseconds=milliseconds,
         answer=excerpt(reply.text.strip(), LONGEST_ANSWER),
@@ -414,3 +307,63 @@ def _make_check(model: Model, reply: Reply, *, milliseconds: int) -> ModelCheck:
         code="" if reply.error is None else reply.error.code,
         problem=excerpt(problem, LONGEST_PROBLEM),
     )
+    # The shipped model has no row, so nothing is kept for it.
+    LanguageModel.objects.filter(alias=alias).update(last_check=asdict(result))
+    return result, reply.error
+
+
+def read_check(stored: dict[str, Any]) -> ModelCheck | None:
+    """Return the check kept in a model's row, or ``None`` if it was not checked since it last changed."""
+    return ModelCheck(**stored | {"capabilities": tuple(stored["capabilities"])}) if stored else None
+
+
+def find_key(prefix: str) -> KeyRecord | None:
+    """Return the key with this prefix if its owner's account is active."""
+    row = ApiKey.objects.select_related("owner").filter(prefix=prefix, owner__is_active=True).first()
+    return _key(row) if row else None
+
+
+def list_keys() -> list[KeyRecord]:
+    return [_key(row) for row in ApiKey.objects.select_related("owner").order_by("-created_at")]
+
+
+def _key(row: ApiKey) -> KeyRecord:
+    return KeyRecord(
+        prefix=row.prefix,
+        owner_id=row.owner_id,
+        owner_name=row.owner.get_username(),
+        scope=row.scope,
+        secret_hash=row.secret_hash,
+        created_at=row.created_at,
+        last_used_at=row.last_used_at,
+        revoked_at=row.revoked_at,
+    )
+
+
+def create_key(*, owner_id: int, scope: str = "all") -> KeyText:
+    """Make a key. Its text is returned only here and is not kept.
+
+    :raises InvalidRequest: there is no such scope.
+    """
+    if scope not in SCOPES:
+        raise InvalidRequest(f"A key's scope is {' or '.join(SCOPES)}, not {scope!r}", field="scope")
+    key = new_key()
+    ApiKey.objects.create(prefix=key.prefix, owner_id=owner_id, secret_hash=key.secret_hash, scope=scope)
+    return key
+
+
+def revoke_key(prefix: str) -> None:
+    """Revoke a key from the next request on. Revoking it again does nothing.
+
+    :raises NotFound: no key has this prefix.
+    """
+    found = ApiKey.objects.filter(prefix=prefix)
+    if not found.filter(revoked_at__isnull=True).update(revoked_at=timezone.now()) and not found.exists():
+        raise NotFound("No key has this prefix. 'manage.py apikey list' shows the ones there are.", prefix=prefix)
+
+
+def touch_key(prefix: str) -> None:
+    """Note that a key was used, at most once a minute."""
+    now = timezone.now()
+    stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - TOUCH_EVERY)
+    ApiKey.objects.filter(stale, prefix=prefix).update(last_used_at=now)

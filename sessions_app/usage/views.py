@@ -41,7 +41,6 @@ from sessions_app.usage.spending_store import (
     TakenBySession,
     TakenOnDay,
     launchers_of,
-    sum_of_taken,
     taken_by_day,
     taken_by_session,
 )
@@ -380,7 +379,7 @@ def _usage(asked: Asked) -> dict[str, Any]:
     days = {"first": asked.first, "last": asked.last}
     by_day = taken_by_day(**days, owner_id=asked.owner_id)
     by_session = taken_by_session(**days, owner_id=asked.owner_id)
-    total = sum_of_taken(each.taken for each in by_day)
+    total = sum((each.taken for each in by_day), Taken())
     measures = ("Tokens", "Cost") if total.cost_micros else ("Tokens",)
     models = _sums((each.model, each.taken) for each in by_day)
     purposes = _sums((PURPOSES.get(each.purpose, each.purpose), each.taken) for each in by_day)

@@ -36,14 +36,14 @@ from sessions_app.record import (
 )
 from sessions_app.record.change import change
 from sessions_app.search import search
-from sessions_app.usage import limits
+from sessions_app.usage import spending_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
     *(call_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
-    *(model_store, limits, search, transcript, transcript),
+    *(model_store, spending_store, search, transcript),
     *(compaction_queries, context, lineage, file_queries, agent_queries, queries),
 )
 NOW = timeline_queries.NOW
@@ -147,7 +147,7 @@ BY_SESSION: dict[Query, Ask] = {
     context_queries.standing_items: lambda ask, who, its: ask(who.session_id, [its.summary]),
     turn_queries.turn_keys: lambda ask, who, its: ask(who.session_id),
     # Of a person it has what was deleted too: it was paid for.
-    limits.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
+    spending_store.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
     call_queries.usage_of_files: lambda ask, who, its: ask(who.session_id),
     call_queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
     timeline_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
@@ -233,7 +233,24 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     model_store.list_model_entries: "only administrators reach the forms of models",
     **dict.fromkeys(
-        (limits.taken_by_day, limits.taken_by_session, limits.launchers_of),
+        (
+            *(model_store.allow_model, model_store.check_entered, model_store.check_model, model_store.create_key),
+            *(model_store.enter_model, model_store.put_model, model_store.read_check, model_store.remove_model),
+            *(model_store.revoke_key, model_store.settle_model, model_store.share_ratio, model_store.touch_key),
+            *(spending_store.check_account_limits, spending_store.put_account_limits),
+        ),
+        "models, keys and limits are entered by administrators, and hold nothing of a session",
+    ),
+    **dict.fromkeys(
+        (spending_store.lock_spending, spending_store.keep_sum, spending_store.keep_warnings),
+        "the limits are those of a session or a person that the caller has loaded",
+    ),
+    **dict.fromkeys(
+        (spending_store.seconds_to_wait, spending_store.count_try, spending_store.take_back_try),
+        "attempts to sign in, when it is not known yet who asks",
+    ),
+    **dict.fromkeys(
+        (spending_store.taken_by_day, spending_store.taken_by_session, spending_store.launchers_of),
         "without an owner it is the page of usage of an administrator; with one, that person's own",
     ),
     **dict.fromkeys(
@@ -245,10 +262,7 @@ NOT_SCOPED: dict[Query, str] = {
                 turn_queries.turn_of,
                 queries.item_of,
             ),
-            *(
-                limits.sum_of_taken,
-                transcript.first_words,
-            ),
+            *(transcript.first_words,),
         ),
         "it reads nothing by itself",
     ),
@@ -303,10 +317,9 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.read_range: "reads what load_file_reference has found",
     session_queries.load_depth: "the session is one that its owner has loaded",
     session_queries.session_of: "says of which session something is, so that the caller can ask whose that is",
-    transcript.shown_title: "reads no rows",
-    limits.list_account_limits: "a list for administrators",
-    limits.load_account_limits: "of the person who asks, or for administrators",
-    limits.load_kept: "the limits are those of a session or a person that the caller has loaded",
+    spending_store.list_account_limits: "a list for administrators",
+    spending_store.load_account_limits: "of the person who asks, or for administrators",
+    spending_store.load_kept: "the limits are those of a session or a person that the caller has loaded",
     call_queries.load_call_before: "the call is one that its owner has loaded",
     message_queries.load_part_text: "the part comes from an event of the session that is followed",
     turn_queries.is_interrupted: "the turn is one that this process runs",

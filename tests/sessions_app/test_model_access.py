@@ -13,7 +13,7 @@ from agents_app.turns import lifecycle
 from agents_app.turns.loop import next_model
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec, settle_limits
-from sessions_app.catalogue.model_store import Audience, allow_model, allow_model_to_all, create_key, enter_model
+from sessions_app.catalogue.model_store import Audience, allow_model, create_key, enter_model
 from sessions_app.conf import get_model, get_spec, list_models
 from tests.support.cast import make_user
 
@@ -63,7 +63,7 @@ def test_a_group_or_a_person_may_use_what_is_theirs_and_others_have_never_heard_
     assert str(refused.value).replace("inner", "nosuch") == str(unknown.value)
     allow_model("inner", Audience(users=[reader]))
     assert (names(reader), names(grace)) == (["demo", "inner"], ["demo"])
-    allow_model_to_all("inner")
+    allow_model("inner", None)
     assert names(grace) == ["demo", "inner"]
 
 
