@@ -50,10 +50,50 @@ from sessions_app.usage.spending_store import load_account_limits, load_kept, lo
 
 Limits = Mapping[str, Any]
 """Limits as a configuration has them: ``{"day": {"tokens": 100000}}``."""
-KEEP_AFTER_CALLS = 200
-"""Calls beyond the kept sum after which the sum is kept anew."""
+KEEP_AFTER_CALLS = 200  # calls beyond the kept sum after which the sum is kept anew
+# What a transaction began to write earlier than this has been committed, or never will be.
 SETTLES = timedelta(minutes=10)
-"""What a transaction began to write before this time has been committed, or never will be."""
+
+
+class LimitOut(Out):
+    """One limit: its ``scope`` (turn, session, user, day), its measure, and how far it is used.
+
+    ``measure`` is tokens, cost_micros, seconds or tool_calls. Running calls count with the highest they can take.
+    ``unpriced_calls`` have no known price, and count as nothing.
+    """
+
+    scope: str
+    measure: str
+    limit: float
+    spent: float
+    left: float
+    unpriced_calls: int
+
+
+class SpentOut(Out):
+    """Tokens of prompts and answers, millionths of the currency unit, seconds at work, tool calls."""
+
+    tokens: int
+    cost_micros: int
+    seconds: float
+    tool_calls: int
+    unpriced_calls: int
+
+
+class SessionSpentOut(SpentOut):
+    session_id: str
+    title: Text
+
+
+class UsageList(Out):
+    """What a person has spent today (UTC), in all and by session, the largest first, with their limits."""
+
+    day: date
+    ends_at: datetime
+    budget: list[LimitOut]
+    total: SpentOut
+    items: list[SessionSpentOut]
+    next_cursor: None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +102,9 @@ class SpendingLimit:
 
     scope: Scope
     limits: TurnLimits
-    subject: str
-    """The id of the turn or session, or the number of the account."""
-    session_id: str | None = None
-    """The root of the tree of sessions whose calls count, if not all calls of a person do."""
-    owner_id: int | None = None
-    """The person whose calls count, otherwise."""
+    subject: str  # the id of the turn or session, or the number of the account
+    session_id: str | None = None  # the root of the tree of sessions whose calls count, if not all calls of a person do
+    owner_id: int | None = None  # the person whose calls count, otherwise
     since: datetime | None = None
 
     @cached_property
@@ -113,10 +150,9 @@ def limits_now(session: SessionRecord) -> tuple[SpendingLimit, ...]:
 
 
 def limits_for_person(owner_id: int) -> tuple[SpendingLimit, ...]:
-    own = load_account_limits(owner_id)
-    return tuple(
-        limit for limit in _of_person(owner_id, lambda scope: _limits(own, {}, scope)) if not limit.limits.is_none
-    )
+    account = load_account_limits(owner_id)
+    limits = _of_person(owner_id, lambda scope: _limits(account, {}, scope))
+    return tuple(limit for limit in limits if not limit.limits.is_none)
 
 
 def draw(record: Change, limits: Sequence[SpendingLimit], coming: Spent) -> LimitUse | None:
@@ -129,7 +165,7 @@ def draw(record: Change, limits: Sequence[SpendingLimit], coming: Spent) -> Limi
     if not limits:
         return None
     spending_store.lock_spending(record.owner_id)
-    allowances = _look(limits, keep=True)
+    allowances = look(limits, keep=True)
     _warn(record, limits, allowances)
     line = passed_by(coming, allowances)
     if line is not None:
@@ -141,12 +177,29 @@ def warn(record: Change, limits: Sequence[SpendingLimit]) -> None:
     """Publish which limits are nearly used up, each once."""
     if limits:
         spending_store.lock_spending(record.owner_id)
-        _warn(record, limits, _look(limits, keep=False))
+        _warn(record, limits, look(limits))
 
 
-def look(limits: Sequence[SpendingLimit]) -> list[Allowance]:
-    """Return what was spent of each until now."""
-    return _look(limits, keep=False)
+def look(limits: Sequence[SpendingLimit], *, keep: bool = False) -> list[Allowance]:
+    """Return what was spent of each until now; with ``keep``, and the lock held, keep sums that have grown long."""
+    kept, now = load_kept([limit.mark_id for limit in limits]), timezone.now()
+    allowances = []
+    for limit in limits:
+        own = kept.get(limit.mark_id, SpendingSum())
+        calls, apart = limit.paid_calls(own.until), limit.owner_id is not None
+        spent = own.spent + sum_of(calls, now=now, apart=apart)
+        is_long = keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS
+        until = settled_until(calls, before=now - SETTLES) if is_long else None
+        if until is not None:
+            settled = sum_of((call for call in calls if call.began <= until), now=now, apart=apart)
+            spending_store.keep_sum(limit.mark_id, own.spent + settled, until=until)
+        allowances.append(Allowance(scope=limit.scope, limits=limit.limits, spent=spent))
+    return allowances
+
+
+def midnight() -> datetime:
+    """Return the beginning of the day, UTC."""
+    return timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 class TurnSpending:
@@ -202,116 +255,6 @@ def event_body(line: LimitUse) -> dict[str, str | int]:
     return {"scope": str(line.scope), "measure": "milliseconds", "limit": limit, "spent": spent}
 
 
-def _of_session(session: SessionRecord, turn: TurnRecord | None) -> Iterator[SpendingLimit]:
-    if turn is not None:
-        callers = read_options(turn.options).limits or TurnLimits()
-        limits, since = tightest(_limits_in(session, Scope.TURN), callers), _before(turn.created_at)
-        yield SpendingLimit(scope=Scope.TURN, limits=limits, subject=turn.id, session_id=session.id, since=since)
-    limits = _limits_in(session, Scope.SESSION)
-    yield SpendingLimit(scope=Scope.SESSION, limits=limits, subject=session.id, session_id=session.id)
-
-
-def _of_person(owner_id: int, limits: Callable[[Scope], TurnLimits]) -> Iterator[SpendingLimit]:
-    account, since = str(owner_id), _before(midnight())
-    yield SpendingLimit(scope=Scope.USER, limits=limits(Scope.USER), subject=account, owner_id=owner_id)
-    yield SpendingLimit(scope=Scope.DAY, limits=limits(Scope.DAY), subject=account, owner_id=owner_id, since=since)
-
-
-def _limits_in(session: SessionRecord, scope: Scope) -> TurnLimits:
-    return _limits(session.account_limits, session.config.get("limits", {}), scope)
-
-
-def _limits(account: Limits, session: Limits, scope: Scope) -> TurnLimits:
-    """Return the tightest of the site's limits, the account's and the session's own."""
-    site = limits_of(site_config().limits, scope)
-    return tightest(site, configured_limits(account, scope), configured_limits(session, scope))
-
-
-def _look(limits: Sequence[SpendingLimit], *, keep: bool) -> list[Allowance]:
-    kept, now = load_kept([limit.mark_id for limit in limits]), timezone.now()
-    allowances = []
-    for limit in limits:
-        own = kept.get(limit.mark_id, SpendingSum())
-        calls = limit.paid_calls(own.until)
-        spent = own.spent + sum_of(calls, now=now, apart=limit.owner_id is not None)
-        if keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS:
-            _keep(limit, own, calls, now)
-        allowances.append(Allowance(scope=limit.scope, limits=limit.limits, spent=spent))
-    return allowances
-
-
-def _keep(limit: SpendingLimit, kept: SpendingSum, calls: Sequence[PaidCall], now: datetime) -> None:
-    until = settled_until(calls, before=now - SETTLES)
-    if until is not None:
-        settled = sum_of((call for call in calls if call.began <= until), now=now, apart=limit.owner_id is not None)
-        spending_store.keep_sum(limit.mark_id, kept.spent + settled, until=until)
-
-
-def _warn(record: Change, limits: Iterable[SpendingLimit], allowances: Iterable[Allowance]) -> None:
-    kept = load_kept([limit.mark_id for limit in limits])
-    for limit, allowance in zip(limits, allowances, strict=True):
-        warned = dict(kept.get(limit.mark_id, SpendingSum()).warned)
-        near = [line for line in lines_of([allowance]) if line.is_near and warned.get(line.measure) != line.limit]
-        for line in near:
-            record.publish(EventType.BUDGET_WARNING, subject=limit.subject, **event_body(line))
-        if near:
-            spending_store.keep_warnings(limit.mark_id, warned | {line.measure: line.limit for line in near})
-
-
-def midnight() -> datetime:
-    """Return the beginning of the day, UTC."""
-    return timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def _before(time: datetime) -> datetime:
-    return time - timedelta(microseconds=1)
-
-
-# What calls took in a range of days, by day and by session. Each statement reads an index with all columns it adds up
-# (``call_of_day``), or a person's own sessions, never the calls' prompts.
-
-
-class LimitOut(Out):
-    """One limit: its ``scope`` (turn, session, user, day), its measure, and how far it is used.
-
-    ``measure`` is tokens, cost_micros, seconds or tool_calls. Running calls count with the highest they can take.
-    ``unpriced_calls`` have no known price, and count as nothing.
-    """
-
-    scope: str
-    measure: str
-    limit: float
-    spent: float
-    left: float
-    unpriced_calls: int
-
-
-class SpentOut(Out):
-    """Tokens of prompts and answers, millionths of the currency unit, seconds at work, tool calls."""
-
-    tokens: int
-    cost_micros: int
-    seconds: float
-    tool_calls: int
-    unpriced_calls: int
-
-
-class SessionSpentOut(SpentOut):
-    session_id: str
-    title: Text
-
-
-class UsageList(Out):
-    """What a person has spent today (UTC), in all and by session, the largest first, with their limits."""
-
-    day: date
-    ends_at: datetime
-    budget: list[LimitOut]
-    total: SpentOut
-    items: list[SessionSpentOut]
-    next_cursor: None = None
-
-
 def budget_of(session: SessionRecord) -> list[dict[str, Any]]:
     """Return the limits of a session's next call as JSON."""
     return budget_out(look(limits_now(session)))
@@ -351,3 +294,43 @@ def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
             for id in largest
         ],
     }
+
+
+def _of_session(session: SessionRecord, turn: TurnRecord | None) -> Iterator[SpendingLimit]:
+    if turn is not None:
+        callers = read_options(turn.options).limits or TurnLimits()
+        limits, since = tightest(_limits_in(session, Scope.TURN), callers), _before(turn.created_at)
+        yield SpendingLimit(scope=Scope.TURN, limits=limits, subject=turn.id, session_id=session.id, since=since)
+    limits = _limits_in(session, Scope.SESSION)
+    yield SpendingLimit(scope=Scope.SESSION, limits=limits, subject=session.id, session_id=session.id)
+
+
+def _of_person(owner_id: int, limits: Callable[[Scope], TurnLimits]) -> Iterator[SpendingLimit]:
+    account, since = str(owner_id), _before(midnight())
+    yield SpendingLimit(scope=Scope.USER, limits=limits(Scope.USER), subject=account, owner_id=owner_id)
+    yield SpendingLimit(scope=Scope.DAY, limits=limits(Scope.DAY), subject=account, owner_id=owner_id, since=since)
+
+
+def _limits_in(session: SessionRecord, scope: Scope) -> TurnLimits:
+    return _limits(session.account_limits, session.config.get("limits", {}), scope)
+
+
+def _limits(account: Limits, session: Limits, scope: Scope) -> TurnLimits:
+    """Return the tightest of the site's limits, the account's and the session's own."""
+    site = limits_of(site_config().limits, scope)
+    return tightest(site, configured_limits(account, scope), configured_limits(session, scope))
+
+
+def _warn(record: Change, limits: Iterable[SpendingLimit], allowances: Iterable[Allowance]) -> None:
+    kept = load_kept([limit.mark_id for limit in limits])
+    for limit, allowance in zip(limits, allowances, strict=True):
+        warned = dict(kept.get(limit.mark_id, SpendingSum()).warned)
+        near = [line for line in lines_of([allowance]) if line.is_near and warned.get(line.measure) != line.limit]
+        for line in near:
+            record.publish(EventType.BUDGET_WARNING, subject=limit.subject, **event_body(line))
+        if near:
+            spending_store.keep_warnings(limit.mark_id, warned | {line.measure: line.limit for line in near})
+
+
+def _before(time: datetime) -> datetime:
+    return time - timedelta(microseconds=1)

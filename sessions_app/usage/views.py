@@ -1,7 +1,4 @@
-"""Charts that the server draws as SVG, each with the same in words and as the rows of a table.
-
-A drawing is ``WIDTH`` by ``HEIGHT`` in its own units: it is stretched over the place it has.
-"""
+"""The page of usage, its table as CSV, and the charts of it and of runs: SVG that the server draws, said in words too."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -45,21 +42,30 @@ from sessions_app.usage.spending_store import (
     taken_by_session,
 )
 
-WIDTH, HEIGHT = 1_000, 100
-DAY_GAP, RUN_GAP = 0.2, 0.15
-"""The share of a bar's place that stays empty."""
-MOST_SINGLE_DAYS = 31
-"""Longer ranges are drawn by week."""
-MOST_SERIES = 5
-"""Models with a colour of their own; the others share one more."""
+WIDTH, HEIGHT = 1_000, 100  # of a drawing, in units of its own: it is stretched over the place it has
+DAY_GAP, RUN_GAP = 0.2, 0.15  # the share of a bar's place that stays empty
+MOST_SINGLE_DAYS = 31  # longer ranges are drawn by week
+MOST_SERIES = 5  # models with a colour of their own; the others share one more
 MOST_ROWS = 12
 UNITS = ((1, "s", "second"), (60, "min", "minute"), (3_600, "h", "hour"))
+DAYS, MOST_DAYS = 30, 366
+STRETCHES = (7, 30, 90, 365)
+EVERYBODY = "*"
+MOST_PEOPLE = 500  # suggested names; others can be typed
+PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
+SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
+DEEPEST = 20  # levels of sub-agents; more than are permitted
+HEADER = (
+    *("day", "model", "purpose", "calls", "tokens_input", "tokens_output", "tokens_cache_read", "cost_micros"),
+    "calls_without_price",
+)
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_Key = TypeVar("_Key", int, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    name: str
-    """Its CSS class."""
+    name: str  # its CSS class
     y: float
     height: float
 
@@ -86,49 +92,64 @@ class Chart:
     middle: str
     times: list[str]
     bars: Sequence[Bar] = ()
-    series: Sequence[str] = ()
-    """Names of a bar's segments, ready to be shown."""
-    points: str = ""
-    """The curve, as SVG points."""
+    series: Sequence[str] = ()  # names of a bar's segments, ready to be shown
+    points: str = ""  # the curve, as SVG points
     rows: Sequence[Sequence[str]] = ()
 
 
-def _bar(index: int, count: int, gap: float, heights: dict[str, float]) -> Bar:
-    top, segments = float(HEIGHT), []
-    for name, height in heights.items():
-        top -= height
-        segments.append(Segment(name=name, y=round(top, 2), height=round(height, 2)))
-    place = WIDTH / count
-    return Bar(x=round(place * (index + gap / 2), 2), width=round(place * (1 - gap), 2), segments=segments)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    first: date
+    last: date
+    owner_id: int | None  # None for everybody
+    person: str
+    """The ``person`` of the address: a user name, ``*`` for everybody, empty for the reader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    name: str
+    taken: Taken
+    link: str = ""  # the id of a session, or the name of a person
+    sub_agents: int = 0
+    owner: str = ""
 
 
 def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: date) -> Chart:
     """Draw the ``Tokens`` or the ``Cost`` of each day, or of each week where there are many days, divided by model."""
     is_money = measure == "Cost"
     say: Callable[[int], str] = format_money if is_money else "{:,}".format
-    models = _largest_models(taken)
-    has_others = len(models) > MOST_SERIES
-    series = [show_invisible(model) for model in models[:MOST_SERIES]] + ["others"] * has_others
-    stretches = _days_or_weeks(first, last)
+    tokens: Counter[str] = Counter()
+    for each in taken:
+        tokens[each.model] += each.taken.tokens
+    # By tokens in every chart, so that a model has the same colour in all of them.
+    models = sorted(tokens, key=lambda model: (-tokens[model], model))
     column = {model: min(index, MOST_SERIES) for index, model in enumerate(models)}
-    place = {day: index for index, (begin, end) in enumerate(stretches) for day in _days(begin, end)}
+    series = [show_invisible(model) for model in models[:MOST_SERIES]] + ["others"] * (len(models) > MOST_SERIES)
+
+    days = (last - first).days + 1
+    length = 1 if days <= MOST_SINGLE_DAYS else 7
+    ends = [last - timedelta(days=back) for back in range(0, days, length)][::-1]
+    stretches = [(max(first, end - timedelta(days=length - 1)), end) for end in ends]
     sums = [[0] * len(series) for _ in stretches]
     for each in taken:
         amount = each.taken.cost_micros if is_money else each.taken.tokens
-        sums[place[each.day]][column[each.model]] += amount
+        sums[-1 - (last - each.day).days // length][column[each.model]] += amount
     totals = [sum(parts) for parts in sums]
     most = round_up(max(totals, default=0)) or 1
+
     bars = []
     for index, ((begin, end), parts) in enumerate(zip(stretches, sums, strict=True)):
         heights = {f"series-{number}": amount * HEIGHT / most for number, amount in enumerate(parts, start=1) if amount}
         each_said = [f"{name} {say(amount)}" for name, amount in zip(series, parts, strict=True) if amount]
         detail = f": {', '.join(each_said)}" if len(each_said) > 1 else ""
-        title = f"{_name(begin, end)}: {say(sum(parts))}{'' if is_money else ' tokens'}{detail}"
-        drawn = _bar(index, len(stretches), DAY_GAP, heights)
-        bars.append(Bar(x=drawn.x, width=drawn.width, segments=drawn.segments, title=title, first=begin, last=end))
+        title = f"{_name(begin, end)}: {say(totals[index])}{'' if is_money else ' tokens'}{detail}"
+        bar = _bar(index, len(stretches), DAY_GAP, heights)
+        bars.append(replace(bar, title=title, first=begin, last=end))
     say_short = format_money if is_money else format_count
     rows = [
-        (_name(*stretch), *map(say, parts), say(sum(parts))) for stretch, parts in zip(stretches, sums, strict=True)
+        (_name(begin, end), *map(say, parts), say(total))
+        for (begin, end), parts, total in zip(stretches, sums, totals, strict=True)
     ]
     return Chart(
         name=measure,
@@ -140,26 +161,6 @@ def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: d
         times=[f"{day:%-d %b}" for day in dict.fromkeys((first, first + (last - first) / 2, last))],
         rows=rows[::-1],
     )
-
-
-def _largest_models(taken: Sequence[TakenOnDay]) -> list[str]:
-    """Return the models by their tokens, the largest first: a model has the same colour in every chart."""
-    sums: dict[str, int] = {}
-    for each in taken:
-        sums[each.model] = sums.get(each.model, 0) + each.taken.tokens
-    return sorted(sums, key=lambda model: (-sums[model], model))
-
-
-def _days_or_weeks(first: date, last: date) -> list[tuple[date, date]]:
-    """Return days, or weeks of which the last one ends with the last day."""
-    days = (last - first).days + 1
-    length = 1 if days <= MOST_SINGLE_DAYS else 7
-    ends = [last - timedelta(days=back) for back in range(0, days, length)]
-    return [(max(first, end - timedelta(days=length - 1)), end) for end in reversed(ends)]
-
-
-def _days(first: date, last: date) -> list[date]:
-    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
 
 
 def _name(first: date, last: date) -> str:
@@ -252,44 +253,28 @@ def _say_number(value: float) -> str:
     return format_count(round(value))
 
 
-DAYS, MOST_DAYS = 30, 366
-STRETCHES = (7, 30, 90, 365)
-EVERYBODY = "*"
-MOST_PEOPLE = 500
-"""Suggested names; others can be typed."""
-PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
-SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
-DEEPEST = 20
-"""Levels of sub-agents; more than are permitted."""
-HEADER = (
-    *("day", "model", "purpose", "calls", "tokens_input", "tokens_output", "tokens_cache_read", "cost_micros"),
-    "calls_without_price",
-)
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-_Key = TypeVar("_Key", int, str)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    first: date
-    last: date
-    owner_id: int | None
-    """``None`` for everybody."""
-    person: str
-    """The ``person`` of the address: a user name, ``*`` for everyone, empty for the reader."""
-    problem: str = ""
+def _bar(index: int, count: int, gap: float, heights: dict[str, float]) -> Bar:
+    top, segments = float(HEIGHT), []
+    for name, height in heights.items():
+        top -= height
+        segments.append(Segment(name=name, y=round(top, 2), height=round(height, 2)))
+    place = WIDTH / count
+    return Bar(x=round(place * (index + gap / 2), 2), width=round(place * (1 - gap), 2), segments=segments)
 
 
 @signed_in
 def usage(request: HttpRequest) -> HttpResponse:
     asked = _read(request)
-    sees_all = sees_records(request)
+    sees_all, people = sees_records(request), []
+    if sees_all:
+        users = User.objects.order_by("username").only("username", "first_name", "last_name")[:MOST_PEOPLE]
+        people = [(user.get_username(), user.get_full_name()) for user in users]
     is_current, length = asked.last == _today(), (asked.last - asked.first).days + 1
     context = {
         "asked": asked,
         "usage": _usage(asked),
         "sees_all": sees_all,
-        "people": _suggested_people() if sees_all else [],
+        "people": people,
         "is_own": asked.owner_id == reader_of(request),
         "whose": urlencode({"person": asked.person}) if asked.person else "",
         "query": _query(asked),
@@ -333,11 +318,6 @@ def _owner(request: HttpRequest, person: str) -> int | None:
     return found
 
 
-def _suggested_people() -> list[tuple[str, str]]:
-    people = User.objects.order_by("username").only("username", "first_name", "last_name")[:MOST_PEOPLE]
-    return [(person.get_username(), person.get_full_name()) for person in people]
-
-
 def _day_in(request: HttpRequest, name: str) -> date | None:
     text = request.GET.get(name, "")
     if not text:
@@ -363,16 +343,6 @@ def _query(asked: Asked, *, days: int = 0) -> str:
     else:
         values |= {"from": asked.first.isoformat(), "to": asked.last.isoformat()}
     return urlencode(values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRow:
-    name: str
-    taken: Taken
-    link: str = ""
-    """The id of a session, or the name of a person."""
-    sub_agents: int = 0
-    owner: str = ""
 
 
 def _usage(asked: Asked) -> dict[str, Any]:
@@ -410,7 +380,23 @@ def _sums(taken: Iterable[tuple[_Key, Taken]]) -> list[tuple[_Key, Taken]]:
 
 
 def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) -> list[UsageRow]:
-    tops = _tops(by_session)
+    """Return the sessions that took most, each with those that it launched, directly or not."""
+    launched_by = {each.session_id: each.launched_by for each in by_session}
+    for _ in range(DEEPEST):
+        missing = {parent for parent in launched_by.values() if parent is not None and parent not in launched_by}
+        if not missing:
+            break
+        launched_by |= dict.fromkeys(missing) | launchers_of(missing)
+    tops = {}
+    for each in by_session:
+        top = each.session_id
+        for _ in range(DEEPEST):
+            parent = launched_by.get(top)
+            if parent is None:
+                break
+            top = parent
+        tops[each.session_id] = top
+
     largest = _sums((tops[each.session_id], each.taken) for each in by_session)[:SHOWN_SESSIONS]
     sub_agents = Counter(tops[each.session_id] for each in by_session if tops[each.session_id] != each.session_id)
     owners = {tops[each.session_id]: each.owner_id for each in by_session}
@@ -426,26 +412,6 @@ def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) 
         )
         for id, taken in largest
     ]
-
-
-def _tops(by_session: Sequence[TakenBySession]) -> dict[str, str]:
-    """Return by session the topmost session that launched it."""
-    launched_by = {each.session_id: each.launched_by for each in by_session}
-    for _ in range(DEEPEST):
-        missing = {parent for parent in launched_by.values() if parent is not None and parent not in launched_by}
-        if not missing:
-            break
-        launched_by |= dict.fromkeys(missing) | launchers_of(missing)
-    return {each.session_id: _top(each.session_id, launched_by) for each in by_session}
-
-
-def _top(session_id: str, launched_by: dict[str, str | None]) -> str:
-    for _ in range(DEEPEST):
-        parent = launched_by.get(session_id)
-        if parent is None:
-            break
-        session_id = parent
-    return session_id
 
 
 def _names_of(user_ids: Iterable[int]) -> dict[int, str]:
