@@ -1,4 +1,7 @@
-"""The viewers of a session, checked again and again: a stream is open for hours, and rights end in between."""
+"""The live stream of a session: the feed that its followers in a process share, and the check of their rights.
+
+The check is repeated, because a stream is open for hours, and rights end in between.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,18 @@ from sessions_app.record.context_queries import load_events
 from sessions_app.record.hub import Follower, hub
 from sessions_app.record.message_queries import load_live_texts, load_part_text
 from sessions_app.record.session_queries import load_session
+
+PAGE = 500
+REMEMBERED = 2 * PAGE  # events that a feed keeps
+POLL_SECONDS = 5.0  # in case every notification of news gets lost
+RETRY_SECONDS = 1.0
+
+STREAMED = (TextPart.type, ReasoningPart.type)
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Check = Callable[[], Awaitable[object]]  # raises once the viewer may no longer follow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +115,6 @@ def _is_known(viewer: Viewer) -> bool:
 
 def _is_open(owner_id: int) -> bool:
     return get_user_model().objects.filter(pk=owner_id, is_active=True).exists()
-
-
-PAGE = 500
-REMEMBERED = 2 * PAGE  # events that a feed keeps
-POLL_SECONDS = 5.0  # in case every notification of news gets lost
-RETRY_SECONDS = 1.0
-
-STREAMED = (TextPart.type, ReasoningPart.type)
-logger = logging.getLogger(__name__)
 
 
 class Frame(dict[str, Any]):
@@ -225,22 +231,17 @@ def feed_of(session_id: str) -> SessionFeed:
 
 
 def _read_news(session_id: str, after: int) -> list[News]:
-    return [
-        News(event=event, frame=event_frame(event), whole=whole_text(event.data) if is_part(event) else None)
-        for event in load_events(session_id, after=after, limit=PAGE)
-    ]
+    events = load_events(session_id, after=after, limit=PAGE)
+    return [News(event=event, frame=event_frame(event), whole=load_streamed_text(event)) for event in events]
 
 
-def is_part(event: LedgerEvent) -> bool:
-    return event.type == EventType.PART_CREATED
-
-
-def whole_text(part: dict[str, Any]) -> LiveText | None:
-    return load_part_text(part["part_id"]) if part["part_type"] in STREAMED else None
+def load_streamed_text(event: LedgerEvent) -> LiveText | None:
+    """Return the whole text of the part that an event tells of, or ``None`` if it is no part that is streamed."""
+    is_streamed = event.type == EventType.PART_CREATED and event.data["part_type"] in STREAMED
+    return load_part_text(event.data["part_id"]) if is_streamed else None
 
 
 def delta_frame(live: LiveText, offset: int) -> Frame:
-    """Return the text of a part from ``offset`` on, as one frame for all who were sent as much."""
     return Frame(
         type="delta",
         message_id=live.message_id,
@@ -255,11 +256,6 @@ def event_frame(event: LedgerEvent) -> Frame:
     return Frame(seq=event.seq, type=event.type, data=event.data, created_at=write_time(event.created_at))
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Check = Callable[[], Awaitable[object]]  # raises once the viewer may no longer follow
-
-
 class Progress:
     def __init__(self, session_id: str, after: int, *, is_live: bool) -> None:
         self.session_id = session_id
@@ -272,7 +268,8 @@ class Progress:
         """Yield every new event in order, from the ledger."""
         while events := await _when_back(load_events, self.session_id, after=self.seq, limit=PAGE):
             for event in events:
-                whole = await _when_back(whole_text, event.data) if self.is_live and is_part(event) else None
+                is_new_part = self.is_live and event.type == EventType.PART_CREATED
+                whole = await _when_back(load_streamed_text, event) if is_new_part else None
                 for frame in self.frames(News(event=event, frame=event_frame(event), whole=whole)):
                     yield frame
             if len(events) < PAGE:
@@ -289,7 +286,7 @@ class Progress:
     def frames(self, news: News) -> Iterator[Frame]:
         self.seq = news.event.seq
         # The unsent end of a finished part comes before its event: it may have been written between two reads.
-        if is_part(news.event):
+        if news.event.type == EventType.PART_CREATED:
             self.final.add(news.event.data["message_id"])
         if self.is_live and news.whole is not None and len(news.whole.text) > self._offset(news.whole):
             yield delta_frame(news.whole, self._offset(news.whole))

@@ -8,4 +8,4 @@ from sessions_app.admin.read_only import ReadOnlyAdmin
 admin.site.site_header = admin.site.site_title = "Mnesis inspector"
 admin.site.index_title = "Everything that was recorded"
 
-__all__ = ["ReadOnlyAdmin", "records", "settings"]
+__all__ = ["ReadOnlyAdmin", "records"]

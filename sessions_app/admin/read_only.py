@@ -1,9 +1,10 @@
-"""Stored values on a page of the admin: decoded, with hidden characters marked, long texts folded."""
+"""Lists and pages of rows that nothing changes: values decoded, hidden characters marked, long texts folded."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +13,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.paginator import Page, Paginator
-from django.db.models import F, Field, ForeignKey, Model, Q, QuerySet, TextField, Value
+from django.db.models import F, ForeignKey, Model, Q, QuerySet, TextField, Value
 from django.db.models.fields.json import JSONField
 from django.db.models.functions import Left, Length, Replace
 from django.http import Http404, HttpRequest, HttpResponse
@@ -37,28 +38,29 @@ else:
 
 FOLD_CHARACTERS = 20_000
 EMPTY = "—"
+SEARCH_LENGTH = 200  # longer patterns make SQLite's LIKE fail
+USAGE = ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost_micros", "usage_source")
 # The longest that encode_text makes of one character.
 _ENCODED_LENGTH = 5
+Filter = type[admin.SimpleListFilter]
+Link = tuple[str, str, int | None]
+"""A label, an address, and a count or ``None``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextColumn:
     name: str
     label: str
-    pretty: bool = False
-    """Show JSON indented, above the exact text."""
+    pretty: bool = False  # show JSON indented, above the exact text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownText:
     label: str
     exact: SafeString
-    pretty: SafeString | None = None
-    """The same, indented, if it is JSON and short enough to be shown whole."""
-    length: int
-    """Characters of the whole text."""
-    url: str = ""
-    """The whole text as a file."""
+    pretty: SafeString | None = None  # the same, indented, if it is JSON and short enough to be shown whole
+    length: int  # characters of the whole text
+    url: str = ""  # the whole text as a file
 
     @property
     def is_folded(self) -> bool:
@@ -70,8 +72,7 @@ class Fact:
     label: str
     value: SafeString
     url: str = ""
-    name: str = ""
-    """The column, for the style sheet."""
+    name: str = ""  # the column, for the style sheet
 
 
 def marked(text: str) -> SafeString:
@@ -83,12 +84,14 @@ def marked(text: str) -> SafeString:
 
 def show_text(text: str, *, label: str, length: int | None = None, pretty: bool = False, url: str = "") -> ShownText:
     """Return a decoded text as it is shown; ``length`` is that of the whole if this is only its beginning."""
-    whole = len(text) if length is None else length
-    indented = _indented(text) if pretty and whole <= FOLD_CHARACTERS else None
+    whole, indented = len(text) if length is None else length, text
+    if pretty and whole <= FOLD_CHARACTERS:
+        with suppress(ValueError, RecursionError):
+            indented = _dump(json.loads(text))
     return ShownText(
         label=label,
         exact=marked(text[:FOLD_CHARACTERS]),
-        pretty=None if indented in (None, text) else marked(indented or ""),
+        pretty=None if indented == text else marked(indented),
         length=whole,
         url=url,
     )
@@ -137,19 +140,18 @@ def whole_text(value: Any) -> str:
 
 def facts_of(row: Model, *, hidden: Collection[str]) -> list[Fact]:
     """Return every column but the hidden ones, so that a new column is shown by default."""
-    return [_fact(row, column) for column in row._meta.concrete_fields if column.name not in hidden]
-
-
-def _fact(row: Model, column: Field[Any, Any]) -> Fact:
-    value, url = getattr(row, column.attname), ""
-    if isinstance(column, ForeignKey) and value is not None:
-        url = record_url(column.related_model, value)
-        # A record is named by its id, a person by the user name.
-        value = value if isinstance(value, str) else getattr(row, column.name)
-    label = str(column.verbose_name)
-    return Fact(
-        label=label[:1].upper() + label[1:], value=marked(_format(value, column.name)), url=url, name=column.name
-    )
+    facts = []
+    for column in row._meta.concrete_fields:
+        if column.name in hidden:
+            continue
+        value, url = getattr(row, column.attname), ""
+        if isinstance(column, ForeignKey) and value is not None:
+            url = record_url(column.related_model, value)
+            # A record is named by its id, a person by the user name.
+            value = value if isinstance(value, str) else getattr(row, column.name)
+        text = marked(_format(value, column.name))
+        facts.append(Fact(label=capfirst(str(column.verbose_name)), value=text, url=url, name=column.name))
+    return facts
 
 
 def _format(value: Any, name: str) -> str:
@@ -178,27 +180,11 @@ def list_url(model: Any, **lookups: Any) -> str:
     return admin_url(model, "changelist", **lookups)
 
 
-def _indented(text: str) -> str | None:
-    try:
-        return _dump(json.loads(text))
-    except (ValueError, RecursionError):
-        return None
-
-
 def _dump(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-SEARCH_LENGTH = 200
-"""Longer patterns make SQLite's LIKE fail."""
-USAGE = ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost_micros", "usage_source")
-Filter = type[admin.SimpleListFilter]
-Link = tuple[str, str, int | None]
-"""A label, an address, and a count or ``None``."""
-
-
 def column(title: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any, Any], Any]:
-
     @admin.display(description=title, ordering=ordering)
     def shown(self: Any, row: Any) -> Any:
         return value(row)
@@ -248,27 +234,21 @@ class ReadOnlyAdmin(ModelAdmin):
     actions = None
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
-    search_fields = ("pk__exact",)
-    """Shows the search box; ``get_search_results`` searches."""
+    search_fields = ("pk__exact",)  # shows the search box; get_search_results searches
     search_help_text = "An id, or words of a session's title"
     change_list_template = "admin/inspector/list.html"
 
+    # Long texts are never loaded for a list, folded on a page, and offered whole as a file.
     texts: ClassVar[tuple[TextColumn, ...]] = ()
-    """Long texts: never loaded for a list, folded on a page, offered whole as a file."""
+    # Columns that no page shows. A salt on a screenshot would undo the erasure of what it commits to.
     hidden: ClassVar[tuple[str, ...]] = ("salt",)
-    """Columns that no page shows. A salt on a screenshot would undo the erasure of what it commits to."""
-    related: ClassVar[tuple[str, ...]] = ("session",)
-    """Foreign keys that a page or a list shows by name."""
+    related: ClassVar[tuple[str, ...]] = ("session",)  # foreign keys that a page or a list shows by name
+    # Query parameters that our links use; no other column can be queried.
     link_lookups: ClassVar[tuple[str, ...]] = ("session",)
-    """Query parameters that our links use; no other column can be queried."""
-    session_ordering: ClassVar[tuple[str, ...]] = ()
-    """The order of a list about one session, if not the newest first."""
-    ordered_within: ClassVar[str] = "session"
-    """The query parameter that ``session_ordering`` goes with."""
-    title: ClassVar[str] = ""
-    """A page's title as a format of ``row``; if empty, the table and the key."""
-    is_numbered: ClassVar[bool] = False
-    """Whether rows have a ``seq``, so that a page links to the previous and the next one."""
+    session_ordering: ClassVar[tuple[str, ...]] = ()  # the order of a list about one session, if not the newest first
+    ordered_within: ClassVar[str] = "session"  # the query parameter that session_ordering goes with
+    title: ClassVar[str] = ""  # a page's title as a format of "row"; if empty, the table and the key
+    is_numbered: ClassVar[bool] = False  # whether rows have a "seq": a page links to the previous and the next one
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -350,6 +330,11 @@ class ReadOnlyAdmin(ModelAdmin):
         row = _with_key(with_beginnings(self.get_queryset(request), self.texts), object_id).first()
         if row is None:
             raise Http404(f"there is no {self.opts.verbose_name} of this id")
+        beside = {}
+        if self.is_numbered:
+            rows = self.model._default_manager.filter(session_id=row.session_id, seq__in=[row.seq - 1, row.seq + 1])
+            urls = {seq: record_url(row, key) for seq, key in rows.values_list("seq", "pk")}
+            beside = {"previous_url": urls.get(row.seq - 1, ""), "next_url": urls.get(row.seq + 1, "")}
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -358,7 +343,7 @@ class ReadOnlyAdmin(ModelAdmin):
             "about": self.heading_of(row),
             "facts": self.facts(row),
             "texts": show_columns(row, self.texts),
-            **(_neighbours(row) if self.is_numbered else {}),
+            **beside,
             **self.page(request, row),
             **(extra_context or {}),
         }
@@ -420,12 +405,6 @@ def page_of(request: HttpRequest, rows: Any, size: int) -> Page[Any]:
 def parse_seq(text: str) -> int | None:
     """Return a whole number of at most 15 digits from a query parameter, or ``None``."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
-
-
-def _neighbours(row: Any) -> dict[str, str]:
-    beside = type(row).objects.filter(session_id=row.session_id, seq__in=[row.seq - 1, row.seq + 1])
-    urls = {seq: record_url(row, key) for seq, key in beside.values_list("seq", "pk")}
-    return {"previous_url": urls.get(row.seq - 1, ""), "next_url": urls.get(row.seq + 1, "")}
 
 
 def _with_key(rows: QuerySet[Any], object_id: str) -> QuerySet[Any]:

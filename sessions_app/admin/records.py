@@ -1,4 +1,4 @@
-"""The tables of the record: sessions, turns, messages and their parts, model calls, events and what is running."""
+"""The tables of the record, read only; and models, limits of accounts and API keys, which have forms or buttons."""
 
 from __future__ import annotations
 
@@ -366,11 +366,9 @@ def context_facts(session_id: str, item_id: str) -> list[Fact]:
 class PortalAdmin(ReadOnlyAdmin):
     """A read-only table whose forms are pages of the portal, addressed by ``name_column``."""
 
-    portal: ClassVar[str]
-    """The prefix of the names of the portal's addresses."""
+    portal: ClassVar[str]  # the prefix of the names of the portal's addresses
     name_column: ClassVar[str]
-    removing: ClassVar[str] = "delete"
-    """The permission that removing a row needs."""
+    removing: ClassVar[str] = "delete"  # the permission that removing a row needs
     related = ()
     link_lookups = ()
 
@@ -394,7 +392,14 @@ class PortalAdmin(ReadOnlyAdmin):
         return redirect(f"{self.portal}-remove", getattr(row, self.name_column))
 
     def facts(self, row: Any) -> list[Fact]:
-        return [*super().facts(row), Fact(label="For", value=marked(_audience(row)))]
+        audience = "everybody"
+        if row.is_restricted:
+            # Sorted here: the databases disagree on where NULL stands.
+            grants = row.grants.select_related("group", "user")
+            people = sorted(grant.user.get_username() for grant in grants if grant.group is None)
+            groups = sorted(f"group {grant.group.name}" for grant in grants if grant.group is not None)
+            audience = ", ".join([*people, *groups]) or "superusers only"
+        return [*super().facts(row), Fact(label="For", value=marked(audience))]
 
     def page_title(self, row: Any) -> str:
         return excerpt(getattr(row, self.name_column), 120)
@@ -412,16 +417,6 @@ class PortalAdmin(ReadOnlyAdmin):
 
     def _may(self, request: HttpRequest, verb: str) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.{get_permission_codename(verb, self.opts)}")
-
-
-def _audience(row: Any) -> str:
-    if not row.is_restricted:
-        return "everybody"
-    # Sorted here: the databases disagree on where NULL stands.
-    grants = row.grants.select_related("group", "user")
-    people = sorted(grant.user.get_username() for grant in grants if grant.group is None)
-    groups = sorted(f"group {grant.group.name}" for grant in grants if grant.group is not None)
-    return ", ".join([*people, *groups]) or "superusers only"
 
 
 @admin.register(LanguageModel)

@@ -1,8 +1,8 @@
-"""Forms for administrators: who may use a model or a tool server, what the host lists, and the form of a model."""
+"""The pages of models, and the forms in which administrators enter models and tool servers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -39,10 +39,29 @@ from sessions_app.catalogue.model_store import (
     settle_model,
 )
 from sessions_app.conf import host_lists, list_models
-from sessions_app.pages.permissions import administrators, forget_refused, may_administer
+from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
 
 EVERYBODY, NAMED = "everybody", "named"
+ADD, CHANGE, REMOVE = (f"sessions_app.{verb}_languagemodel" for verb in ("add", "change", "delete"))
+NAME_LENGTH = 60
+BY_COMMAND = "What else there is can be entered by a command on the host."
+PRICES = ("input", "output", "cache_read", "cache_write")
+ENTERED = (
+    *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
+    "fallbacks",
+)
+REACHED = ("litellm_model", "api_base", "api_key_env")
+"""The fields that say how a model is reached."""
+SECRETS = ("api_key_env", "api_base")
+"""The fields where a key may be entered by mistake. A refused value is not shown again."""
+VARIABLE = RegexValidator(
+    r"\A[A-Z_][A-Z0-9_]*\Z",
+    "The name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
+)
+ALIAS = RegexValidator(
+    r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z", "Letters, digits and . _ : / @ + - only, with a letter or digit in front."
+)
 
 
 class AudienceFields(forms.Form):
@@ -91,20 +110,22 @@ class AudienceFields(forms.Form):
 
 
 def audience_initial(*, is_restricted: bool, groups: Sequence[str], users: Sequence[str]) -> dict[str, Any]:
-    return {
-        "audience": NAMED if is_restricted else EVERYBODY,
-        "groups": list(groups),
-        "users": ", ".join(users),
-    }
+    return {"audience": NAMED if is_restricted else EVERYBODY, "groups": list(groups), "users": ", ".join(users)}
+
+
+def forget_refused(form: forms.BaseForm, names: Iterable[str]) -> None:
+    """Empty the fields that were refused, so that a secret entered by mistake is not sent back to the screen."""
+    refused = [name for name in names if name in form.errors]
+    if not refused:
+        return
+    data: Any = form.data
+    form.data = kept = data.copy()
+    for name in refused:
+        kept[form.add_prefix(name)] = ""
 
 
 def names_in(text: str) -> list[str]:
     return [name for name in map(str.strip, text.split(",")) if name]
-
-
-# Fields for what the host's owner lists.
-
-BY_COMMAND = "What else there is can be entered by a command on the host."
 
 
 def offer_variables(field: forms.Field, lists: HostLists, *, current: str = "") -> None:
@@ -114,12 +135,12 @@ def offer_variables(field: forms.Field, lists: HostLists, *, current: str = "") 
         places.setdefault(variable.name, []).append(variable.origin or "the provider's own address")
     choices = [(name, f"{name}, for {', '.join(origins)}") for name, origins in places.items()]
     _offer(field, choices, current=current, nothing="none")
-    field.help_text = f"{field.help_text} {_listing_help('variable', VARIABLES, is_empty=not choices)}"
+    _say_listed(field, "variable", VARIABLES, is_empty=not choices)
 
 
 def say_variables(field: forms.Field, lists: HostLists) -> None:
     listed = ", ".join(map(str, lists.variables))
-    field.help_text = f"{field.help_text} {_listing_help('variable', VARIABLES, listed=listed, is_empty=not listed)}"
+    _say_listed(field, "variable", VARIABLES, listed=listed, is_empty=not listed)
 
 
 def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -> None:
@@ -128,10 +149,7 @@ def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -
     if entries and not any(program.takes_more for program in lists.programs):
         _offer(field, [(entry, entry) for entry in entries], current=current, nothing="none: the server has an address")
         entries = []
-    listed = "; ".join(entries)
-    field.help_text = (
-        f"{field.help_text} {_listing_help('program', PROGRAMS, listed=listed, is_empty=not lists.programs)}"
-    )
+    _say_listed(field, "program", PROGRAMS, listed="; ".join(entries), is_empty=not lists.programs)
 
 
 def say_addresses(field: forms.Field, lists: HostLists) -> None:
@@ -147,30 +165,11 @@ def _offer(field: forms.Field, choices: list[tuple[str, str]], *, current: str, 
     field.widget = forms.Select(choices=[("", nothing), *kept, *choices])
 
 
-def _listing_help(kind: str, setting: str, *, listed: str = "", is_empty: bool) -> str:
-    if is_empty:
-        return f"No {kind} is listed on this host ({setting}). {BY_COMMAND}"
-    return (
-        f"Listed on this host ({setting}): {listed}. {BY_COMMAND}"
-        if listed
-        else f"As {setting} lists them. {BY_COMMAND}"
-    )
-
-
-# The form of a model.
-
-VARIABLE = RegexValidator(
-    r"\A[A-Z_][A-Z0-9_]*\Z",
-    "The name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
-)
-ALIAS = RegexValidator(
-    r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z", "Letters, digits and . _ : / @ + - only, with a letter or digit in front."
-)
-PRICES = ("input", "output", "cache_read", "cache_write")
-REACHED = ("litellm_model", "api_base", "api_key_env")
-"""The fields that say how a model is reached."""
-SECRETS = ("api_key_env", "api_base")
-"""The fields where a key may be entered by mistake. A refused value is not shown again."""
+def _say_listed(field: forms.Field, kind: str, setting: str, *, listed: str = "", is_empty: bool) -> None:
+    said = f"No {kind} is listed on this host ({setting})."
+    if not is_empty:
+        said = f"Listed on this host ({setting}): {listed}." if listed else f"As {setting} lists them."
+    field.help_text = f"{field.help_text} {said} {BY_COMMAND}"
 
 
 class ModelForm(AudienceFields):
@@ -235,7 +234,6 @@ class ModelForm(AudienceFields):
     )
 
     def __init__(self, data: Any = None, *, entry: ModelEntry | None = None) -> None:
-        """:param entry: the model that is changed; ``None`` where one is added"""
         super().__init__(data, initial=None if entry is None else _initial(entry))
         self.entry = entry
         if entry is not None:
@@ -285,17 +283,10 @@ class ModelForm(AudienceFields):
         return values
 
     def _settle(self, values: dict[str, Any]) -> None:
-        prices = EnteredPrices(**{name: values[f"{name}_price"] for name in PRICES})
         entered = EnteredModel(
             alias=values["alias"] if self.entry is None else self.entry.spec.alias,
-            litellm_model=values["litellm_model"],
-            api_base=values["api_base"],
-            context_window=values["context_window"],
-            max_output_tokens=values["max_output_tokens"],
-            prices=prices,
-            timeout_seconds=values["timeout_seconds"],
-            total_timeout_seconds=values["total_timeout_seconds"],
-            fallbacks=values["fallbacks"],
+            prices=EnteredPrices(**{name: values[f"{name}_price"] for name in PRICES}),
+            **{name: values[name] for name in ENTERED},
         )
         try:
             spec = settle_model(entered)
@@ -308,12 +299,6 @@ class ModelForm(AudienceFields):
         is_same = self.entry is not None and self.entry.spec.litellm_model == spec.litellm_model
         values["spec"] = replace(spec, shared_ratio=self.entry.spec.shared_ratio if self.entry and is_same else None)
         check_reached(self, spec.alias, values)
-
-    @property
-    def spec(self) -> ModelSpec:
-        """Return the model as entered; only of a valid form."""
-        spec: ModelSpec = self.cleaned_data["spec"]
-        return spec
 
 
 def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> None:
@@ -343,10 +328,6 @@ def _initial(entry: ModelEntry) -> dict[str, Any]:
             micros = getattr(spec.prices, name)
             initial[f"{name}_price"] = None if micros is None else f"{micros / MICROS:.10g}"
     return initial
-
-
-ADD, CHANGE, REMOVE = (f"sessions_app.{verb}_languagemodel" for verb in ("add", "change", "delete"))
-NAME_LENGTH = 60
 
 
 @signed_in
@@ -405,8 +386,9 @@ def _enter(request: HttpRequest, entry: ModelEntry | None) -> HttpResponse:
     form = ModelForm(request.POST if request.method == "POST" else None, entry=entry)
     if request.method != "POST" or not form.is_valid():
         return render(request, "sessions_app/model_form.html", {"form": form, "entry": entry})
-    enter_model(form.spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
-    alias = form.spec.alias
+    spec: ModelSpec = form.cleaned_data["spec"]
+    enter_model(spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
+    alias = spec.alias
     messages.success(request, f"{excerpt(alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
     return redirect(_entry_url(alias))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, lru_cache
@@ -13,11 +13,9 @@ import nh3
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as MarkdownToken
-from markdown_it.utils import OptionsDict
 from math_core import LatexError, LatexToMathML
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Token, _TokenType
@@ -107,15 +105,14 @@ def highlight_lines(text: str, lexer: str) -> list[str]:
     return html
 
 
-def _span(kind: _TokenType, text: str) -> str:
-    shown = escape(text)
-    name = _highlight_class(kind)
-    return f'<span class="{name}">{shown}</span>' if name and shown else shown
-
-
 @cache
 def _highlight_class(kind: _TokenType) -> str:
     return next((name for parent, name in HIGHLIGHT_CLASSES if kind in parent), "")
+
+
+def _span(kind: _TokenType, text: str) -> str:
+    shown, name = escape(text), _highlight_class(kind)
+    return f'<span class="{name}">{shown}</span>' if name and shown else shown
 
 
 # Formulas: ``$…$`` and ``\(…\)`` within a line, ``$$…$$`` and ``\[…\]`` as blocks. Sums of money stay text: a ``$`` opens no
@@ -168,20 +165,17 @@ def draw_formula(tex: str, *, is_block: bool) -> str | None:
         drawn = _TEX.convert_with_local_state(tex, displaystyle=is_block)
     except LatexError:
         return None
-    return _MATHML_CLEANER.clean(_STYLE.sub(_style_as_class, drawn)) if _nesting(drawn) <= MOST_LEVELS else None
+    level = 0
+    for tag in _TAG.finditer(drawn):
+        level += 0 if tag[2] else -1 if tag[1] else 1
+        if level > MOST_LEVELS:
+            return None
+    return _MATHML_CLEANER.clean(_STYLE.sub(_style_as_class, drawn))
 
 
 def _style_as_class(style: re.Match[str]) -> str:
     names = (MATH_CLASSES.get(declaration.strip()) for declaration in style[1].split(";"))
     return f'class="{" ".join(filter(None, names))}"'
-
-
-def _nesting(mathml: str) -> int:
-    deepest = level = 0
-    for tag in _TAG.finditer(mathml):
-        level += 0 if tag[2] else -1 if tag[1] else 1
-        deepest = max(deepest, level)
-    return deepest
 
 
 def _parse_inline_formula(state: StateInline, silent: bool) -> bool:
@@ -212,29 +206,29 @@ def _formula_end(text: str, begin: int, limit: int, closing: str) -> int:
 
 
 def _parse_block_formula(state: StateBlock, first: int, last: int, silent: bool) -> bool:
-    if state.is_code_block(first):
-        return False
     opening = state.src[state.bMarks[first] + state.tShift[first] :][:2]
     closing = _BLOCK_DELIMITERS.get(opening)
-    if closing is None:
+    if closing is None or state.is_code_block(first):
         return False
     for line in range(first, min(last, first + MOST_LINES)):
-        text = _line(state, line).removeprefix(opening) if line == first else _line(state, line)
-        if line > first and (not text or state.sCount[line] < state.blkIndent):
+        text = _line(state, line)
+        if line == first:
+            text = text.removeprefix(opening)
+        elif not text or state.sCount[line] < state.blkIndent:
             return False
-        if text.endswith(closing):
-            return bool(text.removesuffix(closing).strip() or line > first) and (silent or _push(state, first, line))
         if closing in text:
-            return False
-    return False
+            break
+    else:
+        return False
+    if not text.endswith(closing) or (line == first and not text.removesuffix(closing).strip()):
+        return False
 
-
-def _push(state: StateBlock, first: int, line: int) -> bool:
-    lines = "\n".join(_line(state, number) for number in range(first, line + 1))
-    token = state.push(BLOCK, "figure", 0)
-    token.content = lines[2:-2].strip("\n")
-    token.map, token.markup = [first, line + 1], lines[:2]
-    state.line = line + 1
+    if not silent:
+        lines = "\n".join(_line(state, number) for number in range(first, line + 1))
+        token = state.push(BLOCK, "figure", 0)
+        token.content = lines[2:-2].strip("\n")
+        token.map, token.markup = [first, line + 1], opening
+        state.line = line + 1
     return True
 
 
@@ -250,8 +244,7 @@ MARKDOWN_LIMIT = 40_000
 NESTING_LIMIT = 24
 # Characters of all drawn formulas of one text, ten times the text's own limit; later formulas stay TeX.
 DRAWN_LIMIT = 400_000
-PIECE = 100_000
-"""Characters of each further piece of a long text."""
+PIECE = 100_000  # characters of each further piece of a long text
 
 _TAGS = {
     *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ol", "ul", "li", "figure", "figcaption", "pre", "code"),
@@ -288,10 +281,8 @@ class LongText:
 
     part_id: str
     field: str
-    text: str
-    """Ready to be shown."""
-    end: int
-    """Stored characters up to the end of this piece."""
+    text: str  # ready to be shown
+    end: int  # stored characters up to the end of this piece
     length: int
 
     @property
@@ -328,11 +319,9 @@ def render_markdown(text: str) -> SafeString:
 
 
 def format_count(number: int | None) -> str:
-    """``842``, ``12.4k``, ``1.2M``; ``?`` for an unknown number."""
+    """Return ``842``, ``12.4k`` or ``1.2M``; ``?`` for an unknown number."""
     if number is None:
         return "?"
-    if abs(number) < 1_000:
-        return str(number)
     for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if abs(number) >= size * 0.9995:
             short = number / size
@@ -341,22 +330,19 @@ def format_count(number: int | None) -> str:
 
 
 def format_number(number: int | None) -> str:
-    """``12,345``; empty for an unknown number."""
     return "" if number is None else f"{number:,}"
 
 
 def format_counted(number: int, name: str) -> str:
-    """``1 turn``, ``1,203 turns``."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def format_characters(number: int) -> str:
-    """``842 characters``, ``12.4k characters``."""
     return f"{format_count(number)} character{'' if number == 1 else 's'}"
 
 
 def format_size(size: int) -> str:
-    """``842 B``, ``12.4 KB``, ``1.2 MB``, in powers of a thousand."""
+    """Return ``842 B``, ``12.4 KB`` or ``1.2 MB``, in powers of a thousand."""
     for unit, least in (("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)):
         if size >= least:
             number = size / least
@@ -365,7 +351,7 @@ def format_size(size: int) -> str:
 
 
 def format_money(micros: int | None) -> str:
-    """Millionths in dollars, with as many digits as small sums need; empty for an unknown sum."""
+    """Return millionths in dollars, with as many digits as small sums need; empty for an unknown sum."""
     if micros is None:
         return ""
     if micros == 0:
@@ -375,7 +361,7 @@ def format_money(micros: int | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """``340 ms``, ``2.4 s``, ``3 min 05 s``, ``3 min``, ``2 h 10 min``."""
+    """Return ``340 ms``, ``2.4 s``, ``3 min 05 s``, ``3 min`` or ``2 h 10 min``."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -399,7 +385,7 @@ def round_up(value: float) -> float:
 
 
 def format_days_ago(day: date, today: date) -> str:
-    """The heading of a list for a day: ``Today``, ``Previous 7 days``, ``March``, ``2024``."""
+    """Return the heading of a list for a day: ``Today``, ``Previous 7 days``, ``March`` or ``2024``."""
     days = (today - day).days
     if days <= 1:
         return "Yesterday" if days == 1 else "Today"
@@ -408,13 +394,7 @@ def format_days_ago(day: date, today: date) -> str:
     return f"{day:%B}" if day.year == today.year else str(day.year)
 
 
-def _render_fence(
-    renderer: RendererHTML,
-    tokens: Sequence[MarkdownToken],
-    index: int,
-    options: OptionsDict,
-    env: MutableMapping[str, Any],
-) -> str:
+def _render_fence(_: Any, tokens: Sequence[MarkdownToken], index: int, *_rest: Any) -> str:
     text, info = tokens[index].content, tokens[index].info.strip()
     language = info.partition(" ")[0]
     label = _LABELS.get(language.lower(), "")
@@ -422,13 +402,7 @@ def _render_fence(
     return _figure(text, caption=f"{info}: {label}" if label else info, html=highlight_code(text, language))
 
 
-def _render_formula(
-    renderer: RendererHTML,
-    tokens: Sequence[MarkdownToken],
-    index: int,
-    options: OptionsDict,
-    env: MutableMapping[str, Any],
-) -> str:
+def _render_formula(_: Any, tokens: Sequence[MarkdownToken], index: int, __: Any, env: dict[str, Any]) -> str:
     tex, is_block = tokens[index].content, tokens[index].type == BLOCK
     mathml = draw_formula(tex, is_block=is_block) if env.get("drawn", 0) < DRAWN_LIMIT else None
     env["drawn"] = env.get("drawn", 0) + len(mathml or "")
@@ -452,21 +426,16 @@ def _adapt_tokens(state: Any) -> None:
             token.attrs["align"] = str(token.attrs.pop("style")).rpartition(":")[2]
 
 
-def _make_markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": NESTING_LIMIT})
-    markdown.enable(["table", "strikethrough"]).disable(["image", "reference"])
-    markdown.validateLink = lambda url: re.match(r"https?://|mailto:", url, re.IGNORECASE) is not None  # type: ignore[method-assign]
-    markdown.add_render_rule("fence", _render_fence)
-    markdown.add_render_rule("code_block", _render_fence)
-    markdown.add_render_rule(INLINE, _render_formula)
-    markdown.add_render_rule(BLOCK, _render_formula)
-    # A table that is wider than its message scrolls in a box of its own, and stays a table.
-    markdown.add_render_rule("table_open", lambda *_: '<div class="table-scroll"><table>\n')
-    markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    markdown.inline.ruler.before("escape", "math", _parse_inline_formula)
-    markdown.block.ruler.before("fence", "math", _parse_block_formula, {"alt": ["paragraph", "blockquote", "list"]})
-    markdown.core.ruler.push("mnesis", _adapt_tokens)
-    return markdown
-
-
-_MARKDOWN = _make_markdown()
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": NESTING_LIMIT})
+_MARKDOWN.enable(["table", "strikethrough"]).disable(["image", "reference"])
+_MARKDOWN.validateLink = lambda url: re.match(r"https?://|mailto:", url, re.IGNORECASE) is not None  # type: ignore[method-assign]
+_MARKDOWN.add_render_rule("fence", _render_fence)
+_MARKDOWN.add_render_rule("code_block", _render_fence)
+_MARKDOWN.add_render_rule(INLINE, _render_formula)
+_MARKDOWN.add_render_rule(BLOCK, _render_formula)
+# A table that is wider than its message scrolls in a box of its own, and stays a table.
+_MARKDOWN.add_render_rule("table_open", lambda *_: '<div class="table-scroll"><table>\n')
+_MARKDOWN.add_render_rule("table_close", lambda *_: "</table></div>\n")
+_MARKDOWN.inline.ruler.before("escape", "math", _parse_inline_formula)
+_MARKDOWN.block.ruler.before("fence", "math", _parse_block_formula, {"alt": ["paragraph", "blockquote", "list"]})
+_MARKDOWN.core.ruler.push("mnesis", _adapt_tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.views import redirect_to_login
-from django.forms import BaseForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
@@ -22,6 +21,19 @@ from sessions_app.pages.markdown import shown_title
 from sessions_app.record.session_queries import load_session
 
 View = Callable[..., HttpResponse]
+NAME_LENGTH = 80
+SEES_RECORDS = (
+    "sessions_app.view_session",
+    "sessions_app.view_turn",
+    "sessions_app.view_message",
+    "sessions_app.view_messagepart",
+    "sessions_app.view_modelcall",
+    "sessions_app.view_contextitem",
+    "sessions_app.view_event",
+    "compaction_app.view_compactionrun",
+    "compaction_app.view_summarynode",
+)
+"""The permissions that staff need to inspect a session of another person."""
 
 
 def may_administer(request: HttpRequest, permission: str) -> bool:
@@ -49,57 +61,25 @@ def administrators(
     return guard
 
 
-def forget_refused(form: BaseForm, names: Iterable[str]) -> None:
-    """Empty the fields that were refused, so that a secret entered by mistake is not sent back to the screen."""
-    refused = [name for name in names if name in form.errors]
-    if not refused:
-        return
-    data: Any = form.data
-    form.data = kept = data.copy()
-    for name in refused:
-        kept[form.add_prefix(name)] = ""
-
-
-# Who may inspect a session, and what stands above every page of its inspector.
-
-NAME_LENGTH = 80
-SEES_RECORDS = (
-    "sessions_app.view_session",
-    "sessions_app.view_turn",
-    "sessions_app.view_message",
-    "sessions_app.view_messagepart",
-    "sessions_app.view_modelcall",
-    "sessions_app.view_contextitem",
-    "sessions_app.view_event",
-    "compaction_app.view_compactionrun",
-    "compaction_app.view_summarynode",
-)
-"""The permissions that staff need to inspect a session of another person."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
     """A session as the pages of its inspector need it."""
 
     id: str
-    title: str
-    """Ready to be shown."""
-    name: str
-    """The title on one line of at most ``NAME_LENGTH`` characters."""
+    title: str  # ready to be shown
+    name: str  # the title on one line of at most NAME_LENGTH characters
     owner_id: int
     parent_id: str | None
     origin: str
     model: str
-    config: dict[str, Any]
-    """What the session overrides of the site's configuration."""
+    config: dict[str, Any]  # what the session overrides of the site's configuration
     event_seq: int
     message_seq: int
     turn_seq: int
     state: str
     created_at: datetime
     archived_at: datetime | None
-    is_own: bool
-    """Whether the reader owns it. Only the owner has the chat's pages."""
+    is_own: bool  # only the owner has the chat's pages
 
 
 def inspected(request: HttpRequest, session_id: str) -> Inspected:

@@ -241,9 +241,9 @@ def find_seq(session_id: str, reference: str) -> int:
         seq = referred.values_list("seq", flat=True).first()
         if seq is None:
             raise MessageNotFoundError(message_id=reference) from None
-        return seq
+        return int(seq)
     seq = messages.filter(created_at__gte=moment).values_list("seq", flat=True).first()
-    return LARGEST if seq is None else seq
+    return LARGEST if seq is None else int(seq)
 
 
 def load_spoken_text(session_id: str, message_id: str) -> str:

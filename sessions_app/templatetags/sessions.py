@@ -1,4 +1,4 @@
-"""Filters that put text, numbers and times on a page."""
+"""Filters that put texts, numbers, times, models and labels on a page."""
 
 from __future__ import annotations
 
@@ -9,23 +9,47 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from django import template
 from django.urls import reverse
-from django.utils.safestring import SafeString
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.text import excerpt
 from sessions_app.catalogue.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.conf import default_model
-from sessions_app.pages import markdown as rendering
-from sessions_app.pages.markdown import show_invisible, shown_title
+from sessions_app.pages.markdown import (
+    format_characters,
+    format_count,
+    format_counted,
+    format_duration,
+    format_money,
+    format_number,
+    format_size,
+    render_markdown,
+    show_invisible,
+    shown_title,
+)
 from sessions_app.pages.views import label_text
 
+SOURCES = {
+    LimitSource.CONFIGURED: "entered",
+    LimitSource.LITELLM: "litellm's table",
+    LimitSource.DEFAULT: "assumed",
+    LimitSource.PROVIDER: "as its provider says",
+}
+
 register = template.Library()
+register.filter("markdown", render_markdown)
+register.filter("count", format_count)
+register.filter("number", format_number)
+register.filter("counted", format_counted)
+register.filter("characters", format_characters)
+register.filter("money", format_money)
+register.filter("duration", format_duration)
+register.filter("label_text", label_text)
 
 
 @register.filter
 def visible(text: Any) -> str:
     """Return the text with a mark for every character that hides or reorders; nothing for ``None``."""
-    return rendering.show_invisible(str(text)) if text else ""
+    return show_invisible(str(text)) if text else ""
 
 
 @register.filter
@@ -40,75 +64,31 @@ def beginning(text: str | None, length: int) -> str:
 
 
 @register.filter
-def markdown(text: str) -> SafeString:
-    return rendering.render_markdown(text)
-
-
-@register.filter
-def count(number: int | None) -> str:
-    return rendering.format_count(number)
-
-
-@register.filter
-def number(value: int | None) -> str:
-    return rendering.format_number(value)
-
-
-@register.filter
 def share(part: int, whole: int) -> str:
-    """Return how much of the whole it is, in percent."""
     percent = 100 * part / whole if whole else 0
     return "under 1 %" if 0 < percent < 1 else f"{percent:.0f} %"
 
 
 @register.filter
-def counted(value: int, name: str) -> str:
-    return rendering.format_counted(value, name)
-
-
-@register.filter
-def characters(value: int) -> str:
-    return rendering.format_characters(value)
-
-
-@register.filter
-def money(micros: int | None) -> str:
-    return rendering.format_money(micros)
-
-
-@register.filter
 def size(octets: int | None) -> str:
-    return "" if octets is None else rendering.format_size(octets)
-
-
-@register.filter
-def duration(seconds: float | None) -> str:
-    return rendering.format_duration(seconds)
+    return "" if octets is None else format_size(octets)
 
 
 @register.filter
 def milliseconds(value: float) -> str:
-    return rendering.format_duration(value / 1000)
+    return format_duration(value / 1000)
 
 
 @register.filter
 def until(began: datetime | None, ended: datetime | None) -> str:
-    """Return how long something took; nothing where it has not begun or not ended."""
-    return rendering.format_duration((ended - began).total_seconds()) if began and ended else ""
+    """Return how long something took; nothing if it has not begun or not ended."""
+    return format_duration((ended - began).total_seconds()) if began and ended else ""
 
 
 @register.filter
 def is_set(variable: str) -> bool:
     """Return whether this process has an environment variable. Its value reaches no page."""
     return bool(os.environ.get(variable))
-
-
-SOURCES = {
-    LimitSource.CONFIGURED: "entered",
-    LimitSource.LITELLM: "litellm's table",
-    LimitSource.DEFAULT: "assumed",
-    LimitSource.PROVIDER: "as its provider says",
-}
 
 
 @register.filter
@@ -128,18 +108,17 @@ def is_default(spec: ModelSpec) -> bool:
 
 @register.filter
 def prices(spec: ModelSpec) -> list[tuple[str, str]]:
-    """Return the name and the amount of each price that is known; none where no one says what the model costs."""
+    """Return the name and the amount for a million tokens of each known price: ``$2.50``, ``$0.075``."""
     if spec.prices_source is LimitSource.DEFAULT:
         return []
     known = spec.prices
     named = {"in": known.input, "out": known.output, "cached": known.cache_read, "to cache": known.cache_write}
-    return [(name, _dollars(micros)) for name, micros in named.items() if micros is not None]
-
-
-def _dollars(micros: int) -> str:
-    """Return a price of a million tokens: ``$2.50``, ``$0.075``."""
-    whole, _, cents = f"{micros / 1_000_000:,.6f}".rstrip("0").partition(".")
-    return f"${whole}.{cents:0<2}" if cents else f"${whole}"
+    shown = []
+    for name, micros in named.items():
+        if micros is not None:
+            whole, _, cents = f"{micros / 1_000_000:,.6f}".rstrip("0").partition(".")
+            shown.append((name, f"${whole}.{cents:0<2}" if cents else f"${whole}"))
+    return shown
 
 
 @register.filter
@@ -162,9 +141,6 @@ def check(entry: ModelEntry) -> ModelCheck | None:
 @register.filter
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-register.filter(label_text)
 
 
 @register.filter

@@ -29,11 +29,18 @@ from agents_app.tools.mcp.tools import ask_for_tools
 from mnesis_core.errors import InvalidRequest, MnesisError, NotListed, ToolServerNotFound
 from mnesis_core.text import excerpt
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, check_address, take_listing
-from sessions_app.catalogue.views import AudienceFields, audience_initial, offer_programs, say_addresses, say_variables
+from sessions_app.catalogue.views import (
+    AudienceFields,
+    audience_initial,
+    forget_refused,
+    offer_programs,
+    say_addresses,
+    say_variables,
+)
 from sessions_app.conf import host_lists, site_config
 from sessions_app.database.threads import db, waiting_for
 from sessions_app.pages.markdown import show_invisible
-from sessions_app.pages.permissions import administrators, forget_refused, may_administer
+from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
 
 ADD, CHANGE = "agents_app.add_mcpserver", "agents_app.change_mcpserver"

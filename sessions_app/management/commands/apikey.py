@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
-from mnesis_core.network.rate_limits import SCOPES, KeyRecord
+from mnesis_core.network.rate_limits import SCOPES
 from mnesis_core.text import write_time
 from sessions_app.catalogue.model_store import create_key, list_keys, revoke_key
 
@@ -53,19 +53,20 @@ class Command(BaseCommand):
     def _list(self, options: dict[str, Any]) -> None:
         keys = list_keys()
         if options["as_json"]:
-            self.stdout.write(json.dumps([_as_dict(key) for key in keys], indent=2))
+            described = [
+                {
+                    "prefix": key.prefix,
+                    "owner": key.owner_name,
+                    "scope": key.scope,
+                    "created_at": write_time(key.created_at),
+                    "last_used_at": write_time(key.last_used_at) if key.last_used_at else None,
+                    "revoked_at": write_time(key.revoked_at) if key.revoked_at else None,
+                }
+                for key in keys
+            ]
+            self.stdout.write(json.dumps(described, indent=2))
             return
         for key in keys:
             state = "revoked" if key.revoked_at else "active"
             used = f"last used {key.last_used_at:%Y-%m-%d %H:%M} UTC" if key.last_used_at else "never used"
             self.stdout.write(f"{key.prefix}  {key.owner_name}  {key.scope}  {state}  {used}")
-
-
-def _as_dict(key: KeyRecord) -> dict[str, Any]:
-    times = {"created_at": key.created_at, "last_used_at": key.last_used_at, "revoked_at": key.revoked_at}
-    return {
-        "prefix": key.prefix,
-        "owner": key.owner_name,
-        "scope": key.scope,
-        **{name: write_time(at) if at else None for name, at in times.items()},
-    }

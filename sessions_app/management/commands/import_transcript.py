@@ -61,7 +61,8 @@ class Command(BaseCommand):
     def _parse(self, path: Path, format: str | None) -> ParseResult:
         with ExitStack() as stack:
             source = stack.enter_context(_open(path))
-            name = format or detect_format(path.name, _first_bytes(path))
+            with _open(path) as beginning:
+                name = format or detect_format(path.name, beginning.read(FIRST_BYTES))
             companions = [
                 NamedSource(name=companion.name, source=stack.enter_context(_open(companion)))
                 for companion in _companions(path, name)
@@ -99,10 +100,8 @@ class Command(BaseCommand):
 
 
 def _owner(username: str | None) -> AbstractBaseUser:
-    users = get_user_model().objects.filter(is_active=True)
-    owner = (
-        users.filter(username=username).first() if username else users.filter(is_superuser=True).order_by("pk").first()
-    )
+    chosen = {"username": username} if username else {"is_superuser": True}
+    owner = get_user_model().objects.filter(is_active=True, **chosen).order_by("pk").first()
     if owner is None:
         known = f"There is no user {username!r}." if username else "There is no administrator yet."
         raise CommandError(f"{known} Make one with 'manage.py createsuperuser', or name one with --user.", returncode=2)
@@ -111,16 +110,9 @@ def _owner(username: str | None) -> AbstractBaseUser:
 
 def _open(path: Path) -> io.BufferedIOBase:
     try:
-        if path.suffix == ".gz":
-            return gzip.open(path, "rb")
-        return path.open("rb")
+        return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", returncode=2) from None
-
-
-def _first_bytes(path: Path) -> bytes:
-    with _open(path) as file:
-        return file.read(FIRST_BYTES)
 
 
 def _companions(path: Path, format: str) -> list[Path]:

@@ -11,7 +11,6 @@ from django.db import ProgrammingError, connection
 
 from sessions_app.guards.rights import (
     ROLE_NAME,
-    Role,
     apply_role,
     auditor_role,
     role_differences,
@@ -41,20 +40,17 @@ class Command(BaseCommand):
         if not roles:
             raise CommandError("Name a role: manage.py roles --app mnesis_app --auditor mnesis_auditor")
         for role in roles:
-            if not options["only_print"]:
-                self._apply(role)
+            if options["only_print"]:
+                for statement in role_statements(connection, role):
+                    self.stdout.write(f"{statement};")
                 continue
-            for statement in role_statements(connection, role):
-                self.stdout.write(f"{statement};")
-
-    def _apply(self, role: Role) -> None:
-        try:
-            apply_role(connection, role)
-        except ProgrammingError as error:
-            raise CommandError(f"{str(error).splitlines()[0]}. Run this as the owner of the tables.") from error
-        if differences := role_differences(connection, role):
-            raise CommandError("\n".join(differences))
-        self.stdout.write(f"{role.name} has its rights.")
+            try:
+                apply_role(connection, role)
+            except ProgrammingError as error:
+                raise CommandError(f"{str(error).splitlines()[0]}. Run this as the owner of the tables.") from error
+            if differences := role_differences(connection, role):
+                raise CommandError("\n".join(differences))
+            self.stdout.write(f"{role.name} has its rights.")
 
 
 def role_name(text: str) -> str:
