@@ -23,39 +23,12 @@ from pygments.token import Token, _TokenType
 from mnesis_core.text import visible_runs
 
 _KNOWN = {
-    "bash": "sh shell zsh console shell-session",
-    "c": "h",
-    "cpp": "c++ cc hpp",
-    "csharp": "c# cs",
-    "css": "",
-    "diff": "patch",
-    "docker": "dockerfile",
-    "go": "golang",
-    "html": "",
-    "ini": "",
-    "java": "",
-    "javascript": "js jsx mjs",
-    "json": "jsonl jsonc",
-    "kotlin": "kt",
-    "lua": "",
-    "make": "makefile",
-    "markdown": "md",
-    "perl": "pl",
-    "php": "",
-    "powershell": "ps1",
-    "python": "py python3",
-    "r": "",
-    "ruby": "rb",
-    "rust": "rs",
-    "scala": "",
-    "sql": "postgresql sqlite",
-    "swift": "",
-    "toml": "",
-    "tsx": "",
-    "typescript": "ts",
-    "xml": "svg",
-    "yaml": "yml",
-}
+    "bash": "sh shell zsh console shell-session", "c": "h", "cpp": "c++ cc hpp", "csharp": "c# cs", "css": "",
+    "diff": "patch", "docker": "dockerfile", "go": "golang", "html": "", "ini": "", "java": "", "javascript": "js jsx mjs",
+    "json": "jsonl jsonc", "kotlin": "kt", "lua": "", "make": "makefile", "markdown": "md", "perl": "pl", "php": "",
+    "powershell": "ps1", "python": "py python3", "r": "", "ruby": "rb", "rust": "rs", "scala": "",
+    "sql": "postgresql sqlite", "swift": "", "toml": "", "tsx": "", "typescript": "ts", "xml": "svg", "yaml": "yml",
+}  # fmt: skip
 LEXERS = {name: lexer for lexer, others in _KNOWN.items() for name in (lexer, *others.split())}
 """The lexer of each language name that a code block may have. It is an allow-list: no text picks another lexer."""
 # A lexer may be busy for minutes with a longer line, which no person wrote.

@@ -32,47 +32,36 @@ class Command(BaseCommand):
         listing.add_argument("--json", action="store_true", dest="as_json")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        actions = {"set": self._set, "clear": self._clear, "list": self._list}
         try:
-            actions[options["action"]](options)
+            if options["action"] == "list":
+                self._list(as_json=options["as_json"])
+            else:
+                self._put(options["username"], options.get("limits"))
         except MnesisError as error:
             raise CommandError(error.message, returncode=error.exit_status) from error
 
-    def _set(self, options: dict[str, Any]) -> None:
-        owner_id = _account(options["username"])
-        limits: dict[str, dict[str, Any]] = load_account_limits(owner_id)
-        for text in options["limits"]:
-            scope, measure, value = _parse(text)
-            limits.setdefault(scope, {})[measure] = value
-        put_account_limits(owner_id, limits)
-        self.stdout.write(_line(options["username"], load_account_limits(owner_id)))
+    def _put(self, username: str, changes: list[str] | None) -> None:
+        """Set some limits of a user, or take all away."""
+        user = get_user_model().objects.filter(username=username).first()
+        if user is None:
+            raise NotFound(f"There is no user {username!r}.")
+        limits: dict[str, dict[str, Any]] = {} if changes is None else load_account_limits(user.pk)
+        for text in changes or []:
+            name, _, number = text.partition("=")
+            scope, _, measure = name.partition(".")
+            if not (scope and measure and number.isascii() and number.isdecimal()):
+                raise InvalidRequest(f"{text!r} must look like day.tokens=100000, with a whole number")
+            limits.setdefault(scope, {})[measure] = int(number)
+        put_account_limits(user.pk, limits)
+        self.stdout.write(_line(username, load_account_limits(user.pk)))
 
-    def _clear(self, options: dict[str, Any]) -> None:
-        put_account_limits(_account(options["username"]), {})
-        self.stdout.write(_line(options["username"], {}))
-
-    def _list(self, options: dict[str, Any]) -> None:
+    def _list(self, *, as_json: bool) -> None:
         found = list_account_limits()
-        if options["as_json"]:
+        if as_json:
             self.stdout.write(json.dumps([{"user": name, "limits": limits} for name, limits in found], indent=2))
             return
         for name, limits in found:
             self.stdout.write(_line(name, limits))
-
-
-def _account(username: str) -> int:
-    user = get_user_model().objects.filter(username=username).first()
-    if user is None:
-        raise NotFound(f"There is no user {username!r}.")
-    return user.pk
-
-
-def _parse(text: str) -> tuple[str, str, int]:
-    name, _, number = text.partition("=")
-    scope, _, measure = name.partition(".")
-    if not (scope and measure and number.isascii() and number.isdecimal()):
-        raise InvalidRequest(f"{text!r} must look like day.tokens=100000, with a whole number")
-    return scope, measure, int(number)
 
 
 def _line(name: str, limits: dict[str, Any]) -> str:

@@ -9,10 +9,7 @@ from django.core.management.commands import loaddata
 
 
 class Command(loaddata.Command):
-    """Refused on every database."""
-
     def handle(self, *fixture_labels: str, **options: Any) -> None:
-        """:raises CommandError: always."""
         raise CommandError(
             "Fixtures would write past the ledger. Bring sessions in with 'manage.py import_session' or "
             "'import_transcript', and a whole site with 'manage.py move_database'."

@@ -9,10 +9,7 @@ from django.core.management.commands import testserver
 
 
 class Command(testserver.Command):
-    """Refused on every database."""
-
     def handle(self, *labels: str, **options: Any) -> None:
-        """:raises CommandError: always."""
         raise CommandError(
             "This would delete the database that is named like the test database. Run the tests with 'make test'."
         )
