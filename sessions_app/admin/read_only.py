@@ -235,7 +235,7 @@ class ReadOnlyAdmin(ModelAdmin):
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     search_fields = ("pk__exact",)  # shows the search box; get_search_results searches
-    search_help_text = "An id, or words of a session's title"
+    search_help_text = "An id, or words from a session's title"
     change_list_template = "admin/inspector/list.html"
 
     # Long texts are never loaded for a list, folded on a page, and offered whole as a file.

@@ -80,7 +80,7 @@ class SessionAdmin(ReadOnlyAdmin):
         presence_filter("archived_at", "archived"),
         presence_filter("deleted_at", "deleted"),
     )
-    search_help_text = "An id (also of an import), or words of the title"
+    search_help_text = "An id (also of an import), or words from the title"
     related = ("owner",)
     link_lookups = ("parent",)
     texts = (
@@ -153,7 +153,7 @@ class TurnAdmin(ReadOnlyAdmin):
     is_numbered = True
     texts = (
         TextColumn(name="error_message", label="Error"),
-        TextColumn(name="options", label="Asked of this turn alone", pretty=True),
+        TextColumn(name="options", label="Options of this turn", pretty=True),
     )
 
     title = "Turn {row.seq} · {row.state}"
@@ -208,8 +208,8 @@ PART_TEXTS = (
     TextColumn(name="tool_input", label="Input", pretty=True),
     TextColumn(name="output", label="Output"),
     TextColumn(name="error_message", label="Error"),
-    TextColumn(name="decision_note", label="What was said to the decision"),
-    TextColumn(name="late_output", label="Output that came late"),
+    TextColumn(name="decision_note", label="Comment on the decision"),
+    TextColumn(name="late_output", label="Late output"),
 )
 
 
@@ -350,8 +350,8 @@ class StreamJournalAdmin(ReadOnlyAdmin):
 def context_facts(session_id: str, item_id: str) -> list[Fact]:
     stay = load_stay(session_id, item_id)
     if stay is None:
-        return [Fact(label="Active context", value=marked("never in it"))]
-    steps = (("Into the context", stay.added_seq), ("Out of the context", stay.removed_seq))
+        return [Fact(label="Active context", value=marked("never in the context"))]
+    steps = (("Added to the context", stay.added_seq), ("Removed from the context", stay.removed_seq))
     return [
         Fact(
             label=label,
@@ -399,7 +399,7 @@ class PortalAdmin(ReadOnlyAdmin):
             people = sorted(grant.user.get_username() for grant in grants if grant.group is None)
             groups = sorted(f"group {grant.group.name}" for grant in grants if grant.group is not None)
             audience = ", ".join([*people, *groups]) or "superusers only"
-        return [*super().facts(row), Fact(label="For", value=marked(audience))]
+        return [*super().facts(row), Fact(label="Available to", value=marked(audience))]
 
     def page_title(self, row: Any) -> str:
         return excerpt(getattr(row, self.name_column), 120)
@@ -423,14 +423,14 @@ class PortalAdmin(ReadOnlyAdmin):
 class LanguageModelAdmin(PortalAdmin):
     portal, name_column = "model", "alias"
     list_display = ("alias", "litellm_model", "api_base", "key", "window", "answer", "prices", "is_restricted")
-    search_help_text = "A name, or what litellm calls the model"
+    search_help_text = "A name, or the name that litellm uses"
     ordering = ("alias",)
     key = column("Key", lambda row: set_or_not([row.api_key_env]))
     window = column("Window", lambda row: f"{row.context_window:,} ({row.context_window_source})", "context_window")
     answer = column(
         "Longest answer", lambda row: f"{row.max_output_tokens:,} ({row.max_output_source})", "max_output_tokens"
     )
-    prices = column("Prices of a million tokens", lambda row: f"{shown_prices(spec_of(row))} ({row.prices_source})")
+    prices = column("Prices per million tokens", lambda row: f"{shown_prices(spec_of(row))} ({row.prices_source})")
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         return rows.filter(Q(alias__icontains=term) | Q(litellm_model__icontains=term))
@@ -508,5 +508,5 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         except NotFound as error:
             messages.error(request, error.message)
             return redirect("admin:sessions_app_apikey_changelist")
-        messages.success(request, f"The key {prefix} is revoked: it opens nothing from now on.")
+        messages.success(request, f"The key {prefix} was revoked. It no longer opens anything.")
         return redirect(record_url(ApiKey, prefix))

@@ -45,7 +45,7 @@ from sessions_app.pages.views import reader_of, signed_in
 EVERYBODY, NAMED = "everybody", "named"
 ADD, CHANGE, REMOVE = (f"sessions_app.{verb}_languagemodel" for verb in ("add", "change", "delete"))
 NAME_LENGTH = 60
-BY_COMMAND = "What else there is can be entered by a command on the host."
+BY_COMMAND = "Anything else can be entered by a command on the host."
 PRICES = ("input", "output", "cache_read", "cache_write")
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
@@ -57,10 +57,11 @@ SECRETS = ("api_key_env", "api_base")
 """The fields where a key may be entered by mistake. A refused value is not shown again."""
 VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
-    "The name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
+    "Enter the name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
 )
 ALIAS = RegexValidator(
-    r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z", "Letters, digits and . _ : / @ + - only, with a letter or digit in front."
+    r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z",
+    "Use only letters, digits and . _ : / @ + -, with a letter or digit in front.",
 )
 
 
@@ -72,7 +73,7 @@ class AudienceFields(forms.Form):
         initial=EVERYBODY,
         widget=forms.RadioSelect,
         label="Who may use it",
-        help_text="Other people do not see it. Superusers may use it too.",
+        help_text="Others do not see it. Superusers can always use it.",
     )
     groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
     users = forms.CharField(
@@ -154,7 +155,9 @@ def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -
 
 def say_addresses(field: forms.Field, lists: HostLists) -> None:
     listed = ", ".join(map(str, lists.addresses))
-    inside = f"Inside this network ({ADDRESSES}): {listed}." if listed else f"A public one: {ADDRESSES} lists no other."
+    inside = (
+        f"Inside this network ({ADDRESSES}): {listed}." if listed else f"A public address: {ADDRESSES} lists no others."
+    )
     field.help_text = f"{field.help_text} {inside}"
 
 
@@ -168,7 +171,7 @@ def _offer(field: forms.Field, choices: list[tuple[str, str]], *, current: str, 
 def _say_listed(field: forms.Field, kind: str, setting: str, *, listed: str = "", is_empty: bool) -> None:
     said = f"No {kind} is listed on this host ({setting})."
     if not is_empty:
-        said = f"Listed on this host ({setting}): {listed}." if listed else f"As {setting} lists them."
+        said = f"Listed on this host ({setting}): {listed}." if listed else f"The choices are listed in {setting}."
     field.help_text = f"{field.help_text} {said} {BY_COMMAND}"
 
 
@@ -181,14 +184,14 @@ class ModelForm(AudienceFields):
     )
     litellm_model = forms.CharField(
         max_length=200,
-        label="Model of the provider",
-        help_text="What litellm calls it, such as openai/gpt-4o, anthropic/claude-sonnet-4-5 or ollama_chat/llama3.",
+        label="Provider’s model",
+        help_text="The name that litellm uses, such as openai/gpt-4o, anthropic/claude-sonnet-4-5 or ollama_chat/llama3.",
     )
     api_base = forms.CharField(
         max_length=500,
         required=False,
         label="Address",
-        help_text="Of a server of your own that speaks the OpenAI protocol, with /v1; empty for the provider's.",
+        help_text="The address of your own server that speaks the OpenAI protocol, with /v1; leave it empty for the provider's.",
     )
     api_key_env = forms.CharField(
         max_length=100,
@@ -203,10 +206,14 @@ class ModelForm(AudienceFields):
         min_value=1,
         max_value=MOST_TOKENS,
         label="Window",
-        help_text="Tokens, prompt and answer together. Empty: what litellm's table says, else an assumption.",
+        help_text="Tokens, prompt and answer together. If empty, taken from litellm's table or assumed.",
     )
     max_output_tokens = forms.IntegerField(
-        required=False, min_value=1, max_value=MOST_TOKENS, label="Longest answer", help_text="Tokens. Empty: as above."
+        required=False,
+        min_value=1,
+        max_value=MOST_TOKENS,
+        label="Longest answer",
+        help_text="Tokens. If empty, as above.",
     )
     input_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Prompt")
     output_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Answer")
@@ -217,20 +224,20 @@ class ModelForm(AudienceFields):
         min_value=1,
         max_value=LONGEST_SECONDS,
         label="Longest silence",
-        help_text="Seconds inside a stream, before the call is given up.",
+        help_text="Seconds without output in a stream before the call is given up.",
     )
     total_timeout_seconds = forms.FloatField(
         initial=1800,
         min_value=1,
         max_value=LONGEST_SECONDS,
         label="Longest call",
-        help_text="Seconds of the whole call, with every retry.",
+        help_text="Seconds for the whole call, with every retry.",
     )
     fallbacks = forms.CharField(
         required=False,
         max_length=1_000,
-        label="Asked in its place",
-        help_text="The models that are asked, in this order, when this one gives nothing: names, separated by commas.",
+        label="Fallbacks",
+        help_text="The models to ask, in this order, when this one gives no answer: names, separated by commas.",
     )
 
     def __init__(self, data: Any = None, *, entry: ModelEntry | None = None) -> None:
@@ -249,7 +256,7 @@ class ModelForm(AudienceFields):
         alias = str(self.cleaned_data["alias"])
         known = find_model_entry(alias)
         if known is not None and not known.is_shipped:
-            raise forms.ValidationError("There is a model of this name. Change that one, or remove it.")
+            raise forms.ValidationError("There already is a model of this name. Change it or remove it.")
         return alias
 
     def clean_api_base(self) -> str:
@@ -262,9 +269,11 @@ class ModelForm(AudienceFields):
         except ValueError:
             is_good = False
         if not is_good or not url.isprintable() or " " in url:
-            raise forms.ValidationError("An http or https address, such as http://127.0.0.1:11434/v1.")
+            raise forms.ValidationError("Enter an http or https address, such as http://127.0.0.1:11434/v1.")
         if parts.username or parts.password or parts.query:
-            raise forms.ValidationError("The address must hold no password and no key; name a variable that holds it.")
+            raise forms.ValidationError(
+                "The address must not contain a password or a key; name a variable that holds it."
+            )
         return url
 
     def clean_fallbacks(self) -> tuple[str, ...]:
@@ -371,7 +380,7 @@ def model_remove(request: HttpRequest, alias: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "sessions_app/model_remove.html", {"entry": entry})
     remove_model(alias)
-    messages.success(request, f"{excerpt(alias, NAME_LENGTH)} is removed: no session can use it from now on.")
+    messages.success(request, f"{excerpt(alias, NAME_LENGTH)} was removed. No session can use it any more.")
     return redirect("models")
 
 

@@ -32,7 +32,7 @@ SOURCES = {
     LimitSource.CONFIGURED: "entered",
     LimitSource.LITELLM: "litellm's table",
     LimitSource.DEFAULT: "assumed",
-    LimitSource.PROVIDER: "as its provider says",
+    LimitSource.PROVIDER: "from its provider",
 }
 
 register = template.Library()

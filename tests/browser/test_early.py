@@ -71,7 +71,7 @@ def test_a_button_pressed_before_the_scripts_came_acts_when_they_are_there(porta
         page.goto(f"/sessions/{session_id}/", wait_until="commit")
         page.get_by_label("More about this session").click()
         page.get_by_role("button", name="Archive this session").click()
-    expect(page.get_by_role("button", name="Take it out of the archive")).to_be_visible()
+    expect(page.get_by_role("button", name="Unarchive it")).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_ticked_before_the_scripts_came_filters_the_list(portal: Portal,
     page = open_page(f"/sessions/{session_id}/")
     page.get_by_label("More about this session").click()
     page.get_by_role("button", name="Archive this session").click()
-    expect(page.get_by_role("button", name="Take it out of the archive")).to_be_attached()
+    expect(page.get_by_role("button", name="Unarchive it")).to_be_attached()
     with slow_modules(page):
         page.goto("/", wait_until="commit")
         page.locator("#session-archived").check()

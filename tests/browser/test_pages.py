@@ -185,7 +185,7 @@ def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(po
     page.reload()
     expect(page.locator(".session-row")).to_have_count(1)
     page.get_by_label("Archived").check()
-    expect(page.get_by_text("No title has")).to_be_visible()
+    expect(page.get_by_text("No title contains")).to_be_visible()
 
 
 def test_archiving_closes_the_composer_in_every_tab(portal: Portal, open_page: Open) -> None:
@@ -194,7 +194,7 @@ def test_archiving_closes_the_composer_in_every_tab(portal: Portal, open_page: O
     page.get_by_label("More about this session").click()
     page.get_by_role("button", name="Archive this session").click()
     for tab in (page, other):
-        expect(tab.get_by_text("takes no more messages")).to_be_visible()
+        expect(tab.get_by_text("accepts no more messages")).to_be_visible()
         expect(tab.get_by_label("Message", exact=True)).to_have_count(0)
 
 

@@ -95,7 +95,7 @@ def test_the_menu_of_a_row_renames_labels_archives_and_forks(portal: Portal, ope
     expect(page.get_by_label("Title of the session")).to_have_value(re.compile("Pier"))
     page.get_by_label("More about this session").click()
     page.get_by_role("button", name="Archive this session").click()
-    page.get_by_role("button", name="Take it out of the archive").click()
+    page.get_by_role("button", name="Unarchive it").click()
     expect(page.get_by_label("Message", exact=True)).to_be_editable()
 
 

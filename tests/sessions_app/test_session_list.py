@@ -67,7 +67,7 @@ def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader:
     assert b"Brittany" in answer.content
     assert b"Bread" not in answer.content
     assert answer["HX-Replace-Url"] == "/?q=LIGHT"
-    assert "No title has “<bdi>zz</bdi>”" in browser.get("/sessions/", {"q": "zz"}).content.decode()
+    assert "No title contains “<bdi>zz</bdi>”" in browser.get("/sessions/", {"q": "zz"}).content.decode()
 
 
 def test_thousands_of_sessions_are_paged_without_counting_them(browser: Client, reader: User) -> None:

@@ -138,7 +138,7 @@ def test_hostile_text_is_shown_and_does_nothing(ask: Ask, reader: User) -> None:
             "cut off",
         ),
         (TurnState.INCOMPLETE, {"outcome": "incomplete", "error_code": "MODEL_REPLY_INCOMPLETE"}, "may not be whole"),
-        (TurnState.CANCELLED, {"outcome": "cancelled"}, "Stopped. What was said until then is kept."),
+        (TurnState.CANCELLED, {"outcome": "cancelled"}, "Stopped. What was said so far is kept."),
         (TurnState.COMPLETED, {"outcome": "complete", "finish_reason": "length"}, "output limit"),
     ],
 )
@@ -314,7 +314,7 @@ def test_an_archived_session_can_be_read_and_not_written(ask: Ask, reader: User)
     with change(session_id) as record:
         session_store.archive_session(record)
     page = ask(f"/sessions/{session_id}/")
-    assert "takes no more messages" in page
+    assert "accepts no more messages" in page
     assert "<textarea" not in page
 
 
@@ -329,6 +329,6 @@ def test_no_page_has_inline_style_or_script(ask: Ask, reader: User) -> None:
 def test_a_session_of_an_openai_client_says_where_it_comes_from(ask: Ask, reader: User) -> None:
     begun = new_session(reader, origin="openai", title="Begun there")
     single = new_session(reader, origin="openai", title="Asked once", labels={"one_turn": "yes"})
-    assert "Begun by an OpenAI client." in ask(f"/sessions/{begun}/")
+    assert "Started by an OpenAI client." in ask(f"/sessions/{begun}/")
     assert "as a single call" in ask(f"/sessions/{single}/")
     assert ask("/sessions/").count("single call") == 1

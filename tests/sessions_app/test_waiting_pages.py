@@ -54,7 +54,7 @@ def test_a_person_is_asked_about_what_waits_for_them_and_no_more(waiting, browse
 def test_what_came_late_is_shown_as_that_and_can_be_read_whole(waiting, browser: Client) -> None:
     session_id, (_, _, late) = waiting
     page = browser.get(f"/sessions/{session_id}/").content.decode()
-    assert "Output that came late" in page
+    assert "Late output" in page
     raw = browser.get(f"/sessions/{session_id}/parts/{late}/late/raw/").content.decode()
     assert raw.startswith("<script>alert(1)</script>")
 
