@@ -184,7 +184,7 @@ class ModelForm(AudienceFields):
     )
     litellm_model = forms.CharField(
         max_length=200,
-        label="Provider’s model",
+        label="Provider's model",
         help_text="The name that litellm uses, such as openai/gpt-4o, anthropic/claude-sonnet-4-5 or ollama_chat/llama3.",
     )
     api_base = forms.CharField(
