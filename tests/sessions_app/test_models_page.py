@@ -86,7 +86,7 @@ def test_a_model_is_added_changed_and_removed(inspector: Client) -> None:
     row.refresh_from_db()
     assert (row.alias, row.context_window_source) == ("big", "default")
     assert "Remove <bdi>big</bdi>?" in text_of(inspector, "/models/big/remove/")
-    assert "big is removed" in text_of(inspector, "/models/big/remove/", sure="1")
+    assert "big was removed" in text_of(inspector, "/models/big/remove/", sure="1")
     assert not LanguageModel.objects.exists()
 
 

@@ -137,7 +137,7 @@ def test_hostile_text_is_shown_and_does_nothing(ask: Ask, reader: User) -> None:
             {"outcome": "broken", "error_code": "MODEL_STREAM_BROKEN", "error_message": "Off."},
             "cut off",
         ),
-        (TurnState.INCOMPLETE, {"outcome": "incomplete", "error_code": "MODEL_REPLY_INCOMPLETE"}, "may not be whole"),
+        (TurnState.INCOMPLETE, {"outcome": "incomplete", "error_code": "MODEL_REPLY_INCOMPLETE"}, "may be incomplete"),
         (TurnState.CANCELLED, {"outcome": "cancelled"}, "Stopped. What was said so far is kept."),
         (TurnState.COMPLETED, {"outcome": "complete", "finish_reason": "length"}, "output limit"),
     ],
