@@ -44,9 +44,10 @@ from mnesis_core.text import ESCAPE, decode_text
 from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
 from sessions_app.conf import allowed_to
-from sessions_app.database.fast_sql import fetch, select_columns, time_of
-from sessions_app.record.call_queries import begun_before, sum_usage, usage_of
+from sessions_app.database.tables import fetch, select_columns, time_of
+from sessions_app.record.call_queries import begun_before, sum_usage
 from sessions_app.record.lease import expired, is_abandoned
+from sessions_app.record.rows import usage_of
 
 _WAITING_SESSIONS = (
     "SELECT DISTINCT inbox_messages.session_id FROM inbox_messages"

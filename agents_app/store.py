@@ -62,7 +62,7 @@ from mnesis_core.turns.mcp_servers import Listing, ServerAddress, check_address,
 from mnesis_core.values import new_id
 from sessions_app.catalogue.model_store import Audience
 from sessions_app.conf import host_lists
-from sessions_app.database.fast_sql import Table, run, select_columns
+from sessions_app.database.tables import Table, run, select_columns
 from sessions_app.record import call_store
 from sessions_app.record.change import Change
 from sessions_app.record.lease import NO_LEASE, Lease, expired

@@ -19,8 +19,7 @@ from audit_app.store import find_verification
 from compaction_app.context import Meter, load_meter
 from mnesis_core.context.fitting import Pressure
 from mnesis_core.text import excerpt
-from sessions_app.database.commitments import time_in_sql
-from sessions_app.database.fast_sql import fetch
+from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.pages.markdown import format_duration
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import signed_in

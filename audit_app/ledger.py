@@ -23,8 +23,7 @@ from mnesis_core.errors import NotFound
 from mnesis_core.events import GENESIS, EventType
 from mnesis_core.text import encode_text, printable
 from mnesis_core.values import find_ids, is_id
-from sessions_app.database.commitments import time_in_sql
-from sessions_app.database.fast_sql import fetch
+from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import number_in, number_of, signed_in, signed_in_to_post

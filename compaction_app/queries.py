@@ -24,8 +24,8 @@ from mnesis_core.events import EventType
 from mnesis_core.files.footers import find_file_ids
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import decode_text
-from sessions_app.database.fast_sql import fetch
 from sessions_app.database.fields import Head
+from sessions_app.database.tables import fetch
 from sessions_app.record import context_queries
 from sessions_app.record.context_queries import load_events_at, newest_summary
 from sessions_app.record.lease import expired

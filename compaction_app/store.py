@@ -39,7 +39,7 @@ from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.interface import Outcome, ToolCall
 from mnesis_core.records import MessageEnd, NewSummary
 from mnesis_core.values import new_id
-from sessions_app.database.fast_sql import Table
+from sessions_app.database.tables import Table
 from sessions_app.record import call_store, message_store
 from sessions_app.record.call_queries import running_summary_calls
 from sessions_app.record.change import Change

@@ -10,7 +10,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import MAX_INTEGER, EventType, new_salt
 from mnesis_core.text import encode_text
 from mnesis_core.values import new_id
-from sessions_app.database.fast_sql import Table
+from sessions_app.database.tables import Table
 from sessions_app.record.change import Change
 from sessions_app.search import index
 

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from sessions_app.database.pool import fail_waiting
+from sessions_app.database.threads import fail_waiting
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # Options that are not libpq's: default and minimum. A pool of one would block what needs a second connection beside an

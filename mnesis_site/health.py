@@ -30,8 +30,7 @@ from mnesis_core.text import excerpt
 from mnesis_core.values import first_id
 from mnesis_site.readiness import look_at_storage, look_at_workers, missing_parts
 from sessions_app.conf import get_spec_to_read, site_config
-from sessions_app.database.commitments import time_in_sql
-from sessions_app.database.fast_sql import fetch
+from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.pages.markdown import format_counted, format_duration, format_size
 from sessions_app.pages.permissions import address_of
 from sessions_app.record.turn_queries import expired_turns

@@ -57,8 +57,6 @@ def steady_now() -> datetime:
 
 
 class RateLimiter:
-    """Buckets in the memory of one process: each web process counts its own requests."""
-
     def __init__(self, clock: Callable[[], datetime] = steady_now) -> None:
         self._clock = clock
         self._lock = threading.Lock()

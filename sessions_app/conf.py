@@ -21,7 +21,7 @@ from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
-from sessions_app.database.fast_sql import CompiledQuery, Param
+from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import LanguageModel, ModelGrant
 
 DEMO = ModelSpec(
@@ -85,12 +85,10 @@ def checked_config(overrides: dict[str, Any]) -> Config:
 
 
 def default_model() -> str:
-    """Return the alias of the model that new sessions get by default."""
     return str(settings.MNESIS["DEFAULT_MODEL"])
 
 
 def host_lists() -> HostLists:
-    """Return what pages may name, as listed by the host's owner."""
     lists: HostLists = settings.MNESIS["HOST_LISTS"]
     return lists
 
@@ -106,17 +104,12 @@ def list_models(*, user_id: int | None) -> list[ModelSpec]:
     Each names as fallbacks only models that the person may use too.
     """
     rows = LanguageModel.objects.order_by("alias")
-    is_demo_there = not rows.filter(alias=DEMO.alias).exists()
-    if user_id is not None:
-        rows = rows.filter(allowed_to(user_id, _grants()))
-    specs = [*([DEMO] if is_demo_there else []), *map(spec_of, rows)]
-    return (
-        specs if user_id is None else [_with_fallbacks_among(spec, {known.alias for known in specs}) for spec in specs]
-    )
-
-
-def _with_fallbacks_among(spec: ModelSpec, known: set[str]) -> ModelSpec:
-    return replace(spec, fallbacks=tuple(alias for alias in spec.fallbacks if alias in known))
+    demo = [] if rows.filter(alias=DEMO.alias).exists() else [DEMO]
+    if user_id is None:
+        return [*demo, *map(spec_of, rows)]
+    specs = [*demo, *map(spec_of, rows.filter(allowed_to(user_id, _grants())))]
+    known = {spec.alias for spec in specs}
+    return [replace(spec, fallbacks=tuple(name for name in spec.fallbacks if name in known)) for spec in specs]
 
 
 def allowed_to(user_id: int, grants: QuerySet[Any]) -> Q:
@@ -146,7 +139,11 @@ def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
     :raises ModelNotFoundError: there is no such model, or this person may not use it.
     """
     row = _BY_ALIAS.one(alias=alias)
-    if row is not None and (user_id is None or not row.is_restricted or _is_granted(row, user_id)):
+    if row is not None and (
+        user_id is None
+        or not row.is_restricted
+        or LanguageModel.objects.filter(allowed_to(user_id, _grants()), pk=row.pk).exists()
+    ):
         return _bounded(row) if not row.entered_on_host else spec_of(row, api_key=_key(row))
     if row is None and alias == DEMO.alias:
         return DEMO
@@ -181,10 +178,6 @@ def check_listed(*, litellm_model: str, api_base: str, api_key_env: str) -> None
 
 def _key(row: LanguageModel) -> str:
     return os.environ.get(row.api_key_env, "") if row.api_key_env else ""
-
-
-def _is_granted(row: LanguageModel, user_id: int) -> bool:
-    return LanguageModel.objects.filter(allowed_to(user_id, _grants()), alias=row.alias).exists()
 
 
 def get_spec_to_read(alias: str) -> ModelSpec:

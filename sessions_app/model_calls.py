@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from django.utils import timezone
 
@@ -34,17 +34,21 @@ from sessions_app.record import call_store
 from sessions_app.record.change import Change
 from sessions_app.usage.limits import SpendingLimit, draw
 
-# The pause that a model's "too many requests" imposes on every caller in this process.
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+logger = logging.getLogger(__name__)
 
-
-class SharePause(Protocol):
-    """Tell other processes that a model refused a call that was made at ``began``; return until when it is not asked."""
-
-    def __call__(self, alias: str, /, *, seconds: float, began: datetime) -> datetime: ...
+SharePause = Callable[..., datetime]
+"""Tells other processes that a model refused a call: takes its alias, ``seconds`` and when the call ``began``, and returns
+until when it is not asked."""
 
 
 class RateLimitPause:
-    """The pause of one model in one worker. What other workers learnt comes with the heartbeat."""
+    """The pause that a model's "too many requests" imposes on every caller in this process.
+
+    What other workers learnt comes with the heartbeat.
+    """
 
     def __init__(self, alias: str, *, share: SharePause) -> None:
         self._alias = alias
@@ -52,12 +56,10 @@ class RateLimitPause:
         self._until: datetime | None = None
 
     def extend(self, until: datetime | None) -> None:
-        """Ask the model no earlier than this."""
         if until is not None and (self._until is None or until > self._until):
             self._until = until
 
     async def wait(self) -> None:
-        """Return when the model may be asked."""
         while self._until is not None and self._until > (now := timezone.now()):  # noqa: ASYNC110 - it may be extended
             await asyncio.sleep((self._until - now).total_seconds())
 
@@ -102,25 +104,16 @@ def find_pause(alias: str) -> RateLimitPause | None:
     return _PAUSES.get(alias)
 
 
-A = TypeVar("A")
-P = ParamSpec("P")
-R = TypeVar("R")
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
     """What a model is to be asked, and what the call's row says of it."""
 
     model: Model
-    spec: ModelSpec
-    """The model's, with the prices and the window that count for this session."""
+    spec: ModelSpec  # the model's, with the prices and the window that count for this session
     request: Request
     purpose: str
-    prompt_tokens: int
-    """Estimated; the most that the call can take is counted from them."""
-    estimated_tokens: int
-    """The estimate that the row keeps."""
+    prompt_tokens: int  # Estimated; the most that the call can take is counted from them
+    estimated_tokens: int  # the estimate that the row keeps
     parameters: Mapping[str, Any]
     """Those of the row, beside ``max_output_tokens`` and the most that the call can take."""
     manifest: Sequence[Mapping[str, Any]]
@@ -158,10 +151,8 @@ class RunningCall:
 
     id: str
     planned: PlannedCall
-    message_id: str | None
-    """The message that the answer becomes, in a turn."""
-    time_limit: LimitUse | None
-    """The spending limit on the time that the call may take."""
+    message_id: str | None  # the message that the answer becomes, in a turn
+    time_limit: LimitUse | None  # the spending limit on the time that the call may take
     attempts: int = 1
 
 
@@ -170,8 +161,7 @@ class ModelCaller(ABC, Generic[A]):
 
     patience: Patience
     turn_id: str | None = None
-    waits_for_pause = False
-    """Whether the model's rate-limit pause is waited for."""
+    waits_for_pause = False  # whether the model's rate-limit pause is waited for
 
     async def ask_model(self) -> A:
         """Return what came of the last call that was made.
@@ -223,7 +213,6 @@ class ModelCaller(ABC, Generic[A]):
         """Return how long the call may take, all attempts and the waits between them included."""
 
     async def receive(self, call: RunningCall, request: Request) -> Reply:
-        """Ask the model once."""
         return await complete(call.planned.model, request)
 
     @abstractmethod

@@ -1,4 +1,7 @@
-"""The record's tables, named after the seed schema (000 "SQL schema"); every one says how its rows may change."""
+"""The record's tables, each with rules for how its rows may change, and beside the record tables of settings and counters.
+
+The names are those of the seed schema (000 "SQL schema").
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from sessions_app.database.fields import EncodedCharField, EncodedJSONField, Enc
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
-
-
 TURN_STEPS = (
     *((TurnState.RUNNING.value, later.value) for later in TurnState if later is not TurnState.RUNNING),
     (TurnState.SUSPENDED.value, TurnState.RUNNING.value),
@@ -23,23 +24,15 @@ TURN_STEPS = (
 )
 TOOL_STEPS = (
     ("pending", "approved"),
-    ("approved", "running"),
-    ("approved", "completed"),
-    ("approved", "error"),
-    ("pending", "running"),
-    ("pending", "completed"),
-    ("pending", "error"),
-    ("running", "completed"),
-    ("running", "error"),
+    *(("approved", later) for later in ("running", "completed", "error")),
+    *(("pending", later) for later in ("running", "completed", "error")),
+    *(("running", later) for later in ("completed", "error")),
 )
 USAGE_COLUMNS = (
-    "tokens_input",
-    "tokens_output",
-    "tokens_cache_read",
-    "tokens_cache_write",
-    "usage_source",
-    "cost_micros",
+    *("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write"),
+    *("usage_source", "cost_micros"),
 )
+USAGE_SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
 
 
 class UsageModel(AppendOnlyModel):
@@ -88,17 +81,8 @@ class Session(AppendOnlyModel):
     rules = Rules(
         once=("deleted_at",),
         free=(
-            "title",
-            "labels",
-            "config",
-            "host_mode",
-            "peer_name",
-            "archived_at",
-            "updated_at",
-            "event_seq",
-            "head_hash",
-            "message_seq",
-            "turn_seq",
+            *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
+            *("event_seq", "head_hash", "message_seq", "turn_seq"),
         ),
         # The owner's number means nothing in another database; the first event says whose it was.
         unproven=("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
@@ -173,9 +157,6 @@ class Turn(UsageModel):
         ]
         indexes = [models.Index(fields=["lease_expires_at"], condition=Q(state="running"), name="turn_leases")]
 
-    def __str__(self) -> str:
-        return self.id
-
 
 class Message(UsageModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
@@ -187,8 +168,7 @@ class Message(UsageModel):
     model = EncodedCharField(max_length=200, default="", truncated=True)
     is_summary = models.BooleanField(default=False)
     external_id = EncodedCharField(max_length=200, default="", truncated=True)
-    created_at = models.DateTimeField()
-    """When it was said; for an import, the original's time."""
+    created_at = models.DateTimeField()  # when it was said; for an import, the original's time
     recorded_at = models.DateTimeField()  # when it was written here
     finish_reason = EncodedCharField(max_length=64, null=True, truncated=True)
     outcome = models.CharField(max_length=16, null=True)
@@ -202,9 +182,6 @@ class Message(UsageModel):
         db_table = "messages"
         constraints = [models.UniqueConstraint(fields=["session", "seq"], name="message_seq_unique")]
         indexes = [models.Index(fields=["turn", "seq"], name="message_turn")]
-
-    def __str__(self) -> str:
-        return self.id
 
 
 class MessagePart(AppendOnlyModel):
@@ -236,15 +213,8 @@ class MessagePart(AppendOnlyModel):
 
     rules = Rules(
         once=(
-            "output",
-            "error_message",
-            "started_at",
-            "completed_at",
-            "compacted_at",
-            "compacted_seq",
-            "output_token_estimate",
-            "decision_note",
-            "late_output",
+            *("output", "error_message", "started_at", "completed_at", "compacted_at", "compacted_seq"),
+            *("output_token_estimate", "decision_note", "late_output"),
         ),
         steps={"tool_state": TOOL_STEPS},
     )
@@ -257,9 +227,6 @@ class MessagePart(AppendOnlyModel):
                 fields=["session", "compacted_at"], condition=Q(part_type="tool"), name="part_tools_of_session"
             )
         ]
-
-    def __str__(self) -> str:
-        return self.id
 
 
 class ContextItem(AppendOnlyModel):
@@ -335,11 +302,6 @@ class StreamJournal(AppendOnlyModel):
         return f"{self.message_id}+{self.offset}"
 
 
-# Questions to models, and the texts that they were made with.
-
-USAGE_SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
-
-
 class PromptText(AppendOnlyModel):
     """A text beside the messages that calls of a session were made with, such as its tools' descriptions: kept once."""
 
@@ -356,9 +318,6 @@ class PromptText(AppendOnlyModel):
         db_table = "prompt_texts"
         constraints = [models.UniqueConstraint(fields=["session", "digest"], name="prompt_text_once")]
 
-    def __str__(self) -> str:
-        return self.id
-
 
 class ModelCall(UsageModel):
     """One question to a model: what it was shown (manifest and digest) and how it ended."""
@@ -372,8 +331,7 @@ class ModelCall(UsageModel):
     provider_model = models.CharField(max_length=200)
     parameters = EncodedJSONField(default=dict)
     manifest = EncodedJSONField(default=list)
-    context_seq = models.BigIntegerField(default=0)
-    """The event as of which the context was read."""
+    context_seq = models.BigIntegerField(default=0)  # the event as of which the context was read
     digest = models.CharField(max_length=64)
     estimated_tokens = models.BigIntegerField(default=0)
     attempts = models.IntegerField(null=True)
@@ -389,13 +347,7 @@ class ModelCall(UsageModel):
 
     rules = Rules(
         once=(
-            "attempts",
-            "outcome",
-            "finish_reason",
-            "error_code",
-            "error_message",
-            "ended_at",
-            "usage_said",
+            *("attempts", "outcome", "finish_reason", "error_code", "error_message", "ended_at", "usage_said"),
             *USAGE_COLUMNS,
         ),
         steps={"state": (("running", "completed"), ("running", "failed"))},
@@ -406,23 +358,14 @@ class ModelCall(UsageModel):
         indexes = [
             # Both with all that is added up: a row itself has the prompt's manifest too.
             models.Index(fields=["session", "created_at", "model", "purpose", *USAGE_SUMS], name="call_of_session"),
-            models.Index(
-                fields=["created_at", "session", "model", "purpose", *USAGE_SUMS],
-                name="call_of_day",
-            ),
+            models.Index(fields=["created_at", "session", "model", "purpose", *USAGE_SUMS], name="call_of_day"),
             # Those about summaries and files are few among many.
             models.Index(fields=["session", "purpose"], condition=models.Q(turn=None), name="call_of_no_turn"),
         ]
 
-    def __str__(self) -> str:
-        return self.id
-
-
-# The directory of sessions: one ledger of the whole site that tells which sessions there are, and how far they were.
-
 
 class DirectoryEntry(AppendOnlyModel):
-    """One thing that became of a session as a whole; chained by hash as the entries of a session are.
+    """An entry of the directory: what became of a session as a whole, in one chain of hashes for the whole site.
 
     No foreign key leads to the session: an entry outlasts it, and is neither exported nor imported with it.
     """
@@ -430,8 +373,7 @@ class DirectoryEntry(AppendOnlyModel):
     seq = models.BigIntegerField(primary_key=True)
     session_id = models.CharField(max_length=ID_LENGTH)
     type = models.CharField(max_length=64)
-    entries = models.BigIntegerField()
-    """The number of the session's entries at that time; the body says it too."""
+    entries = models.BigIntegerField()  # the number of the session's entries at that time; the body says it too
     body = models.TextField()
     prev_hash = models.CharField(max_length=64)
     hash = models.CharField(max_length=64)
@@ -445,9 +387,6 @@ class DirectoryEntry(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.seq} {self.type}"
-
-
-# The index of the search: derived from the record, so nothing guards it.
 
 
 class SearchEntry(models.Model):
@@ -466,17 +405,13 @@ class SearchEntry(models.Model):
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
-    kind = models.CharField(max_length=16)
-    """``messages``, ``tools``, ``summaries`` or ``files``."""
+    kind = models.CharField(max_length=16)  # ``messages``, ``tools``, ``summaries`` or ``files``
     source_id = models.CharField(max_length=ID_LENGTH)
     """The row: of ``message_parts`` for messages and tools, else of the table that was registered for the kind."""
-    field = models.CharField(max_length=32)
-    """The row's column."""
+    field = models.CharField(max_length=32)  # the row's column
     first_seq = models.BigIntegerField()
-    last_seq = models.BigIntegerField()
-    """The messages that the text is of, or stands for."""
-    start = models.BigIntegerField(default=0)
-    """Characters of the column before this piece, as they are stored."""
+    last_seq = models.BigIntegerField()  # the messages that the text is of, or stands for
+    start = models.BigIntegerField(default=0)  # characters of the column before this piece, as they are stored
 
     class Meta:
         db_table = "search_entries"
@@ -487,9 +422,6 @@ class SearchEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source_id}.{self.field}+{self.start}"
-
-
-# What is in the database beside the record: models that may be chosen, keys of programs, limits of people.
 
 
 class LanguageModel(models.Model):
@@ -599,8 +531,7 @@ class SpendingMark(models.Model):
     milliseconds = models.BigIntegerField(default=0)
     tool_calls = models.BigIntegerField(default=0)
     unpriced_calls = models.BigIntegerField(default=0)
-    warned = models.JSONField(default=dict)
-    """By measure, the limit that was nearly used up when it was said."""
+    warned = models.JSONField(default=dict)  # by measure, the limit that was nearly used up when it was said
 
     class Meta:
         db_table = "spending_marks"

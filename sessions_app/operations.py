@@ -27,18 +27,15 @@ class Operation:
     """One operation that may be called by name."""
 
     params: type[BaseModel]
-    call: Callable[[Caller, Any], Any]
-    """Coroutine functions run in the event loop, others in a database thread."""
+    call: Callable[[Caller, Any], Any]  # Coroutine functions run in the event loop, others in a database thread
     result: TypeAdapter[Any]
     description: str = ""
     writes: bool = False
-    may_wait: bool = False
-    """Whether the answer may take minutes; other requests need not wait for it."""
+    may_wait: bool = False  # whether the answer may take minutes; other requests need not wait for it
 
 
 Operations = Mapping[str, Operation]
-OPERATIONS: dict[str, Operation] = {}
-"""Those of JSON-RPC that need no standing connection."""
+OPERATIONS: dict[str, Operation] = {}  # those of JSON-RPC that need no standing connection
 
 
 def operation(

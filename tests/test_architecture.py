@@ -107,15 +107,15 @@ def test_a_write_in_the_wrong_place_is_found(line: str) -> None:
 
 
 def test_plain_sql_that_writes_is_the_writers_too() -> None:
-    """``statements.Table`` inserts and updates without a model's name in the call."""
+    """``tables.Table`` inserts and updates without a model's name in the call."""
     users = {
         str(file.relative_to(ROOT))
         for package in PACKAGES
         for file in (ROOT / package).rglob("*.py")
-        if re.search(r"sessions_app\.database\.fast_sql import .*\b(?:Table|run)\b", file.read_text(encoding="utf-8"))
+        if re.search(r"sessions_app\.database\.tables import .*\b(?:Table|run)\b", file.read_text(encoding="utf-8"))
     }
     assert users
-    assert all(user.endswith(("store.py", "record/change.py", "search/engines.py")) for user in users), users
+    assert all(user.endswith(("store.py", "record/change.py", "search/index.py")) for user in users), users
 
 
 def test_a_write_in_the_right_place_is_not_found() -> None:

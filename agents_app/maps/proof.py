@@ -18,7 +18,7 @@ from mnesis_core.errors import FileContentNotFound, InvalidInput
 from mnesis_core.maps.values import NewItem, line_places
 from mnesis_core.text import decode_text, encode_text, excerpt
 from sessions_app.conf import site_config
-from sessions_app.database.fast_sql import fetch
+from sessions_app.database.tables import fetch
 
 ITEMS_A_QUERY = 10_000
 _SHOWN_ERROR = 120  # characters of an error that a difference names

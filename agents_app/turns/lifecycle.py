@@ -50,7 +50,7 @@ from mnesis_core.turns.options import RecordedTurn, TurnOptions, check_recorded,
 from sessions_app.conf import checked_config, default_model, get_spec, session_config, site_config
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db
-from sessions_app.record import import_transcript as forking
+from sessions_app.record import histories as forking
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub

@@ -45,7 +45,7 @@ from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
 from sessions_app.model_calls import RunningCall
 from sessions_app.record import call_store, message_store, turn_store
-from sessions_app.record.call_queries import running_calls, usage_of
+from sessions_app.record.call_queries import running_calls
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import (
@@ -56,7 +56,7 @@ from sessions_app.record.message_queries import (
     unanswered_tools,
     unfinished_messages,
 )
-from sessions_app.record.rows import prepare_parts
+from sessions_app.record.rows import prepare_parts, usage_of
 from sessions_app.usage.limits import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)

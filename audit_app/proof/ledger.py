@@ -28,8 +28,7 @@ from django.db.models.query import QuerySet
 
 from mnesis_core.context.replay import Projection
 from mnesis_core.events import GENESIS, EventType, entry_hash, row_commitment, row_key
-from sessions_app.database.commitments import SALT, Commitments, commitments_of, time_in_sql
-from sessions_app.database.fast_sql import fetch
+from sessions_app.database.tables import SALT, Commitments, commitments_of, fetch, time_in_sql
 from sessions_app.database.threads import snapshot
 from sessions_app.guards.triggers import guarded_models
 

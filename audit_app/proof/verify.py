@@ -45,7 +45,7 @@ from mnesis_core.context.replay import Difference, Projection, differences
 from mnesis_core.errors import Conflict, FileContentNotFound
 from mnesis_core.events import GENESIS
 from mnesis_core.text import excerpt
-from sessions_app.database.fast_sql import fetch
+from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
 from sessions_app.guards.triggers import guard_differences, guarded_models
 from sessions_app.search.index import search_differences, stray_entries

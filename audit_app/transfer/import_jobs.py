@@ -31,7 +31,7 @@ from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES
 from mnesis_core.values import is_id, new_id
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
-from sessions_app.record.import_transcript import store_transcripts
+from sessions_app.record.histories import store_transcripts
 
 TASK = "audit_app.tasks.run_import"
 # The cluster kills a worker that takes longer: it hangs.

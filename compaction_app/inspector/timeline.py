@@ -22,7 +22,7 @@ from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import LARGEST, LAUNCHING_TOOLS, Relative, first_words, list_launched
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record import timeline_queries
-from sessions_app.record.turn_queries import CallStep, MessageStep, ToolStep, load_steps
+from sessions_app.record.timeline_queries import CallStep, MessageStep, ToolStep, load_steps
 
 PAGE = 50
 STATES = [state.value for state in TurnState]

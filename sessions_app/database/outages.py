@@ -15,8 +15,7 @@ from psycopg_pool import PoolTimeout
 from pydantic import ValidationError
 
 from mnesis_core.errors import DatabaseUnavailable, InvalidRequest, MnesisError, NotReady, StorageFull
-from sessions_app.database.pool import ServerUnreachable
-from sessions_app.database.threads import AWAY, db, drop_broken
+from sessions_app.database.threads import AWAY, ServerUnreachable, db, drop_broken
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +25,7 @@ LOG_INTERVAL_SECONDS = 60.0
 PATIENCE_SECONDS = 60.0  # of a running turn
 RETRY_SECONDS = 1.0
 DISK_FULL = "53100"  # PostgreSQL's SQLSTATE
+LONGEST_FIELD = 200  # characters of a path that are repeated: a caller may have written a key of any length
 _logged_at: dict[tuple[str, str], float] = {}
 
 
@@ -33,7 +33,9 @@ def outage_of(exception: BaseException | None) -> NotReady | None:
     """Return the error that callers get during an outage, or ``None`` if the exception is about something else."""
     cause = exception
     while cause is not None:
-        if _is_full(cause):
+        is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        is_full |= isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        if is_full or getattr(cause, "sqlstate", None) == DISK_FULL:
             return StorageFull()
         cause = cause.__cause__
     return DatabaseUnavailable() if isinstance(exception, AWAY) else None
@@ -85,16 +87,6 @@ def _is_due(name: str, sentence: str) -> bool:
         return False
     _logged_at[name, sentence] = now
     return True
-
-
-def _is_full(error: BaseException) -> bool:
-    if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    is_of_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return is_of_disk or getattr(error, "sqlstate", None) == DISK_FULL
-
-
-LONGEST_FIELD = 200  # characters of a path that are repeated: a caller may have written a key of any length
 
 
 def to_error(exception: Exception, *, asked: str) -> MnesisError:

@@ -22,6 +22,7 @@ from threading import Lock
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
+import psycopg
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connection, connections, transaction
 from psycopg_pool import PoolTimeout
@@ -185,11 +186,28 @@ def drop_broken(error: BaseException) -> None:
 
 
 def _close_stale() -> None:
-    """Close connections that no longer work, and give pooled ones back."""
     for own in connections.all(initialized_only=True):
         if own.vendor == "sqlite":
             own.close_at = None  # kept, because opening a connection costs more than most calls, and the thread stays
         own.close_if_unusable_or_obsolete()
+
+
+class ServerUnreachable(psycopg.OperationalError):
+    """No connection could be made, so the database received nothing."""
+
+
+def fail_waiting(pool: Any) -> None:
+    """Fail the pending requests for a connection if the pool has none left that could be returned.
+
+    Otherwise each of them waits for the pool's whole timeout, which is meant for a busy pool.
+    """
+    if pool.get_stats()["pool_size"] > 0:
+        return
+    with pool._lock:
+        waiting = list(pool._waiting)
+        pool._waiting.clear()
+    for client in waiting:
+        client.fail(ServerUnreachable("the server cannot be reached"))
 
 
 _IMPORT_LOCK = Lock()

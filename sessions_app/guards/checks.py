@@ -34,7 +34,6 @@ def register_checks() -> None:
 
 
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
-    """Run the checks of the settings alone: E002, E003, E005, E006."""
     found = [error for alias in connections for error in connection_errors(alias, connections[alias])]
     return [*found, *queue_errors(settings.Q_CLUSTER)]
 
@@ -42,14 +41,12 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Er
 def check_databases(
     app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **_: Any
 ) -> list[Error]:
-    """Run the checks that query the databases: E001, E004, E007."""
     asked = [connections[alias] for alias in databases or () if connections[alias].vendor in DIALECTS]
     questions = (guard_errors, grant_errors, durability_errors)
     return [error for connection in asked for question in questions for error in question(connection)]
 
 
 def connection_errors(alias: str, connection: BaseDatabaseWrapper) -> Iterator[Error]:
-    """Yield E002, E003 and E006."""
     entry = connection.settings_dict
     if connection.vendor not in DIALECTS:
         yield Error(
@@ -72,7 +69,6 @@ def connection_errors(alias: str, connection: BaseDatabaseWrapper) -> Iterator[E
 
 
 def queue_errors(queue: Mapping[str, Any]) -> Iterator[Error]:
-    """Yield E005."""
     timeout, retry = queue.get("timeout"), queue.get("retry", 60)  # django-q's own defaults: none, and a minute
     if not timeout or retry <= timeout:
         yield Error(
@@ -83,13 +79,11 @@ def queue_errors(queue: Mapping[str, Any]) -> Iterator[Error]:
 
 
 def guard_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
-    """Yield E001 for each difference."""
     hint = "Find out who changed it. manage.py migrate restores guards; the owner of the tables drops what is foreign."
     return (Error(difference, hint=hint, id="mnesis.E001") for difference in guard_differences(connection))
 
 
 def grant_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
-    """Yield E007 for each difference."""
     hint = "manage.py roles, run by the owner of the tables, puts it right."
     return (Error(difference, hint=hint, id="mnesis.E007") for difference in grant_differences(connection))
 

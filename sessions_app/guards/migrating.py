@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ def record_apps() -> frozenset[str]:
 
 
 def unapplied(plan: Iterable[tuple[Migration, bool]], apps: Collection[str]) -> list[str]:
-    """Return the migrations of these apps that a plan of (migration, backwards) steps would undo."""
     steps = [migration for migration, backwards in plan if backwards]
     return [f"{migration.app_label}.{migration.name}" for migration in steps if migration.app_label in apps]
 
@@ -110,7 +109,14 @@ def _lock(connection: BaseDatabaseWrapper) -> Iterator[Callable[[], bool]]:
     if connection.vendor == "sqlite":
         # The file is never removed: a process waiting for a removed one and one that creates a new one would both enter.
         with Path(f"{connection.settings_dict['NAME']}.lock").open("a") as file:
-            yield lambda: _try_file_lock(file.fileno())
+
+            def try_file_lock() -> bool:
+                with suppress(BlockingIOError):
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
+                return False
+
+            yield try_file_lock
         return
     # A separate connection, because the transaction of the migrations may fail, and not one of a pool, whose
     # sessions outlive this process.
@@ -130,11 +136,3 @@ def _lock(connection: BaseDatabaseWrapper) -> Iterator[Callable[[], bool]]:
 
 def _is_migrated(connection: BaseDatabaseWrapper) -> bool:
     return MigrationRecorder.Migration._meta.db_table in connection.introspection.table_names()
-
-
-def _try_file_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -116,9 +116,8 @@ def auditor_role(name: str) -> Role:
 
 
 def configured_roles() -> list[Role]:
-    names = settings.MNESIS
-    made = [(names["APP_ROLE"], site_role), (names["AUDITOR_ROLE"], auditor_role)]
-    return [make(name) for name, make in made if name]
+    roles = [site_role(settings.MNESIS["APP_ROLE"]), auditor_role(settings.MNESIS["AUDITOR_ROLE"])]
+    return [role for role in roles if role.name]
 
 
 def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
@@ -140,7 +139,6 @@ def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
 
 
 def apply_role(connection: BaseDatabaseWrapper, role: Role) -> None:
-    """Create or correct a role in one transaction, so that its rights are never seen to be gone."""
     statements = role_statements(connection, role)
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         for statement in statements:
@@ -164,7 +162,6 @@ def grant_differences(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def connection_differences(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return a sentence if a server is not connected as the role that the settings name."""
     if connection.vendor != "postgresql" or not (name := settings.MNESIS["APP_ROLE"]):
         return []
     [[connected]] = _rows(connection, "SELECT current_user")
@@ -193,7 +190,6 @@ def role_differences(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
 
 
 def restore_grants(*, using: str, **_: object) -> None:
-    """Give new tables and columns their grants after migrations, for the roles that the settings name."""
     connection = connections[using]
     if connection.vendor != "postgresql":
         return
@@ -205,7 +201,6 @@ def restore_grants(*, using: str, **_: object) -> None:
 
 
 def _grants(connection: BaseDatabaseWrapper, role: Role) -> Iterator[tuple[str, list[str]]]:
-    """Yield each table that gets grants, with those grants."""
     # A column that does not exist yet, because migrations are half way, gets its grant once it does.
     for table, columns in _rows(connection, TABLES):
         rights = role.rights(table)
@@ -286,14 +281,11 @@ def decide(action: int, first: str | None, second: str | None, *_: Any) -> int:
     elif action == sqlite3.SQLITE_PRAGMA:
         # An empty argument is one: it would switch foreign keys off. Django says ON if it said OFF before.
         permitted = second is None or first in READING_PRAGMAS or (first, second) == ("foreign_keys", "ON")
-    else:
-        permitted = action in WRITES and _rights(str(first)).permit(WRITES[action], second or "")
-    return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY
-
-
-def _rights(table: str) -> Rights:
-    if table == "sqlite_master":
+    elif first == "sqlite_master":
         # A virtual table (the search index) declares its columns by an UPDATE when a connection first uses it.
         # SQLite itself refuses every other UPDATE of the schema, as long as PRAGMA writable_schema is off.
-        return Rights(insert=False, delete=False)
-    return READ_ONLY if table.startswith("sqlite_") else site_rights(table)
+        permitted = action == sqlite3.SQLITE_UPDATE
+    else:
+        rights = READ_ONLY if str(first).startswith("sqlite_") else site_rights(str(first))
+        permitted = action in WRITES and rights.permit(WRITES[action], second or "")
+    return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY

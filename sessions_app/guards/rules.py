@@ -10,9 +10,9 @@ A column that is not named in ``Rules`` is frozen, so a new column is frozen unt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from django.db import models
 
@@ -64,6 +64,9 @@ class AppendOnlyModel(models.Model):
     class Meta:
         abstract = True
 
+    def __str__(self) -> str:
+        return str(self.pk)
+
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Insert the row.
 
@@ -96,85 +99,6 @@ def refuse_delete(model: type[models.Model]) -> None:
         raise ImmutableFieldError(f"a {model.__name__} is part of the record and is never deleted")
 
 
-Column: TypeAlias = "models.Field[Any, Any]"
-Model: TypeAlias = type[AppendOnlyModel]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerSpec:
-    """Something that the rules of one table do not permit."""
-
-    rule: str  # the end of the trigger's name
-    event: str  # UPDATE, DELETE, INSERT or TRUNCATE
-    moment: str = "BEFORE"  # or AFTER
-    condition: str = ""  # SQL over the rows OLD and NEW; empty for always
-    words: str  # of the error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """One trigger, made from one ``TriggerSpec``."""
-
-    name: str
-    table: str
-    sql: str
-
-    @property
-    def rule(self) -> str:
-        return self.name.removeprefix(f"guard_{self.table}_")
-
-
-def update_refusals(model: Model, changed: Callable[[Column], str]) -> Iterator[TriggerSpec]:
-    """Yield the updates that the rules do not permit; ``changed`` is a database's SQL for "this column changes".
-
-    :raises FieldDoesNotExist: a rule names a column that the model does not have.
-    """
-    table, rules, fields = model._meta.db_table, model.rules, model._meta.concrete_fields
-    ruled = [model._meta.get_field(name) for name in rules.changeable]
-    frozen = [field for field in fields if field not in ruled]
-    yield TriggerSpec(
-        rule="frozen",
-        event="UPDATE",
-        condition=" OR ".join(changed(field) for field in frozen),
-        words=f"{table}: {_listed(frozen)} never change after the insert",
-    )
-    once = [field for field in fields if field.name in rules.once]
-    if once:
-        yield TriggerSpec(
-            rule="once",
-            event="UPDATE",
-            condition=" OR ".join(f"OLD.{quoted(field)} IS NOT NULL AND {changed(field)}" for field in once),
-            words=f"{table}: {_listed(once)} are set once and then keep their value",
-        )
-    for column in fields:
-        if column.name not in rules.steps:
-            continue
-        state, steps = quoted(column), rules.steps[column.name]
-        listed = " OR ".join(f"OLD.{state} = {literal(old)} AND NEW.{state} = {literal(new)}" for old, new in steps)
-        yield TriggerSpec(
-            rule=str(column.column),
-            event="UPDATE",
-            # IS NOT TRUE: with a NULL on either side the list is neither true nor false, and NOT would let it pass.
-            condition=f"{changed(column)} AND ({listed}) IS NOT TRUE",
-            words=f"{table}: {column.column} goes only from " + ", from ".join(f"{old} to {new}" for old, new in steps),
-        )
-
-
-def removal_refusal(model: Model, event: str) -> Iterator[TriggerSpec]:
-    """Yield the refusal of DELETE or TRUNCATE, unless the rows of this table are deletable."""
-    if not model.rules.deletable:
-        words = f"{model._meta.db_table}: a row is part of the record and is never deleted"
-        yield TriggerSpec(rule=event.lower(), event=event, words=words)
-
-
-def quoted(field: Column) -> str:
-    return f'"{field.column}"'
-
-
 def literal(text: str) -> str:
     """Return a text as an SQL literal, for statements that take no parameters."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _listed(fields: Iterable[Column]) -> str:
-    return ", ".join(str(field.column) for field in fields)

@@ -15,45 +15,305 @@ disabling or adding triggers, and ``guard_differences`` reports that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, transaction
+from django.db import connections, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from sessions_app.guards import postgresql, sqlite
-from sessions_app.guards.rules import AppendOnlyModel, Guard, Model, TriggerSpec
+from sessions_app.guards.rules import AppendOnlyModel, literal
 
+# ruff: noqa: S608 - the names in these statements come from the models.
+
+Column: TypeAlias = "models.Field[Any, Any]"
+Model: TypeAlias = type[AppendOnlyModel]
 logger = logging.getLogger(__name__)
 
+_SQLITE_FOREIGN = """
+    SELECT lower(tbl_name), ' has a trigger that is not declared: ' || name || '.'
+    FROM main.sqlite_master WHERE type = 'trigger' AND NOT name GLOB 'guard_*'
+    UNION ALL SELECT lower(tbl_name), ' has a temporary trigger that is not declared: ' || name || '.'
+    FROM temp.sqlite_master WHERE type = 'trigger'
+    UNION ALL SELECT lower(name), ' is hidden by a temporary ' || type || '.'
+    FROM temp.sqlite_master WHERE type IN ('table', 'view')
+    UNION ALL SELECT lower(name), ' is not the table that was made: it is a view or a virtual table.'
+    FROM main.sqlite_master WHERE type = 'view' OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%%')
+    UNION ALL SELECT lower(made.name), '.' || held.name || ' is a generated column, which is not declared.'
+    FROM main.sqlite_master AS made, pragma_table_xinfo(made.name) AS held
+    WHERE made.type = 'table' AND held.hidden IN (2, 3)
+    ORDER BY 1, 2"""
+_POSTGRESQL_FOREIGN = """
+    WITH held AS (SELECT * FROM pg_class WHERE relname = ANY(%s) AND pg_table_is_visible(oid))
+    SELECT relname || ' has a trigger that is not declared: ' || tgname || '.'
+    FROM held JOIN pg_trigger ON tgrelid = held.oid WHERE NOT tgisinternal AND NOT starts_with(tgname, 'guard_')
+    UNION SELECT relname || ' does not enforce ' || conname || ': triggers of this foreign key are switched off.'
+    FROM held JOIN pg_trigger ON tgrelid = held.oid JOIN pg_constraint ON pg_constraint.oid = tgconstraint
+    WHERE tgisinternal AND tgenabled NOT IN ('O', 'A')
+    UNION SELECT relname || ' has a rule that is not declared: ' || rulename || '.'
+    FROM held JOIN pg_rewrite ON ev_class = held.oid WHERE rulename <> '_RETURN'
+    UNION SELECT relname || ' has row-level security, which may hide rows or refuse them.'
+    FROM held WHERE relrowsecurity OR relforcerowsecurity
+    UNION SELECT relname || ' has a policy that is not declared: ' || polname || '.'
+    FROM held JOIN pg_policy ON polrelid = held.oid
+    UNION SELECT relname || ' is hidden by a temporary table or view.' FROM held WHERE relpersistence = 't'
+    UNION SELECT relname || ' is not the table that was made: it is a view, or a table of another kind.'
+    FROM held WHERE relkind <> 'r'
+    UNION SELECT relname || ' shows the rows of another table as its own: ' || inhrelid::regclass || '.'
+    FROM held JOIN pg_inherits ON inhparent = held.oid
+    UNION SELECT relname || ' shows its rows in another table: ' || inhparent::regclass || '.'
+    FROM held JOIN pg_inherits ON inhrelid = held.oid
+    UNION SELECT relname || '.' || attname || ' is a generated column, which is not declared.'
+    FROM held JOIN pg_attribute ON attrelid = held.oid WHERE attgenerated <> '' AND NOT attisdropped
+    UNION SELECT 'The database has an event trigger that is not declared: ' || evtname || '.'
+    FROM pg_event_trigger WHERE evtenabled <> 'D' AND NOT EXISTS (
+        SELECT FROM pg_depend WHERE classid = 'pg_event_trigger'::regclass AND objid = pg_event_trigger.oid AND deptype = 'e'
+    )
+    ORDER BY 1"""
+_RAISE = "BEGIN RAISE EXCEPTION USING ERRCODE = 'restrict_violation', MESSAGE = TG_ARGV[0]; END"
+_PRINTED = re.compile(r'"|::\w+')
 
-class Dialect(Protocol):
-    """What the module of a database provides."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerSpec:
+    """Something that the rules of one table do not permit."""
+
+    rule: str  # the end of the trigger's name
+    event: str  # UPDATE, DELETE, INSERT or TRUNCATE
+    moment: str = "BEFORE"  # or AFTER
+    condition: str = ""  # SQL over the rows OLD and NEW; empty for always
+    words: str  # of the error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One trigger, made from one ``TriggerSpec``."""
+
+    name: str
+    table: str
+    sql: str
 
     @property
-    def PREPARATION(self) -> str:
-        """The statement to run before the first trigger is made."""
+    def rule(self) -> str:
+        return self.name.removeprefix(f"guard_{self.table}_")
+
+
+class Dialect(ABC):
+    """How one database refuses, and what it says of its triggers."""
+
+    preparation: Sequence[str] = ()  # statements to run before the first trigger is made
+    removals: Sequence[str] = ("DELETE",)
 
     def refusals(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[TriggerSpec]:
-        """Yield everything that is refused for one table."""
+        """Yield everything that is refused for one table.
 
+        :raises FieldDoesNotExist: a rule names a column that the model does not have.
+        """
+        table, rules, fields = model._meta.db_table, model.rules, model._meta.concrete_fields
+        ruled = [model._meta.get_field(name) for name in rules.changeable]
+        frozen = [field for field in fields if field not in ruled]
+        yield TriggerSpec(
+            rule="frozen",
+            event="UPDATE",
+            condition=" OR ".join(self.changed(field) for field in frozen),
+            words=f"{table}: {_listed(frozen)} never change after the insert",
+        )
+        once = [field for field in fields if field.name in rules.once]
+        if once:
+            yield TriggerSpec(
+                rule="once",
+                event="UPDATE",
+                condition=" OR ".join(f"OLD.{_quoted(field)} IS NOT NULL AND {self.changed(field)}" for field in once),
+                words=f"{table}: {_listed(once)} are set once and then keep their value",
+            )
+        for column in fields:
+            if column.name not in rules.steps:
+                continue
+            state, steps = _quoted(column), rules.steps[column.name]
+            listed = " OR ".join(f"OLD.{state} = {literal(old)} AND NEW.{state} = {literal(new)}" for old, new in steps)
+            permitted = ", from ".join(f"{old} to {new}" for old, new in steps)
+            yield TriggerSpec(
+                rule=str(column.column),
+                event="UPDATE",
+                # IS NOT TRUE: with a NULL on either side the list is neither true nor false, and NOT would let it pass.
+                condition=f"{self.changed(column)} AND ({listed}) IS NOT TRUE",
+                words=f"{table}: {column.column} goes only from {permitted}",
+            )
+        for event in () if rules.deletable else self.removals:
+            words = f"{table}: a row is part of the record and is never deleted"
+            yield TriggerSpec(rule=event.lower(), event=event, words=words)
+
+    @abstractmethod
+    def changed(self, field: Column) -> str:
+        """Return the SQL for "this column changes"."""
+
+    @abstractmethod
     def guard(self, table: str, refusal: TriggerSpec) -> Guard: ...
 
-    def installed(self, cursor: CursorWrapper) -> list[Guard]: ...
+    @abstractmethod
+    def installed(self, cursor: CursorWrapper) -> list[Guard]:
+        """Return the installed guards; one that has no effect lacks a part of its declaration."""
 
+    @abstractmethod
     def same(self, found: Guard, declared: Guard) -> bool: ...
 
+    @abstractmethod
     def drop(self, guard: Guard) -> str:
         """Return the statement that drops a guard."""
 
+    @abstractmethod
     def foreign(self, cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
         """Return a sentence for each undeclared thing that acts on these tables or stands in their place."""
 
 
-DIALECTS: Mapping[str, Dialect] = {"sqlite": sqlite, "postgresql": postgresql}
+class Sqlite(Dialect):
+    """Triggers of SQLite.
+
+    ``OR REPLACE`` deletes conflicting rows without firing their delete triggers, so there is a guard before the insert
+    (and before an update, for keys that may change) that looks for such rows.
+    """
+
+    def refusals(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[TriggerSpec]:
+        yield from super().refusals(connection, model)
+        table, keys = model._meta.db_table, list(_keys(connection, model))
+        yield TriggerSpec(
+            rule="rowid",
+            event="UPDATE",
+            condition="OLD.rowid IS NOT NEW.rowid",
+            words=f"{table}: {model._meta.pk.column} and rowid never change after the insert",
+        )
+        words = f"{table}: a row with this key is there already, and a row is never replaced"
+        taken = [_taken(table, f"{same} AND rowid <> OLD.rowid", condition) for same, condition in keys]
+        yield TriggerSpec(rule="replace", event="UPDATE", condition=" OR ".join(taken), words=words)
+        # An insert may choose its rowid too. If it does not, NEW.rowid is -1 at this point, which no row has.
+        taken = [_taken(table, same, condition) for same, condition in [("rowid = NEW.rowid", ""), *keys]]
+        yield TriggerSpec(rule="insert", event="INSERT", condition=" OR ".join(taken), words=words)
+        # A row with rowid -1 would block every later insert. A chosen -1 can only be recognised after the insert.
+        yield TriggerSpec(
+            rule="negative",
+            event="INSERT",
+            moment="AFTER",
+            condition="NEW.rowid < 0",
+            words=f"{table}: a rowid is never negative",
+        )
+
+    def changed(self, field: Column) -> str:
+        # Never UPDATE OF column: that fires when a column is only mentioned, and a full save mentions all of them.
+        return f"OLD.{_quoted(field)} IS NOT NEW.{_quoted(field)}"
+
+    def guard(self, table: str, refusal: TriggerSpec) -> Guard:
+        name = f"guard_{table}_{refusal.rule}"
+        when = f" WHEN {refusal.condition}" if refusal.condition else ""
+        trigger = f'CREATE TRIGGER "{name}" {refusal.moment} {refusal.event} ON "{table}"{when}'
+        return Guard(name=name, table=table, sql=f"{trigger} BEGIN SELECT RAISE(ABORT, {literal(refusal.words)}); END")
+
+    def installed(self, cursor: CursorWrapper) -> list[Guard]:
+        cursor.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'guard_*'")
+        return [Guard(name=name, table=table, sql=sql) for name, table, sql in cursor.fetchall()]
+
+    def same(self, found: Guard, declared: Guard) -> bool:
+        return found == declared  # SQLite keeps the text of a trigger as it was given
+
+    def drop(self, guard: Guard) -> str:
+        return f'DROP TRIGGER "{guard.name}"'
+
+    def foreign(self, cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
+        cursor.execute(_SQLITE_FOREIGN, [])  # in lower case: SQLite ignores the case of a table's name
+        return [f"{table}{sentence}" for table, sentence in cursor.fetchall() if table in tables]
+
+
+def _keys(connection: BaseDatabaseWrapper, model: Model) -> Iterator[tuple[str, str]]:
+    """Yield each key of the table: when a row has the same key as NEW, and the condition of a partial key."""
+    keys: list[tuple[Sequence[str], str]] = [
+        ([field.name], "") for field in model._meta.concrete_fields if field.unique
+    ]
+    keys += [(names, "") for names in model._meta.unique_together]
+    for constraint in model._meta.constraints:
+        if isinstance(constraint, models.UniqueConstraint):
+            condition = constraint._get_condition_sql(model, connection.schema_editor())  # type: ignore[attr-defined]
+            keys.append((constraint.fields, condition or ""))
+    for names, condition in keys:
+        columns = [_quoted(field) for field in model._meta.concrete_fields if field.name in names]
+        yield " AND ".join(f"{column} = NEW.{column}" for column in columns), condition
+
+
+def _taken(table: str, same: str, condition: str) -> str:
+    """Match a row that ``OR REPLACE`` would delete; with a partial key both rows have to meet its condition."""
+    if not condition:
+        return f'EXISTS (SELECT 1 FROM "{table}" WHERE {same})'
+    # A subquery over NEW lets the condition be used as it is written.
+    columns = dict.fromkeys(re.findall(r'"\w+"', condition))
+    new = ", ".join(f"NEW.{column} AS {column}" for column in columns)
+    return (
+        f'EXISTS (SELECT 1 FROM "{table}" WHERE {same} AND {condition})'
+        f" AND EXISTS (SELECT 1 FROM (SELECT {new}) WHERE {condition})"
+    )
+
+
+class Postgresql(Dialect):
+    """Triggers of PostgreSQL.
+
+    The condition is in WHEN, so that a permitted update never enters plpgsql; one function for all of them only raises.
+    """
+
+    preparation = (f"CREATE OR REPLACE FUNCTION guard_refuse() RETURNS trigger LANGUAGE plpgsql AS $${_RAISE}$$",)
+    removals = ("DELETE", "TRUNCATE")
+
+    def changed(self, field: Column) -> str:
+        # Compared as text, because jsonb takes 1 and 1.0 for equal although they were written differently.
+        cast = "::text" if isinstance(field, models.JSONField) else ""
+        return f"OLD.{_quoted(field)}{cast} IS DISTINCT FROM NEW.{_quoted(field)}{cast}"
+
+    def guard(self, table: str, refusal: TriggerSpec) -> Guard:
+        name = f"guard_{table}_{refusal.rule}"
+        scope = "STATEMENT" if refusal.event == "TRUNCATE" else "ROW"
+        when = f" WHEN ({refusal.condition})" if refusal.condition else ""
+        trigger = f'CREATE TRIGGER "{name}" BEFORE {refusal.event} ON "{table}" FOR EACH {scope}{when}'
+        return self._enabled(name, table, f"{trigger} EXECUTE FUNCTION guard_refuse({literal(refusal.words)})")
+
+    def installed(self, cursor: CursorWrapper) -> list[Guard]:
+        # One that is switched off or calls another function lacks the statement that enables it.
+        cursor.execute(
+            "SELECT tgname, relname, pg_get_triggerdef(pg_trigger.oid, true), tgenabled = 'A' AND prosrc = %s"
+            " FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_proc ON pg_proc.oid = tgfoid"
+            " WHERE starts_with(tgname, 'guard_') AND NOT tgisinternal AND pg_table_is_visible(tgrelid)",
+            [_RAISE],
+        )
+        return [
+            self._enabled(name, table, trigger) if effective else Guard(name=name, table=table, sql=trigger)
+            for name, table, trigger, effective in cursor.fetchall()
+        ]
+
+    def same(self, found: Guard, declared: Guard) -> bool:
+        # PostgreSQL changes case, quotes and casts when it stores a definition.
+        return _PRINTED.sub("", found.sql.lower()) == _PRINTED.sub("", declared.sql.lower())
+
+    def drop(self, guard: Guard) -> str:
+        return f'DROP TRIGGER "{guard.name}" ON "{guard.table}"'
+
+    def foreign(self, cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
+        cursor.execute(_POSTGRESQL_FOREIGN, [[*tables]])
+        return [sentence for [sentence] in cursor.fetchall()]
+
+    def _enabled(self, name: str, table: str, trigger: str) -> Guard:
+        # ENABLE ALWAYS, because session_replication_role = replica would switch ordinary triggers off.
+        return Guard(name=name, table=table, sql=f'{trigger}; ALTER TABLE "{table}" ENABLE ALWAYS TRIGGER "{name}"')
+
+
+DIALECTS: Mapping[str, Dialect] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
+
+
+def _quoted(field: Column) -> str:
+    return f'"{field.column}"'
+
+
+def _listed(fields: Iterable[Column]) -> str:
+    return ", ".join(str(field.column) for field in fields)
 
 
 def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
@@ -68,7 +328,6 @@ def guarded_models() -> list[Model]:
 
 
 def expected_guards(connection: BaseDatabaseWrapper, model: Model) -> tuple[Guard, ...]:
-    """:raises ImproperlyConfigured: the database is neither SQLite nor PostgreSQL."""
     dialect = dialect_of(connection)
     return tuple(dialect.guard(model._meta.db_table, refusal) for refusal in dialect.refusals(connection, model))
 
@@ -89,9 +348,13 @@ def install_guards(connection: BaseDatabaseWrapper, models: Iterable[Model]) -> 
             right = _correct_names(dialect, there, expected)
             repairs = [dialect.drop(guard) for guard in there if guard.name not in right]
             repairs += [guard.sql for guard in expected if guard.name not in right]
-            if repairs and model._meta.db_table in tables and _has_all_columns(connection, cursor, model):
+            if not repairs or model._meta.db_table not in tables:
+                continue
+            # Django's introspection would parse the table's SQL.
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(model._meta.db_table)} LIMIT 0")
+            if {column[0] for column in cursor.description} >= {field.column for field in model._meta.concrete_fields}:
                 statements += repairs
-        for statement in statements and [dialect.PREPARATION, *statements]:
+        for statement in statements and [*dialect.preparation, *statements]:
             cursor.execute(statement)
 
 
@@ -160,9 +423,3 @@ def restore_guards(*, using: str, plan: Iterable[tuple[Any, bool]] | None = None
 def _correct_names(dialect: Dialect, found: Iterable[Guard], expected: Iterable[Guard]) -> set[str]:
     declared = {guard.name: guard for guard in expected}
     return {guard.name for guard in found if guard.name in declared and dialect.same(guard, declared[guard.name])}
-
-
-def _has_all_columns(connection: BaseDatabaseWrapper, cursor: CursorWrapper, model: Model) -> bool:
-    # Django's introspection would parse the table's SQL.
-    cursor.execute(f"SELECT * FROM {connection.ops.quote_name(model._meta.db_table)} LIMIT 0")  # noqa: S608
-    return {column[0] for column in cursor.description} >= {field.column for field in model._meta.concrete_fields}

@@ -1,4 +1,4 @@
-"""Reads of model calls and of usage."""
+"""Reads of model calls and of usage. Of many calls only headings are read, never manifests, however long a session is."""
 
 from __future__ import annotations
 
@@ -14,39 +14,11 @@ from mnesis_core.llm.tokens import CallMeasure, read_measure
 from mnesis_core.records import CallRecord, UsageRecord
 from mnesis_core.spending import Spent, highest_of
 from mnesis_core.values import dataclass
-from sessions_app.database.fast_sql import CompiledQuery, Param, fetch
-from sessions_app.models import ModelCall, PromptText, Turn
+from sessions_app.database.tables import CompiledQuery, Param, fetch
+from sessions_app.models import USAGE_COLUMNS, ModelCall, PromptText, Turn
+from sessions_app.record.rows import record_of, usage_of
 
-
-def usage_of_session(*session_ids: str) -> UsageRecord:
-    """Return what the turns of these sessions have used together, in one query."""
-    return sum_usage(Turn.objects.filter(session_id__in=session_ids))
-
-
-def usage_of_files(*session_ids: str) -> UsageRecord:
-    """Return what models that describe files have used in these sessions together, in one query."""
-    return sum_usage(ModelCall.objects.filter(session_id__in=session_ids, turn=None, purpose="file"))
-
-
-def sum_usage(rows: QuerySet[Any]) -> UsageRecord:
-    """Sum the tokens and the cost of rows."""
-    names = ("tokens_input", "tokens_output", "cost_micros")
-    sums = rows.aggregate(**{name: Sum(name, default=0) for name in names})
-    return UsageRecord(**sums)
-
-
-def usage_of(row: Any) -> UsageRecord:
-    return UsageRecord(
-        tokens_input=row.tokens_input,
-        tokens_output=row.tokens_output,
-        tokens_cache_read=row.tokens_cache_read,
-        tokens_cache_write=row.tokens_cache_write,
-        usage_source=row.usage_source,
-        cost_micros=row.cost_micros,
-    )
-
-
-# Reads of model calls.
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
 _NEWEST = CompiledQuery(
@@ -56,134 +28,10 @@ _NEWEST = CompiledQuery(
         .only(*_MEASURED)[:1]
     )
 )
-
-
-def begun_before(created_at: datetime, id: str) -> Q:
-    """Match rows that began before another one, by time and id, since times alone may be equal."""
-    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=id)
-
-
-def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
-    """:raises CallNotFoundError: there is no such call, or it belongs to a person other than ``owner_id``."""
-    rows = ModelCall.objects.filter(id=call_id)
-    if owner_id is not None:
-        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
-    row = rows.first()
-    if row is None:
-        raise CallNotFoundError(call_id=call_id)
-    return _call(row)
-
-
-def load_call_before(call: CallRecord) -> CallRecord | None:
-    """Return the previous call of the same kind in the session, or ``None``."""
-    rows = ModelCall.objects.filter(session_id=call.session_id, purpose=call.purpose, created_at__lte=call.created_at)
-    row = (
-        rows.exclude(id=call.id)
-        .exclude(created_at=call.created_at, id__gt=call.id)
-        .order_by("-created_at", "-id")
-        .first()
-    )
-    return None if row is None else _call(row)
-
-
-def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
-    """Return texts that prompts of a session were made with, by digest; those that were not kept are absent."""
-    rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))
-    return dict(rows.values_list("digest", "content"))
-
-
-def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str] | None = None) -> list[CallRecord]:
-    """Return model calls of a session, newest first, after the cursor ``before`` (time and id)."""
-    rows = ModelCall.objects.filter(session_id=session_id).order_by("-created_at", "-id")
-    if before is not None:
-        rows = rows.filter(begun_before(*before))
-    return [_call(row) for row in rows[:limit]]
-
-
-def running_calls(turn_id: str) -> list[str]:
-    return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
-
-
-def running_summary_calls(session_id: str, run_id: str) -> list[str]:
-    rows = _running_summary_calls(session_id).filter(parameters__run_id=run_id)
-    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
-
-
-def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
-    rows = _running_summary_calls(session_id).filter(parameters__run_id=None, created_at__lt=before)
-    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
-
-
-def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
-    rows = ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="file", state="running")
-    rows = rows.filter(parameters__file_id=file_id).order_by("created_at", "id")
-    return dict(rows.values_list("id", "created_at"))
-
-
-def _running_summary_calls(session_id: str) -> QuerySet[Any]:
-    return ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="summary", state="running")
-
-
-def newest_call(session_id: str) -> CallMeasure | None:
-    """Return the size of the newest turn's call as far as it is known, or ``None``."""
-    row = _NEWEST.one(session_id=session_id)
-    if row is None:
-        return None
-    reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
-    is_refused = row.error_code == ContextWindowExceeded.code
-    return read_measure(
-        row.parameters,
-        model=row.model,
-        estimated=row.estimated_tokens,
-        reported=reported,
-        refusal=(row.error_message or "") if is_refused else "",
-    )
-
-
-def _call(row: ModelCall) -> CallRecord:
-    return CallRecord(
-        id=row.id,
-        session_id=row.session_id,
-        turn_id=row.turn_id,
-        message_id=row.message_id,
-        purpose=row.purpose,
-        state=row.state,
-        model=row.model,
-        provider_model=row.provider_model,
-        parameters=row.parameters,
-        manifest=row.manifest,
-        context_seq=row.context_seq,
-        digest=row.digest,
-        estimated_tokens=row.estimated_tokens,
-        attempts=row.attempts,
-        outcome=row.outcome,
-        finish_reason=row.finish_reason,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        usage=usage_of(row),
-        usage_said=row.usage_said,
-    )
-
-
-def most_of_calls(call_ids: Collection[str]) -> Spent:
-    """Return the most that these calls can use together, as was recorded with them."""
-    rows = ModelCall.objects.filter(id__in=list(call_ids)).values_list("parameters", flat=True)
-    most = [(parameters.get("most_tokens") or 0, parameters.get("most_micros")) for parameters in rows]
-    return sum((highest_of(tokens, micros) for tokens, micros in most), Spent())
-
-
-# Reads of many model calls: each as a line, never with its manifest, however long a session is.
-
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
-
-
-_USAGE = ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "usage_source", "cost_micros")
-_COLUMNS = (
-    "id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "context_seq",
-    "estimated_tokens", "created_at", "ended_at",
-)  # fmt: skip
+_HEADED = (
+    *("id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "context_seq"),
+    *("estimated_tokens", "created_at", "ended_at", *USAGE_COLUMNS),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +75,104 @@ class CallFilter:
     model: str = ""
 
 
+def usage_of_session(*session_ids: str) -> UsageRecord:
+    return sum_usage(Turn.objects.filter(session_id__in=session_ids))
+
+
+def usage_of_files(*session_ids: str) -> UsageRecord:
+    """Return what models that describe files have used in these sessions together, in one query."""
+    return sum_usage(ModelCall.objects.filter(session_id__in=session_ids, turn=None, purpose="file"))
+
+
+def sum_usage(rows: QuerySet[Any]) -> UsageRecord:
+    names = ("tokens_input", "tokens_output", "cost_micros")
+    sums = rows.aggregate(**{name: Sum(name, default=0) for name in names})
+    return UsageRecord(**sums)
+
+
+def begun_before(created_at: datetime, id: str) -> Q:
+    """Match rows that began before another one, by time and id, since times alone may be equal."""
+    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=id)
+
+
+def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
+    """:raises CallNotFoundError: there is no such call, or it belongs to a person other than ``owner_id``."""
+    rows = ModelCall.objects.filter(id=call_id)
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    row = rows.first()
+    if row is None:
+        raise CallNotFoundError(call_id=call_id)
+    return _call(row)
+
+
+def load_call_before(call: CallRecord) -> CallRecord | None:
+    rows = _calls(call.session_id).filter(begun_before(call.created_at, call.id), purpose=call.purpose)
+    row = rows.order_by("-created_at", "-id").first()
+    return None if row is None else _call(row)
+
+
+def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
+    """Return texts that prompts of a session were made with, by digest; those that were not kept are absent."""
+    rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))
+    return dict(rows.values_list("digest", "content"))
+
+
+def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str] | None = None) -> list[CallRecord]:
+    """Return model calls of a session, newest first, after the cursor ``before`` (time and id)."""
+    rows = _calls(session_id)
+    if before is not None:
+        rows = rows.filter(begun_before(*before))
+    return [_call(row) for row in rows.order_by("-created_at", "-id")[:limit]]
+
+
+def running_calls(turn_id: str) -> list[str]:
+    return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
+
+
+def running_summary_calls(session_id: str, run_id: str) -> list[str]:
+    return _running_summary_calls(session_id, parameters__run_id=run_id)
+
+
+def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
+    return _running_summary_calls(session_id, parameters__run_id=None, created_at__lt=before)
+
+
+def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
+    rows = _calls(session_id).filter(turn__isnull=True, purpose="file", state="running", parameters__file_id=file_id)
+    return dict(rows.order_by("created_at", "id").values_list("id", "created_at"))
+
+
+def _running_summary_calls(session_id: str, **where: Any) -> list[str]:
+    rows = _calls(session_id).filter(turn__isnull=True, purpose="summary", state="running", **where)
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def newest_call(session_id: str) -> CallMeasure | None:
+    row = _NEWEST.one(session_id=session_id)
+    if row is None:
+        return None
+    reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
+    is_refused = row.error_code == ContextWindowExceeded.code
+    return read_measure(
+        row.parameters,
+        model=row.model,
+        estimated=row.estimated_tokens,
+        reported=reported,
+        refusal=(row.error_message or "") if is_refused else "",
+    )
+
+
+def _call(row: ModelCall) -> CallRecord:
+    return record_of(CallRecord, row, usage=usage_of(row))
+
+
+def most_of_calls(call_ids: Collection[str]) -> Spent:
+    rows = ModelCall.objects.filter(id__in=list(call_ids)).values_list("parameters", flat=True)
+    most = [(parameters.get("most_tokens") or 0, parameters.get("most_micros")) for parameters in rows]
+    return sum((highest_of(tokens, micros) for tokens, micros in most), Spent())
+
+
 def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limit: int) -> list[CallHeading]:
     """Return calls of a session, newest first, before the call ``before``, which is ignored if the session has no such call."""
     wanted = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
@@ -234,17 +180,17 @@ def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limi
     place = _calls(session_id).filter(id=before).values_list("created_at", "id").first() if before else None
     if place is not None:
         rows = rows.filter(begun_before(*place))
-    return [_heading(row) for row in rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE)[:limit]]
+    return [_heading(row) for row in rows.order_by("-created_at", "-id").only(*_HEADED)[:limit]]
 
 
 def load_heading_of_call(session_id: str, call_id: str) -> CallHeading | None:
-    row = _calls(session_id).filter(id=call_id).only(*_COLUMNS, *_USAGE).first()
+    row = _calls(session_id).filter(id=call_id).only(*_HEADED).first()
     return None if row is None else _heading(row)
 
 
 def load_headings(session_id: str, ids: Sequence[str]) -> list[CallHeading]:
     """Return those of these calls that belong to the session, oldest first."""
-    rows = _calls(session_id).filter(id__in=list(ids)).only(*_COLUMNS, *_USAGE)
+    rows = _calls(session_id).filter(id__in=list(ids)).only(*_HEADED)
     return [_heading(row) for row in rows.order_by("created_at", "id")]
 
 
@@ -262,8 +208,7 @@ def numbers_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
 
 
 def models_of_calls(session_id: str) -> list[str]:
-    names = _calls(session_id).order_by("model").values_list("model", flat=True).distinct()
-    return list(names)
+    return list(_calls(session_id).order_by("model").values_list("model", flat=True).distinct())
 
 
 def calls_beside(call: CallRecord) -> tuple[str, str]:
@@ -282,7 +227,6 @@ def list_turn_calls(session_id: str) -> list[tuple[str, int]]:
 
 
 def count_turn_calls_until(call: CallRecord) -> int:
-    """Count the calls of turns up to and including this one."""
     rows = _turn_calls(call.session_id)
     return rows.filter(begun_before(call.created_at, call.id) | Q(id=call.id)).count()
 
@@ -290,14 +234,21 @@ def count_turn_calls_until(call: CallRecord) -> int:
 def sizes_of_calls(session_id: str, ids: Sequence[str]) -> list[CallSize]:
     """Return the sizes of calls of turns in the order of ``ids``; unknown ids are left out."""
     rows = _calls(session_id).filter(id__in=list(ids))
-    columns = ("id", "model", "parameters", "estimated_tokens", "context_seq")
-    found = {row[0]: _size(*row) for row in rows.values_list(*columns)}
+    found = {}
+    for row in rows.only("id", "model", "parameters", "estimated_tokens", "context_seq"):
+        parameters = row.parameters if isinstance(row.parameters, dict) else {}
+        measure = read_measure(parameters, model=row.model, estimated=row.estimated_tokens, reported=0)
+        ratio = measure.calibration.ratio if measure.calibration else 1.0
+        used = int(row.estimated_tokens * ratio)
+        found[row.id] = CallSize(
+            id=row.id, context_seq=row.context_seq, used=used, tools=measure.tool_tokens, ratio=ratio
+        )
     return [found[id] for id in ids if id in found]
 
 
 def call_of_message(session_id: str, message_id: str) -> CallHeading | None:
     rows = _turn_calls(session_id).filter(message_id=message_id)
-    row = rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE).first()
+    row = rows.order_by("-created_at", "-id").only(*_HEADED).first()
     return None if row is None else _heading(row)
 
 
@@ -309,7 +260,7 @@ def calls_between(session_id: str, first_seq: int, end_seq: int | None) -> tuple
     rows = _turn_calls(session_id).filter(context_seq__gte=first_seq)
     if end_seq is not None:
         rows = rows.filter(context_seq__lt=end_seq)
-    lines = rows.only(*_COLUMNS, *_USAGE)
+    lines = rows.only(*_HEADED)
     ends = [lines.order_by("created_at", "id").first(), lines.order_by("-created_at", "-id").first()]
     return rows.count(), [_heading(row) for row in ends if row is not None]
 
@@ -333,13 +284,4 @@ def _turn_calls(session_id: str) -> QuerySet[Any]:
 
 
 def _heading(row: Any) -> CallHeading:
-    values = {name: getattr(row, name) for name in _COLUMNS}
-    return CallHeading(**values, usage=usage_of(row))
-
-
-def _size(id: str, model: str, parameters: Any, estimated: int, context_seq: int) -> CallSize:
-    measure = read_measure(
-        parameters if isinstance(parameters, dict) else {}, model=model, estimated=estimated, reported=0
-    )
-    ratio = measure.calibration.ratio if measure.calibration else 1.0
-    return CallSize(id=id, context_seq=context_seq, used=int(estimated * ratio), tools=measure.tool_tokens, ratio=ratio)
+    return record_of(CallHeading, row, usage=usage_of(row))

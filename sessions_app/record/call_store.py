@@ -11,10 +11,10 @@ from mnesis_core.llm.retrying import Retry
 from mnesis_core.records import MessageEnd, NewCall
 from mnesis_core.text import text_digest
 from mnesis_core.values import new_id
-from sessions_app.database.fast_sql import Table
+from sessions_app.database.tables import Table
 from sessions_app.models import ModelCall, PromptText
 from sessions_app.record.change import Change
-from sessions_app.record.rows import usage_columns
+from sessions_app.record.rows import end_columns, usage_columns
 
 _CALLS, _TEXTS = Table(ModelCall), Table(PromptText)
 
@@ -51,6 +51,7 @@ def start_call(
                 created_at=record.now,
             )
             record.insert(_TEXTS, stored)
+
     row = _CALLS.row(
         id=new_id("call"),
         session_id=record.session_id,
@@ -102,7 +103,6 @@ def finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) -> 
 
 
 def note_retry(record: Change, call_id: str, retry: Retry) -> None:
-    """Publish that a call is made again, and after what pause."""
     record.publish(
         EventType.CALL_RETRIED,
         call_id=call_id,
@@ -125,11 +125,7 @@ def _end_columns(record: Change, end: MessageEnd, attempts: int) -> dict[str, An
     return {
         "state": "completed" if end.error_code is None else "failed",
         "attempts": attempts,
-        "outcome": end.outcome,
-        "finish_reason": end.finish_reason,
-        "error_code": end.error_code,
-        "error_message": end.error_message,
         "ended_at": record.now,
         "usage_said": end.usage_said or None,
-        **usage_columns(end.usage),
+        **end_columns(end),
     }

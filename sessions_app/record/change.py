@@ -23,9 +23,8 @@ from django.utils import timezone
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType, canonical_body, entry_hash
-from sessions_app.database.commitments import Commitment, time_text
-from sessions_app.database.fast_sql import Table, run
 from sessions_app.database.group_commit import durable_transaction
+from sessions_app.database.tables import Commitment, Table, run, time_text
 from sessions_app.models import Event
 from sessions_app.record import hub
 from sessions_app.search import index
@@ -45,7 +44,7 @@ _UPDATE_HEAD = (
 class Change:
     """One session under its row lock: writes rows, assigns sequence numbers and collects events.
 
-    The next event commits to each row that is written (``sessions_app.database.commitments``). New rows are held back until
+    The next event commits to each row that is written (``sessions_app.database.tables``). New rows are held back until
     the end, so that those of one table are one statement; a read before that writes them first.
     """
 
@@ -73,16 +72,17 @@ class Change:
         self._bound = []
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
-        entry = _EVENTS.row(
-            session_id=self.session_id,
-            seq=self.event_seq,
-            type=type.value,
-            body=text,
-            prev_hash=prev_hash,
-            hash=self.head_hash,
-            created_at=self.now,
+        self.entries.append(
+            _EVENTS.stored_row(  # nothing in it needs a codec
+                session_id=self.session_id,
+                seq=self.event_seq,
+                type=type.value,
+                body=text,
+                prev_hash=prev_hash,
+                hash=self.head_hash,
+                created_at=self.now,
+            )
         )
-        self.entries.append(entry)
         return self.event_seq
 
     def insert(self, table: Table, *rows: SimpleNamespace) -> None:
@@ -135,7 +135,6 @@ class Change:
         return changed
 
     def find(self, table: Table, *columns: str, **where: Any) -> tuple[Any, ...] | None:
-        """Return columns of a row whose columns equal ``where``, or ``None`` if there is none."""
         self.flush()
         return table.find(self.cursor, *columns, **where)
 
@@ -177,10 +176,6 @@ class Change:
         self.turn_seq += 1
         return self.turn_seq
 
-    def _write_first(self, execute: Callable[..., Any], *args: Any) -> Any:
-        self.flush()
-        return execute(*args)
-
 
 @contextmanager
 def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
@@ -190,32 +185,34 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
     """
     with durable_transaction():
         database = connections[DEFAULT_DB_ALIAS]
-        record = _lock(database.cursor(), session_id, now or timezone.now())
+        cursor = database.cursor()
+        # SQLite has no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is already locked.
+        # NO KEY lets other transactions insert rows that only refer to the session.
+        row_lock = " FOR NO KEY UPDATE" if database.features.has_select_for_no_key_update else ""
+        head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
+        if head is None:
+            raise SessionNotFoundError(session_id=session_id)
+        event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id = head
+        record = Change(
+            session_id=session_id,
+            now=now or timezone.now(),
+            cursor=cursor,
+            event_seq=event_seq,
+            head_hash=head_hash,
+            message_seq=message_seq,
+            turn_seq=turn_seq,
+            archived=archived_at is not None,
+            salt=salt,
+            owner_id=owner_id,
+        )
+
+        def write_first(execute: Callable[..., Any], *args: Any) -> Any:
+            record.flush()
+            return execute(*args)
+
         # The ORM reads through Django's cursors, whose wrapper writes the pending rows first.
-        with database.execute_wrapper(record._write_first):
+        with database.execute_wrapper(write_first):
             yield record
             record.close()
         if record.entries:
             database.on_commit(lambda: hub.wake(session_id))
-
-
-def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
-    # SQLite has no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is already locked.
-    # NO KEY lets other transactions insert rows that only refer to the session.
-    row_lock = " FOR NO KEY UPDATE" if cursor.db.features.has_select_for_no_key_update else ""
-    head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
-    if head is None:
-        raise SessionNotFoundError(session_id=session_id)
-    event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id = head
-    return Change(
-        session_id=session_id,
-        now=now,
-        cursor=cursor,
-        event_seq=event_seq,
-        head_hash=head_hash,
-        message_seq=message_seq,
-        turn_seq=turn_seq,
-        archived=archived_at is not None,
-        salt=salt,
-        owner_id=owner_id,
-    )

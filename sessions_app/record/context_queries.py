@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Length
 
 from mnesis_core.context.entries import ContextRows, MessageEntry
@@ -20,13 +20,12 @@ from mnesis_core.events import LedgerEvent
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import ContextItemRecord
-from sessions_app.database.fast_sql import fetch, select_columns
 from sessions_app.database.fields import Head
+from sessions_app.database.tables import fetch, select_columns
 from sessions_app.models import ContextItem, Event, Message, MessagePart
-from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
+from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of, record_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
-
 
 _ID, _MESSAGE_SEQ, _POSITION, _EVENT_SEQ = 0, 1, -2, -1
 _NOW = "i.removed_seq IS NULL"
@@ -35,6 +34,48 @@ _NEWEST = (
     f"{_NOW} AND i.position >= COALESCE((SELECT position FROM context_items"
     " WHERE session_id = %s AND removed_seq IS NULL ORDER BY position DESC LIMIT 1 OFFSET %s), 0)"
 )
+_COUNTERS = "SELECT message_seq, turn_seq FROM sessions WHERE id = %s"
+_ITEMS = (
+    "SELECT item_id, item_type, position, added_seq, removed_seq FROM context_items WHERE session_id = %s ORDER BY id"
+)
+_TURNS = "SELECT id, state FROM turns WHERE session_id = %s"
+_CALLS = "SELECT id, state FROM model_calls WHERE session_id = %s"
+_PARTS = (
+    "SELECT id, tool_state, compacted_seq FROM message_parts"
+    " WHERE session_id = %s AND (tool_state IS NOT NULL OR compacted_seq IS NOT NULL)"
+)
+HEAD = 600  # characters of the beginnings of inputs and outputs
+MOST_TOOLS = 200
+
+Place = tuple[int, int, int]  # the event, the message's seq and the part's index of a tombstone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    part_id: str
+    part_index: int
+    message_id: str
+    message_seq: int
+    turn_id: str
+    tool_name: str
+    input: str
+    output: str
+    characters: int  # of the original as stored
+    tokens: int  # of the original, estimated
+    compacted_seq: int  # the event that took it out
+    compacted_at: datetime
+    is_in_context: bool  # whether its message still is, with a marker in place of the output
+
+    @property
+    def place(self) -> Place:
+        return self.compacted_seq, self.message_seq, self.part_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TombstoneTally:
+    count: int
+    tokens: int
+    events: int  # how often something was pruned
 
 
 def load_context_items(session_id: str, *, at: int | None = None) -> list[ContextItemRecord]:
@@ -43,11 +84,8 @@ def load_context_items(session_id: str, *, at: int | None = None) -> list[Contex
         rows = rows.filter(removed_seq__isnull=True)
     else:
         rows = rows.filter(Q(removed_seq__isnull=True) | Q(removed_seq__gt=at), added_seq__lte=at)
-    values = rows.order_by("position").values_list("item_type", "item_id", "position", "added_seq", "removed_seq")
-    return [
-        ContextItemRecord(item_type=kind, item_id=id, position=position, added_seq=added, removed_seq=removed)
-        for kind, id, position, added, removed in values
-    ]
+    values = rows.order_by("position").values("item_type", "item_id", "position", "added_seq", "removed_seq")
+    return [ContextItemRecord(**item) for item in values]
 
 
 def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
@@ -65,7 +103,6 @@ def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
 
 
 def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
-    """Return which of these messages and summaries are in the context now."""
     rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids, removed_seq__isnull=True)
     return set(rows.values_list("item_id", flat=True))
 
@@ -88,19 +125,9 @@ def load_newest_context(session_id: str, *, items: int) -> ContextRows:
     first = min([*(entry.position for entry in rows.messages[:1]), *rows.summaries.values()])
     older = ContextItem.objects.filter(session_id=session_id, removed_seq__isnull=True, position__lt=first)
     summaries = dict(older.filter(item_type="summary").values_list("item_id", "position"))
+
+    # What a model would be sent for the older messages, by the record's own estimates, without reading their texts.
     messages = older.filter(item_type="message").values("item_id")
-    return replace(rows, summaries=summaries | rows.summaries, unread_tokens=_tokens_of(messages))
-
-
-def _context_rows(rows: list[tuple[Any, ...]]) -> ContextRows:
-    positions = {row[_ID]: row[_POSITION] for row in rows}
-    messages = messages_of([row for row in rows if row[_MESSAGE_SEQ] is not None])
-    entries = [MessageEntry(position=positions.pop(message.id), message=message) for message in messages]
-    return ContextRows(messages=entries, summaries=positions, event_seq=rows[0][_EVENT_SEQ] if rows else None)
-
-
-def _tokens_of(messages: QuerySet[Any, Any]) -> int:
-    """Return the tokens that a model would be sent for these messages, by the record's own estimates, without reading texts."""
     sums = MessagePart.objects.filter(message_id__in=messages, part_type__in=SENT_TYPES).aggregate(
         parts=Count("id"),
         tokens=Sum("token_estimate", default=0),
@@ -109,7 +136,15 @@ def _tokens_of(messages: QuerySet[Any, Any]) -> int:
         tombstones=Count("id", filter=Q(compacted_at__isnull=False)),
     )
     frames = MESSAGE_FRAMING * sums["parts"] + RESULT_FRAME * sums["calls"] + MARKER_TOKENS * sums["tombstones"]
-    return int(sums["tokens"] + sums["results"] + frames)
+    tokens = int(sums["tokens"] + sums["results"] + frames)
+    return replace(rows, summaries=summaries | rows.summaries, unread_tokens=tokens)
+
+
+def _context_rows(rows: list[tuple[Any, ...]]) -> ContextRows:
+    positions = {row[_ID]: row[_POSITION] for row in rows}
+    messages = messages_of([row for row in rows if row[_MESSAGE_SEQ] is not None])
+    entries = [MessageEntry(position=positions.pop(message.id), message=message) for message in messages]
+    return ContextRows(messages=entries, summaries=positions, event_seq=rows[0][_EVENT_SEQ] if rows else None)
 
 
 @cache
@@ -139,44 +174,6 @@ def newest_summary(session_id: str) -> str | None:
     return rows.order_by("-added_seq").values_list("item_id", flat=True).first()
 
 
-# Reads of tombstones: tool outputs that were taken out of the context. The originals stay; only their beginnings are read.
-
-HEAD = 600  # characters of the beginnings of inputs and outputs
-MOST_TOOLS = 200
-
-Place = tuple[int, int, int]  # the event, the message's seq and the part's index of a tombstone
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tombstone:
-    """A tool output that was taken out of the context."""
-
-    part_id: str
-    part_index: int
-    message_id: str
-    message_seq: int
-    turn_id: str
-    tool_name: str
-    input: str
-    output: str
-    characters: int  # of the original as stored
-    tokens: int  # of the original, estimated
-    compacted_seq: int  # the event that took it out
-    compacted_at: datetime
-    is_in_context: bool  # whether its message still is, with a marker in place of the output
-
-    @property
-    def place(self) -> Place:
-        return self.compacted_seq, self.message_seq, self.part_index
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TombstoneTally:
-    count: int
-    tokens: int
-    events: int  # how often something was pruned
-
-
 def list_tombstones(
     session_id: str, *, tool: str = "", part_id: str = "", before: Place | None = None, limit: int = 50
 ) -> list[Tombstone]:
@@ -187,23 +184,35 @@ def list_tombstones(
     if part_id:
         rows = rows.filter(id=part_id)
     if before is not None:
-        rows = rows.filter(_older_than(*before))
+        seq, message_seq, index = before
+        same = Q(compacted_seq=seq)
+        rows = rows.filter(
+            Q(compacted_seq__lt=seq)
+            | same & Q(message__seq__lt=message_seq)
+            | same & Q(message__seq=message_seq, part_index__lt=index)
+        )
     active = ContextItem.objects.filter(
         session_id=session_id, item_type="message", item_id=OuterRef("message_id"), removed_seq__isnull=True
     )
-    columns = {
-        "input": Head("tool_input", HEAD),
-        "head": Head("output", HEAD),
-        "characters": Length("output"),
-        "in_context": Exists(active),
-    }
-    plain = ("id", "part_index", "message_id", "tool_name", "output_token_estimate", "compacted_seq", "compacted_at")
-    ordered = rows.order_by("-compacted_seq", "-message__seq", "-part_index")
-    return [_tombstone(row) for row in ordered.values(*plain, "message__seq", "message__turn_id", **columns)[:limit]]
+    found = rows.order_by("-compacted_seq", "-message__seq", "-part_index").values(
+        *("part_index", "message_id", "tool_name", "compacted_seq", "compacted_at"),
+        part_id=F("id"),
+        message_seq=F("message__seq"),
+        turn_id=F("message__turn_id"),
+        input=Head("tool_input", HEAD),
+        head=Head("output", HEAD),
+        characters=Length("output"),
+        tokens=F("output_token_estimate"),
+        is_in_context=Exists(active),
+    )
+    tombstones = []
+    for row in found[:limit]:
+        output, characters, tokens = (row.pop(name) for name in ("head", "characters", "tokens"))
+        tombstones.append(Tombstone(output=output or "", characters=characters or 0, tokens=tokens or 0, **row))
+    return tombstones
 
 
 def tally_tombstones(session_id: str) -> TombstoneTally:
-    """Count a session's tombstones and the tokens that they removed, in one query."""
     sums = _tombstones(session_id).aggregate(
         count=Count("id"), tokens=Sum("output_token_estimate", default=0), events=Count("compacted_seq", distinct=True)
     )
@@ -220,36 +229,6 @@ def _tombstones(session_id: str) -> QuerySet[MessagePart]:
     return MessagePart.objects.filter(session_id=session_id, part_type="tool", compacted_seq__isnull=False)
 
 
-def _older_than(seq: int, message_seq: int, index: int) -> Q:
-    same = Q(compacted_seq=seq)
-    return (
-        Q(compacted_seq__lt=seq)
-        | same & Q(message__seq__lt=message_seq)
-        | same & Q(message__seq=message_seq, part_index__lt=index)
-    )
-
-
-def _tombstone(row: dict[str, Any]) -> Tombstone:
-    return Tombstone(
-        part_id=row["id"],
-        part_index=row["part_index"],
-        message_id=row["message_id"],
-        message_seq=row["message__seq"],
-        turn_id=row["message__turn_id"],
-        tool_name=row["tool_name"],
-        input=row["input"],
-        output=row["head"] or "",
-        characters=row["characters"] or 0,
-        tokens=row["output_token_estimate"] or 0,
-        compacted_seq=row["compacted_seq"],
-        compacted_at=row["compacted_at"],
-        is_in_context=row["in_context"],
-    )
-
-
-# Reads of the ledger.
-
-
 def load_events(session_id: str, *, after: int = 0, limit: int = 500) -> list[LedgerEvent]:
     rows = Event.objects.filter(session_id=session_id, seq__gt=after).order_by("seq")[:limit]
     return [_event(row) for row in rows]
@@ -261,32 +240,16 @@ def load_events_at(session_id: str, seqs: Collection[int]) -> list[LedgerEvent]:
 
 
 def _event(row: Event) -> LedgerEvent:
-    return LedgerEvent(
-        session_id=row.session_id, seq=row.seq, type=row.type, data=_without_proof(row.body), created_at=row.created_at
-    )
-
-
-def _without_proof(body: str) -> dict[str, Any]:
-    """Return a body without what only serves the proof: the commitments, and the time, which the event has as well."""
-    return {key: value for key, value in json.loads(body).items() if key not in ("rows", "at")}
-
-
-# What the rows say of a session's context, states and counters, to be compared with its replayed ledger.
-
-_COUNTERS = "SELECT message_seq, turn_seq FROM sessions WHERE id = %s"
-_ITEMS = (
-    "SELECT item_id, item_type, position, added_seq, removed_seq FROM context_items WHERE session_id = %s ORDER BY id"
-)
-_TURNS = "SELECT id, state FROM turns WHERE session_id = %s"
-_CALLS = "SELECT id, state FROM model_calls WHERE session_id = %s"
-_PARTS = (
-    "SELECT id, tool_state, compacted_seq FROM message_parts"
-    " WHERE session_id = %s AND (tool_state IS NOT NULL OR compacted_seq IS NOT NULL)"
-)
+    # Without what only serves the proof: the commitments, and the time, which the event has as well.
+    data = {key: value for key, value in json.loads(row.body).items() if key not in ("rows", "at")}
+    return record_of(LedgerEvent, row, data=data)
 
 
 def load_projection(session_id: str, *, using: str = "default") -> Projection:
-    """Return the record's part of the projection; that of the compactions is in ``compaction_app``."""
+    """Return what rows say of a session's context, states and counters, to be compared with its replayed ledger.
+
+    What compactions add is in ``compaction_app``.
+    """
 
     def rows(sql: str) -> list[Any]:
         return fetch(sql, [session_id], using=using)

@@ -55,7 +55,6 @@ class Follower:
             self._tell(self._first_word)
 
     async def news(self, *, seconds: float) -> None:
-        """Wait for news, or for so many seconds."""
         await _wait(self._news, seconds)
 
     async def pause(self, *, seconds: float) -> None:
@@ -113,14 +112,12 @@ class Hub:
             follower.wake(is_first_word=is_first_word)
 
     def add_text(self, session_id: str, message_id: str, part_index: int, part_type: str, text: str) -> None:
-        """Add text to an answer that runs in this process."""
         parts = self._texts.setdefault(session_id, {})
         _, pieces = parts.setdefault((message_id, part_index), (part_type, []))
         pieces.append(text)
         self.wake(session_id, is_first_word=len(pieces) == 1)
 
     def drop_text(self, session_id: str, message_id: str) -> None:
-        """Drop the text of a message that is in the record now."""
         parts = self._texts.get(session_id, {})
         for key in [key for key in parts if key[0] == message_id]:
             del parts[key]
@@ -140,6 +137,8 @@ class Hub:
 
 
 hub = Hub()
+_redis_client: redis.Redis | None = None
+_redis_rests_until = 0.0  # each attempt at a Redis that hangs would cost the writer two seconds
 
 
 def wake(session_id: str) -> None:
@@ -162,12 +161,7 @@ def announce(cursor: CursorWrapper, session_id: str) -> None:
         cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, session_id))
 
 
-_redis_client: redis.Redis | None = None
-_redis_rests_until = 0.0  # each attempt at a Redis that hangs would cost the writer two seconds
-
-
 async def _watch_others(target: Hub) -> None:
-    """Wake followers for what other processes write, as long as this loop runs."""
     while True:
         try:
             if settings.REDIS_URL:

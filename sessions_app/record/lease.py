@@ -31,14 +31,11 @@ from sessions_app.database.threads import beside_the_pool
 M = TypeVar("M", bound=Model)
 logger = logging.getLogger(__name__)
 
-NO_LEASE = {"lease_owner": "", "lease_expires_at": None}
-"""Columns of a row that no process holds."""
+NO_LEASE = {"lease_owner": "", "lease_expires_at": None}  # of a row that no process holds
+# How long a process that runs keeps what it had a lease of; after that something is wrong with it.
 STARVED = timedelta(seconds=120)
-"""How long a process that runs keeps what it had a lease of; after that something is wrong with it."""
-_AT_REST = {"T", "t", "Z", "X", "x"}
-"""States of a Linux process that does nothing: stopped, traced, dead."""
-_UNKNOWN = "-"
-"""Stands for when a process began where no /proc says it."""
+_AT_REST = {"T", "t", "Z", "X", "x"}  # states of a Linux process that does nothing: stopped, traced, dead
+_UNKNOWN = "-"  # when a process began, where no /proc says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +46,9 @@ class Lease:
     seconds: float
 
     def expires_at(self, now: datetime) -> datetime:
-        """Return when the lease runs out if it begins or is renewed now."""
         return now + timedelta(seconds=self.seconds)
 
     def columns(self, now: datetime) -> dict[str, Any]:
-        """Return the columns of a row that is claimed now."""
         return {"lease_owner": self.owner, "lease_expires_at": self.expires_at(now)}
 
     def due(self, rows: QuerySet[M], now: datetime) -> QuerySet[M]:
@@ -61,12 +56,10 @@ class Lease:
         return rows.filter(lease_expires_at__lt=now + timedelta(seconds=self.seconds * 2 / 3))
 
     def renew(self, rows: QuerySet[M], now: datetime) -> int:
-        """Renew the lease of rows that are still the owner's; return how many."""
         return rows.update(lease_expires_at=self.expires_at(now))
 
 
 def expired(now: datetime) -> Q:
-    """Return the condition of rows whose lease has run out."""
     return Q(lease_expires_at__lt=now)
 
 
@@ -136,28 +129,23 @@ class Heartbeat:
     def _run(self) -> None:
         with beside_the_pool():
             before: list[str] = []
-            while held := self._held_or_end():
+            while True:
+                with self._lock:
+                    held = self._held()
+                    if not held:
+                        self._thread, self._has_connection = None, False
+                        return
                 if due := [one for one in held if one in before]:
-                    self._beat(due)
+                    self._has_connection = True
+                    try:
+                        self._renew(due)
+                    except Exception as error:
+                        # A database that is away for a moment: the lease has slack for it.
+                        log_failure(logger, f"The heartbeat of {self._name} failed and tries again", error)
+                        connections.close_all()
                 before = held
                 self._wake.wait(self._seconds())
                 self._wake.clear()
-
-    def _held_or_end(self) -> list[str]:
-        with self._lock:
-            held = self._held()
-            if not held:
-                self._thread, self._has_connection = None, False
-            return held
-
-    def _beat(self, held: list[str]) -> None:
-        self._has_connection = True
-        try:
-            self._renew(held)
-        except Exception as error:
-            # A database that is away for a moment: the lease has slack for it.
-            log_failure(logger, f"The heartbeat of {self._name} failed and tries again", error)
-            connections.close_all()
 
 
 def _host() -> str:

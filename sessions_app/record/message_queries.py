@@ -13,12 +13,21 @@ from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.messages import UNANSWERED_STATES, StoredMessage, StoredPart
 from mnesis_core.records import LiveText, PartPlace
 from mnesis_core.text import encode_text
-from sessions_app.database.fast_sql import fetch, select_columns
+from sessions_app.database.tables import fetch, select_columns
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
 from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of, part_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+_STATES = ", ".join(["%s"] * len(UNANSWERED_STATES))
+_OPEN = (
+    "SELECT 1 FROM model_calls WHERE turn_id = %s AND state = 'running'"
+    " UNION ALL SELECT 1 FROM messages WHERE turn_id = %s AND role = 'assistant' AND finalized_at IS NULL"
+    " UNION ALL SELECT 1 FROM messages m JOIN message_parts p ON p.message_id = m.id"
+    f" WHERE m.turn_id = %s AND p.part_type = 'tool' AND p.tool_state IN ({_STATES}) LIMIT 1"
+)
+_ITEM = ContextItem.objects.filter(session_id=OuterRef("session_id"), item_id=OuterRef("message_id"))
 
 
 def load_messages(
@@ -62,14 +71,6 @@ def load_message(message_id: str, *, session_id: str) -> StoredMessage:
     return load_messages_by_ids([message_id], session_id=session_id)[0]
 
 
-def load_parts(message_id: str, *, session_id: str) -> list[StoredPart]:
-    """Return the parts of a message in order, in one query.
-
-    :raises MessageNotFoundError: the session has no such message.
-    """
-    return list(load_message(message_id, session_id=session_id).parts)
-
-
 def load_part(part_id: str, *, session_id: str) -> StoredPart:
     """:raises PartNotFoundError: the session has no such part."""
     columns = select_columns(MessagePart, "p", PART_COLUMNS)
@@ -107,7 +108,6 @@ def load_message_rows(session_id: str, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def load_part_text(part_id: str) -> LiveText:
-    """Return the whole text of a part that was streamed."""
     row = MessagePart.objects.only("message_id", "part_index", "part_type", "content").get(id=part_id)
     return LiveText(message_id=row.message_id, part_index=row.part_index, part_type=row.part_type, text=row.content)
 
@@ -135,7 +135,6 @@ def find_tool_part(part_id: str, *, session_id: str) -> str:
 
 
 def tombstone_seqs(session_id: str, message_id: str) -> dict[int, list[str]]:
-    """Return the parts whose outputs each event pruned, by the event's seq."""
     rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id, compacted_seq__isnull=False)
     found: dict[int, list[str]] = defaultdict(list)
     for seq, part_id in rows.order_by("compacted_seq", "part_index").values_list("compacted_seq", "id"):
@@ -150,18 +149,9 @@ def unfinished_messages(turn_id: str) -> list[str]:
 
 def leaves_open(turn_id: str) -> bool:
     """Return whether a turn has any call, message or tool that has not ended, in one query instead of three."""
-    states = ", ".join(["%s"] * len(UNANSWERED_STATES))
     with connection.cursor() as cursor:
-        cursor.execute(_OPEN.format(states=states), [turn_id, turn_id, turn_id, *UNANSWERED_STATES])
+        cursor.execute(_OPEN, [turn_id, turn_id, turn_id, *UNANSWERED_STATES])
         return cursor.fetchone() is not None
-
-
-_OPEN = (
-    "SELECT 1 FROM model_calls WHERE turn_id = %s AND state = 'running'"
-    " UNION ALL SELECT 1 FROM messages WHERE turn_id = %s AND role = 'assistant' AND finalized_at IS NULL"
-    " UNION ALL SELECT 1 FROM messages m JOIN message_parts p ON p.message_id = m.id"
-    " WHERE m.turn_id = %s AND p.part_type = 'tool' AND p.tool_state IN ({states}) LIMIT 1"
-)
 
 
 def unanswered_tools(turn_id: str) -> list[str]:
@@ -175,9 +165,6 @@ def _with_parts(messages: str) -> str:
         f"SELECT {select_columns(Message, 'm', MESSAGE_COLUMNS)}, {select_columns(MessagePart, 'p', PART_COLUMNS)}"
         f" FROM {messages} m LEFT JOIN message_parts p ON p.message_id = m.id ORDER BY m.seq, p.part_index"
     )
-
-
-_ITEM = ContextItem.objects.filter(session_id=OuterRef("session_id"), item_id=OuterRef("message_id"))
 
 
 def places_of_parts(part_ids: Collection[str]) -> dict[str, PartPlace]:
@@ -211,7 +198,6 @@ def load_live_texts(session_id: str) -> list[LiveText]:
 
 
 def journal_texts(session_id: str, *, message_id: str | None = None) -> list[LiveText]:
-    """Return the pieces of the journal joined, one text per part."""
     rows = StreamJournal.objects.filter(session_id=session_id)
     if message_id is not None:
         rows = rows.filter(message_id=message_id)

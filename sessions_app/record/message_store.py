@@ -1,4 +1,4 @@
-"""Changes to messages, parts and the context: appended, then finished once, never rewritten."""
+"""Changes to messages, parts, the context and the stream journal: rows are appended, then finished once, never rewritten."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from django.db import transaction
 from mnesis_core.errors import (
     Conflict,
     ContextChanged,
-    DuplicateIDError,
     ImmutableFieldError,
-    InvalidRequest,
     MessageNotFoundError,
     PartNotFoundError,
 )
@@ -24,16 +22,26 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.records import MessageEnd
-from mnesis_core.values import is_id, new_id
-from sessions_app.database.fast_sql import ROWS_A_STATEMENT, Table, run
+from mnesis_core.values import new_id
+from sessions_app.database.tables import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
 from sessions_app.record.change import Change, change
-from sessions_app.record.rows import PreparedPart, prepare_part, prepare_parts, usage_columns
+from sessions_app.record.rows import PreparedPart, end_columns, prepare_parts, usage_columns
 from sessions_app.record.turn_store import require_turn_of_session
 from sessions_app.search import index as search_index
 
+# ruff: noqa: S608 - names in these statements are constants; ids are passed as values.
+
 _MESSAGES, _PARTS, _CONTEXT_ITEMS = Table(Message), Table(MessagePart), Table(ContextItem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    part_index: int
+    part_type: str
+    offset: int  # characters of the part before this piece
+    text: str
 
 
 def append_message(
@@ -47,7 +55,6 @@ def append_message(
     external_id: str = "",
     created_at: datetime | None = None,
     end: MessageEnd | None = None,
-    message_id: str | None = None,
 ) -> str:
     """Append a message with its parts, put it into the active context and return its id.
 
@@ -55,11 +62,10 @@ def append_message(
     :param end: writes the message finished (an import, a recorded turn); without it an assistant's message is a stub until
         ``finalize_message``
     :raises TurnNotFoundError: the session has no such turn.
-    :raises DuplicateIDError: ``message_id`` is taken.
     """
     require_turn_of_session(record, turn_id)
     row = _MESSAGES.row(
-        id=_free_id(record, _MESSAGES, "msg", message_id),
+        id=new_id("msg"),
         session_id=record.session_id,
         turn_id=turn_id,
         seq=record.next_message_seq(),
@@ -70,7 +76,7 @@ def append_message(
         external_id=external_id,
         created_at=created_at or record.now,
         recorded_at=record.now,
-        **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
+        **({} if end is None else end_columns(end) | {"finalized_at": created_at or record.now}),
     )
     record.insert(_MESSAGES, row)
     _write_with_parts(record, row, prepare_parts(message.parts) if parts is None else parts)
@@ -80,11 +86,10 @@ def append_message(
 
 
 def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[PreparedPart]) -> None:
-    """Write the parts of a new message, its event and its place in the context."""
     rows = [_part_row(record, row.id, index, part) for index, part in enumerate(parts)]
     record.insert(_PARTS, *rows)
     for part, part_row in zip(parts, rows, strict=True):
-        search_index.add(record, *part.texts_of(part_row.id, row.seq))
+        record.texts += part.texts_of(part_row.id, row.seq)
     seq = record.publish(
         EventType.MESSAGE_CREATED,
         message_id=row.id,
@@ -100,23 +105,20 @@ def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[Prep
     record.insert(_CONTEXT_ITEMS, item)
 
 
-def append_parts(
-    record: Change, *, message_id: str, parts: Sequence[Part | PreparedPart], part_ids: Sequence[str] = ()
-) -> list[str]:
-    """Append parts to a message and return their ids, which are made unless they are given.
+def append_parts(record: Change, *, message_id: str, parts: Sequence[Part | PreparedPart]) -> list[str]:
+    """Append parts to a message and return their ids.
 
     :raises MessageNotFoundError: the session has no such message.
-    :raises DuplicateIDError: one of ``part_ids`` is taken.
     """
     found = record.find(_MESSAGES, "seq", id=message_id, session_id=record.session_id)
     if found is None:
         raise MessageNotFoundError(message_id=message_id)
     [first] = record.find(_PARTS, "COUNT(*)", message_id=message_id) or (0,)
     written = []
-    for index, part in enumerate(map(prepare_part, parts)):
-        row = _part_row(record, message_id, first + index, part, id=part_ids[index] if part_ids else None)
+    for index, part in enumerate(prepare_parts(parts)):
+        row = _part_row(record, message_id, first + index, part)
         record.insert(_PARTS, row)
-        search_index.add(record, *part.texts_of(row.id, found[0]))
+        record.texts += part.texts_of(row.id, found[0])
         record.publish(EventType.PART_CREATED, message_id=message_id, **_outline(row))
         written.append(row.id)
     return written
@@ -128,7 +130,7 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
     :raises MessageNotFoundError: the session has no such message.
     :raises ImmutableFieldError: it is already finalised.
     """
-    values = _end_columns(end) | {"finalized_at": record.now}
+    values = end_columns(end) | {"finalized_at": record.now}
     if not record.update(_MESSAGES, values, id=message_id, session_id=record.session_id, finalized_at=None):
         if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
             raise ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
@@ -229,64 +231,22 @@ def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
     return len(chosen)
 
 
-def _tool(record: Change, part_id: str) -> dict[str, Any]:
-    return {"id": part_id, "session_id": record.session_id, "part_type": "tool"}
-
-
-def _part_row(
-    record: Change, message_id: str, index: int, part: PreparedPart, *, id: str | None = None
-) -> SimpleNamespace:
-    return _PARTS.stored_row(
-        id=_free_id(record, _PARTS, "part", id),
-        message_id=message_id,
-        session_id=record.session_id,
-        part_index=index,
-        salt=new_salt(),
-        **part.columns,
-    )
-
-
-def _free_id(record: Change, table: Table, prefix: str, given: str | None) -> str:
-    if given is None:
-        return new_id(prefix)
-    if not (is_id(given) and given.startswith(prefix)):
-        raise InvalidRequest(f"an id must be {prefix}_ and a ULID", field="id")
-    if record.find(table, "id", id=given) is not None:
-        raise DuplicateIDError(f"there is a row {given} already", id=given)
-    return given
-
-
-def _outline(row: SimpleNamespace) -> dict[str, Any]:
-    outline = {"part_id": row.id, "part_index": row.part_index, "part_type": row.part_type}
-    return outline if row.tool_state is None else outline | {"state": row.tool_state}
-
-
-def _end_columns(end: MessageEnd) -> dict[str, Any]:
-    return {
-        "finish_reason": end.finish_reason,
-        "outcome": end.outcome,
-        "error_code": end.error_code,
-        "error_message": end.error_message,
-        **usage_columns(end.usage),
-    }
-
-
-def _numbers(end: MessageEnd) -> dict[str, Any]:
-    return {"outcome": end.outcome, "error_code": end.error_code, **usage_columns(end.usage)}
-
-
-# Changes to the active context: rows are added and marked as removed, never deleted (decision 3).
-
-# ruff: noqa: S608 - names in these statements are constants; ids are passed as values.
-
-
 def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id: str) -> int:
     """Replace items by one summary at the place of the first of them and return the event's ``seq``.
 
     :raises ContextChanged: one of them has left the context, so another summary already stands for it.
     """
     seq = record.next_seq
-    positions = _remove(record, removed_ids, seq)
+    record.flush()
+    positions: list[int] = []
+    for start in range(0, len(removed_ids), ROWS_A_STATEMENT):
+        some = removed_ids[start : start + ROWS_A_STATEMENT]
+        statement = (
+            f"UPDATE {_CONTEXT_ITEMS.name} SET removed_seq = %s WHERE session_id = %s AND removed_seq IS NULL"
+            f" AND item_id IN ({', '.join(['%s'] * len(some))}) RETURNING position"
+        )
+        rows = run(record.cursor, statement, [seq, record.session_id, *some]).fetchall()
+        positions += [position for (position,) in rows]
     if len(positions) != len(set(removed_ids)) or not positions:
         raise ContextChanged(session_id=record.session_id)
     first = min(positions)
@@ -295,34 +255,6 @@ def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id
     )
     record.insert(_CONTEXT_ITEMS, item)
     return record.publish(EventType.CONTEXT_CHANGED, added=[summary_id], removed=sorted(removed_ids), position=first)
-
-
-def _remove(record: Change, item_ids: Sequence[str], seq: int) -> list[int]:
-    """Remove items from the context as of event ``seq`` and return their positions."""
-    record.flush()
-    positions: list[int] = []
-    for start in range(0, len(item_ids), ROWS_A_STATEMENT):
-        some = item_ids[start : start + ROWS_A_STATEMENT]
-        statement = (
-            f"UPDATE {_CONTEXT_ITEMS.name} SET removed_seq = %s WHERE session_id = %s AND removed_seq IS NULL"
-            f" AND item_id IN ({', '.join(['%s'] * len(some))}) RETURNING position"
-        )
-        rows = run(record.cursor, statement, [seq, record.session_id, *some]).fetchall()
-        positions += [position for (position,) in rows]
-    return positions
-
-
-# The stream journal: what a running answer said so far, durable every quarter of a second.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """More text of one part of a running answer."""
-
-    part_index: int
-    part_type: str
-    offset: int  # characters of the part before this piece
-    text: str
 
 
 def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_retry: bool = False) -> None:
@@ -358,3 +290,27 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_
 def delete_journal(*, message_id: str) -> None:
     """Delete pieces that were folded into parts, in the same transaction. It is the only deletion in the record."""
     StreamJournal.objects.filter(message_id=message_id).delete()
+
+
+def _tool(record: Change, part_id: str) -> dict[str, Any]:
+    return {"id": part_id, "session_id": record.session_id, "part_type": "tool"}
+
+
+def _part_row(record: Change, message_id: str, index: int, part: PreparedPart) -> SimpleNamespace:
+    return _PARTS.stored_row(
+        id=new_id("part"),
+        message_id=message_id,
+        session_id=record.session_id,
+        part_index=index,
+        salt=new_salt(),
+        **part.columns,
+    )
+
+
+def _outline(row: SimpleNamespace) -> dict[str, Any]:
+    outline = {"part_id": row.id, "part_index": row.part_index, "part_type": row.part_type}
+    return outline if row.tool_state is None else outline | {"state": row.tool_state}
+
+
+def _numbers(end: MessageEnd) -> dict[str, Any]:
+    return {"outcome": end.outcome, "error_code": end.error_code, **usage_columns(end.usage)}

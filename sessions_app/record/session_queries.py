@@ -1,4 +1,4 @@
-"""Reads of sessions, and of how they belong together."""
+"""Reads of sessions, of how they belong together, and of what belongs to one."""
 
 from __future__ import annotations
 
@@ -26,10 +26,20 @@ from mnesis_core.errors import (
 from mnesis_core.messages import FileRefPart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord
 from mnesis_core.text import encode_text
-from sessions_app.database.fast_sql import CompiledQuery, Param
+from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
+from sessions_app.record.rows import record_of
 
 BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")  # names a recently changed session
+LONGEST_LINE = 100  # more sessions above one another than delegation and forking make
+
+# By the prefix of an id: the table, the error if it has no such row, and the name of the id in that error.
+_OWNED: dict[str, tuple[Any, type[NotFound], str]] = {
+    "msg": (Message, MessageNotFoundError, "message_id"),
+    "part": (MessagePart, PartNotFoundError, "part_id"),
+    "turn": (Turn, TurnNotFoundError, "turn_id"),
+    "call": (ModelCall, CallNotFoundError, "call_id"),
+}
 # Built once, because building these queries takes longer than running them.
 _TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
 _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
@@ -42,18 +52,8 @@ _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
     account_limits=Subquery(_LIMITS.values("limits")[:1]),
 )
 _BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Param("id")))
-
-
 # A turn works with the session, or once did in an imported history.
 _LAUNCHED = Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED_SUB_AGENT)
-
-
-def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
-    """:raises SessionNotFoundError: there is no such session, or it belongs to a person other than ``owner_id``."""
-    row = _BY_ID.one(id=session_id)
-    if row is None or owner_id not in (None, row.owner_id):
-        raise SessionNotFoundError(session_id=session_id)
-    return _session(row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,14 @@ class Forking:
     @property
     def is_whole(self) -> bool:
         return self.copied == self.messages
+
+
+def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
+    """:raises SessionNotFoundError: there is no such session, or it belongs to a person other than ``owner_id``."""
+    row = _BY_ID.one(id=session_id)
+    if row is None or owner_id not in (None, row.owner_id):
+        raise SessionNotFoundError(session_id=session_id)
+    return _session(row)
 
 
 def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
@@ -146,12 +154,12 @@ def find_session(reference: str, *, owner_id: int) -> SessionRecord:
 
 
 def launched_by_parts(session_id: str, part_ids: Sequence[str]) -> dict[str, list[SessionRecord]]:
-    """Return the sessions that tool calls of a session launched, by the part of each call, oldest first, in one query."""
+    """Return the sessions that tool calls of a session launched, oldest first, by the part of each call, in one query."""
     if not part_ids:
         return {}
-    rows = _WITH_TURNS.filter(parent_id=session_id, parent_part_id__in=list(part_ids)).order_by("created_at", "id")
+    rows = _WITH_TURNS.filter(parent_id=session_id, parent_part_id__in=list(part_ids))
     found: dict[str, list[SessionRecord]] = defaultdict(list)
-    for row in rows:
+    for row in rows.order_by("created_at", "id"):
         found[row.parent_part_id].append(_session(row))
     return found
 
@@ -189,40 +197,7 @@ def visible_sessions() -> QuerySet[Any]:
 
 
 def _session(row: Any) -> SessionRecord:
-    return SessionRecord(
-        id=row.id,
-        owner_id=row.owner_id,
-        parent_id=row.parent_id,
-        title=row.title,
-        model=row.model,
-        agent=row.agent,
-        origin=row.origin,
-        system_prompt=row.system_prompt,
-        labels=row.labels,
-        config=row.config,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        archived_at=row.archived_at,
-        event_seq=row.event_seq,
-        message_seq=row.message_seq,
-        turn_seq=row.turn_seq,
-        running_turn_id=row.running_turn_id,
-        last_turn_state=row.last_turn_state,
-        account_limits=row.account_limits or {},
-        host_mode=row.host_mode,
-        peer_name=row.peer_name,
-    )
-
-
-LONGEST_LINE = 100  # more sessions above one another than delegation and forking make
-
-_ERRORS: dict[str, tuple[type[NotFound], str]] = {
-    "msg": (MessageNotFoundError, "message_id"),
-    "part": (PartNotFoundError, "part_id"),
-    "turn": (TurnNotFoundError, "turn_id"),
-    "call": (CallNotFoundError, "call_id"),
-}
-_ROWS: dict[str, Any] = {"msg": Message, "part": MessagePart, "turn": Turn, "call": ModelCall}
+    return record_of(SessionRecord, row, account_limits=row.account_limits or {})
 
 
 def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:
@@ -234,11 +209,11 @@ def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:
     line: list[SessionNode] = []
     above: str | None = session_id
     for _ in range(LONGEST_LINE):
-        found = rows.filter(id=above or "").values_list("id", "parent_id", "origin").first()
+        found = rows.filter(id=above or "").values("id", "parent_id", "origin").first()
         if found is None:
             break
-        line.append(SessionNode(id=found[0], parent_id=found[1], origin=found[2]))
-        above = found[1]
+        line.append(SessionNode(**found))
+        above = line[-1].parent_id
     if not line:
         raise SessionNotFoundError(session_id=session_id)
     return tuple(line)
@@ -252,8 +227,7 @@ def load_depth(session: SessionRecord) -> int:
 
 def load_children(session_id: str) -> list[SessionNode]:
     rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
-    found = rows.values_list("id", "parent_id", "origin")
-    return [SessionNode(id=id, parent_id=parent_id, origin=origin) for id, parent_id, origin in found]
+    return [SessionNode(**values) for values in rows.values("id", "parent_id", "origin")]
 
 
 def load_launched(session_id: str) -> list[str]:
@@ -281,10 +255,9 @@ def session_of(id: str) -> str:
 
     :raises NotFound: there is nothing with this id; the error of its kind.
     """
-    kind = id.partition("_")[0]
-    session_id = _ROWS[kind].objects.filter(id=id).values_list("session_id", flat=True).first()
+    table, error, name = _OWNED[id.partition("_")[0]]
+    session_id = table.objects.filter(id=id).values_list("session_id", flat=True).first()
     if session_id is None:
-        error, name = _ERRORS[kind]
         raise error(**{name: id})
     return str(session_id)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,9 +22,8 @@ from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundE
 from mnesis_core.events import GENESIS, DirectoryType, EventType, canonical_body, entry_hash
 from mnesis_core.turns.inbox import Hosting
 from mnesis_core.values import new_id
-from sessions_app.database.commitments import time_text
-from sessions_app.database.fast_sql import Table, fetch, run
 from sessions_app.database.group_commit import at_end, durable_transaction
+from sessions_app.database.tables import Table, fetch, run, time_text
 from sessions_app.models import DirectoryEntry, Session
 from sessions_app.record.change import Change, change
 
@@ -35,7 +34,7 @@ ROWS_AT_ONCE = 500
 # A session's time of change is when the change began, and a clock may have been set back meanwhile.
 SLACK = timedelta(hours=1)
 
-_DIRECTORY = Table(DirectoryEntry)
+_SESSIONS, _DIRECTORY = Table(Session), Table(DirectoryEntry)
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
 _LAST = "SELECT seq, hash FROM directory_entries ORDER BY seq DESC LIMIT 1"
 _SESSION = "SELECT owner_id, event_seq, head_hash FROM sessions WHERE id = %s"
@@ -50,8 +49,6 @@ _CHANGED = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A session as the directory records it."""
-
     session_id: str
     owner_id: int
     entries: int
@@ -64,7 +61,6 @@ def enter(type: DirectoryType, place: Place) -> None:
 
 
 def enter_imported(session_id: str) -> None:
-    """Enter a session that was imported, with its owner on this site."""
     [(owner_id, entries, head)] = fetch(_SESSION, [session_id])
     place = Place(session_id=session_id, owner_id=owner_id, entries=entries, head=head)
     enter(DirectoryType.SESSION_IMPORTED, place)
@@ -82,14 +78,11 @@ def record_heads(*, since: datetime | None = None) -> int:
 
 
 class Recorder:
-    """Records heads every ``RECORD_SECONDS`` while its process calls it."""
-
     def __init__(self) -> None:
         self._looked_at = time.monotonic()  # not at once: most commands are over before the first look
         self._since: datetime | None = None
 
     def look(self) -> None:
-        """Record changed heads, unless that was done a moment ago."""
         now, began = time.monotonic(), timezone.now()
         if now - self._looked_at < RECORD_SECONDS:
             return
@@ -109,26 +102,12 @@ def _append(type: DirectoryType, places: Sequence[Place]) -> None:
         last, head = run(cursor, _LAST).fetchone() or (0, GENESIS)
         rows = []
         for seq, place in enumerate(places, last + 1):
-            body = canonical_body(
-                {
-                    "session_id": place.session_id,
-                    "owner_id": place.owner_id,
-                    "entries": place.entries,
-                    "head": place.head,
-                    "at": time_text(now),
-                }
-            )
+            body = canonical_body(asdict(place) | {"at": time_text(now)})
             hash = entry_hash(prev_hash=head, seq=seq, type=type.value, body=body)
             named = {"session_id": place.session_id, "type": type.value, "entries": place.entries, "body": body}
             rows.append(_DIRECTORY.row(seq=seq, **named, prev_hash=head, hash=hash, created_at=now))
             head = hash
         _DIRECTORY.insert(cursor, rows)
-
-
-# Changes to sessions.
-
-_SESSIONS = Table(Session)
-_FIELDS = Session._meta.concrete_fields
 
 
 def create_session(
@@ -182,7 +161,14 @@ def create_session(
             host_mode=host_mode,
             peer_name=peer_name,
         )
-        _publish_created(session)
+        # The first event commits to the session's row.
+        with change(new, now=now) as record:
+            values = {str(field.column): getattr(session, field.attname) for field in Session._meta.concrete_fields}
+            record.bind_new(_SESSIONS, _SESSIONS.stored(values))
+            record.publish(
+                EventType.SESSION_CREATED, session_id=new, owner_id=owner.pk, parent_id=parent_id, origin=origin
+            )
+            _enter(DirectoryType.SESSION_CREATED, record)
     return new
 
 
@@ -199,21 +185,6 @@ def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
         raise DuplicateIDError("there is a session of this name already") from error
 
 
-def _publish_created(session: Session) -> None:
-    """Publish the first event, which commits to the session's row, and enter the session in the directory."""
-    with change(session.id, now=session.updated_at) as record:
-        values = {str(field.column): getattr(session, field.attname) for field in _FIELDS}
-        record.bind_new(_SESSIONS, _SESSIONS.stored(values))
-        record.publish(
-            EventType.SESSION_CREATED,
-            session_id=session.id,
-            owner_id=session.owner_id,
-            parent_id=session.parent_id,
-            origin=session.origin,
-        )
-        _enter(DirectoryType.SESSION_CREATED, record)
-
-
 def update_session(
     record: Change,
     *,
@@ -226,13 +197,8 @@ def update_session(
 
     :raises PeerNameTaken: another session of its owner in host mode has this name.
     """
-    values: dict[str, Any] = {}
-    if title is not None:
-        values["title"] = title
-    if labels is not None:
-        values["labels"] = labels
-    if config is not None:
-        values["config"] = config
+    given = {"title": title, "labels": labels, "config": config}
+    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if hosting is not None:
         values |= {"host_mode": hosting.is_on, "peer_name": hosting.name}
     if values:
@@ -268,8 +234,5 @@ def soft_delete_session(record: Change) -> None:
 
 
 def _enter(type: DirectoryType, record: Change) -> None:
-    """Enter the session in the directory with what was published so far."""
-    place = Place(
-        session_id=record.session_id, owner_id=record.owner_id, entries=record.event_seq, head=record.head_hash
-    )
-    enter(type, place)
+    owner_id, entries, head = record.owner_id, record.event_seq, record.head_hash
+    enter(type, Place(session_id=record.session_id, owner_id=owner_id, entries=entries, head=head))

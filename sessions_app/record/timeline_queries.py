@@ -1,4 +1,4 @@
-"""Reads of a session's timeline: its turns, a page at a time, and their totals.
+"""Reads for the pages that show what a session did: its turns and their steps, and its context as of an event.
 
 Nothing here reads a whole text, and the number of queries does not depend on the length of the session.
 """
@@ -26,7 +26,7 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Length
 
 from mnesis_core.compaction.dag import Span, runs_of
 from mnesis_core.events import MAX_INTEGER
@@ -35,14 +35,22 @@ from mnesis_core.records import ContextItemRecord, UsageRecord
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.database.fields import Head
 from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
-from sessions_app.record.call_queries import usage_of
+from sessions_app.record.rows import record_of, usage_of
 
 OPENING = 200  # characters of a turn's first text
 ERROR = 300  # characters of an error's message
+HEAD = 1_000  # characters of the beginning of a tool's input
+PREVIEW_CHARACTERS = 400
 # Longer patterns find nothing more, and very long ones make SQLite's LIKE fail.
 SEARCH_LENGTH = 100
 MOST_TOOLS = 200
+NOW = MAX_INTEGER  # later than any event
+_NO_COUNTS = dict.fromkeys(
+    ("calls", "failed_calls", "tools", "failed_tools", "pruned_tools", "first_message", "last_message"), 0
+)
 _SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
+# Parts that are in no prompt: thoughts, and imported records that are not part of the conversation.
+_UNSENT = ("reasoning", "data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +76,14 @@ class TurnLine:
     error_code: str
     error_message: str
     usage: UsageRecord  # the turn's own, or until it has one the sum of its calls
-    calls: int = 0
-    failed_calls: int = 0
-    tools: int = 0
-    failed_tools: int = 0
-    pruned_tools: int = 0
-    first_message: int = 0
-    last_message: int = 0  # both are 0 without messages
-    opening: str = ""
+    calls: int
+    failed_calls: int
+    tools: int
+    failed_tools: int
+    pruned_tools: int
+    first_message: int
+    last_message: int  # both are 0 without messages
+    opening: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,166 +99,51 @@ class Tally:
     usage: UsageRecord
 
 
-def list_timeline(
-    session_id: str, wanted: TurnFilter, *, before: int | None = None, start: int | None = None, limit: int = 50
-) -> list[TurnLine]:
-    """Return turns of a session, newest first, before the turn ``before`` or from the turn ``start`` on, in five queries."""
-    rows = _wanted(session_id, wanted)
-    if before is not None:
-        rows = rows.filter(seq__lt=before)
-    if start is not None:
-        rows = rows.filter(seq__gte=start)
-    return _lines(list(rows.defer("options").order_by("-seq")[:limit]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStep:
+    id: str
+    message_id: str | None
+    model: str
+    state: str
+    outcome: str
+    error_code: str
+    error_message: str
+    created_at: datetime
+    ended_at: datetime | None
+    attempts: int
+    usage: UsageRecord
 
 
-def load_turn_line(session_id: str, turn_id: str) -> TurnLine | None:
-    rows = Turn.objects.filter(session_id=session_id, id=turn_id).defer("options")
-    return next(iter(_lines(list(rows))), None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStep:
+    id: str
+    message_id: str
+    name: str
+    state: str
+    input: str  # how it begins
+    input_length: int  # characters as stored
+    output_length: int | None
+    output_tokens: int | None
+    error: str  # how it begins
+    started_at: datetime | None
+    completed_at: datetime | None
+    compacted_at: datetime | None
 
 
-def turns_beside(session_id: str, seq: int) -> dict[int, str]:
-    """Return the ids of the turns before and after a turn, by their seq."""
-    rows = Turn.objects.filter(session_id=session_id, seq__in=[seq - 1, seq + 1])
-    return dict(rows.values_list("seq", "id"))
-
-
-def place_of_message(session_id: str, seq: int) -> tuple[str, int] | None:
-    """Return the turn of the last message up to ``seq`` and the number of its messages up to it, or ``None``."""
-    rows = Message.objects.filter(session_id=session_id, seq__lte=seq)
-    turn_id = rows.order_by("-seq").values_list("turn_id", flat=True).first()
-    return None if turn_id is None else (turn_id, rows.filter(turn_id=turn_id).count())
-
-
-def tally_session(session_id: str) -> Tally:
-    """Return a session's totals, in three queries."""
-    sums = {name: Sum(name, default=0) for name in _SUMS}
-    turns = Turn.objects.filter(session_id=session_id).aggregate(
-        turns=Count("id"), failed_turns=Count("id", filter=Q(error_code__isnull=False)), **sums
-    )
-    usage = UsageRecord(**{name: turns.pop(name) for name in _SUMS})
-    of_turn = Q(turn__isnull=False)
-    calls = ModelCall.objects.filter(session_id=session_id).aggregate(
-        calls=Count("id", filter=of_turn),
-        other_calls=Count("id", filter=~of_turn),
-        failed_calls=Count("id", filter=of_turn & Q(error_code__isnull=False)),
-    )
-    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool").aggregate(**_tool_counts())
-    return Tally(**turns, **calls, **tools, usage=usage)
-
-
-def tools_of_session(session_id: str) -> list[str]:
-    """Return the tools that a session called, the most used first."""
-    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool").values("tool_name")
-    most = rows.annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
-    return [row["tool_name"] for row in most if row["tool_name"]]
-
-
-def _wanted(session_id: str, wanted: TurnFilter) -> QuerySet[Turn]:
-    rows = Turn.objects.filter(session_id=session_id)
-    calls = ModelCall.objects.filter(session_id=session_id, turn__isnull=False)
-    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool")
-    if wanted.state:
-        rows = rows.filter(state=wanted.state)
-    if wanted.has_errors:
-        failed = Q(id__in=calls.filter(error_code__isnull=False).values("turn_id"))
-        failed |= Q(id__in=tools.filter(tool_state="error").values("message__turn_id"))
-        rows = rows.filter(failed | Q(error_code__isnull=False))
-    if wanted.tool:
-        rows = rows.filter(id__in=tools.filter(tool_name=wanted.tool).values("message__turn_id"))
-    if wanted.text:
-        rows = rows.filter(_says(encode_text(wanted.text)[:SEARCH_LENGTH], calls, tools))
-    if wanted.message_seqs is not None:
-        messages = Message.objects.filter(session_id=session_id, seq__in=wanted.message_seqs)
-        rows = rows.filter(id__in=messages.values("turn_id"))
-    return rows
-
-
-def _says(text: str, calls: QuerySet[ModelCall], tools: QuerySet[MessagePart]) -> Q:
-    in_error = Q(error_code__icontains=text) | Q(error_message__icontains=text)
-    in_tool = Q(tool_name__icontains=text) | Q(error_message__icontains=text)
-    return (
-        in_error
-        | Q(id__in=tools.filter(in_tool).values("message__turn_id"))
-        | Q(id__in=calls.filter(in_error, error_code__isnull=False).values("turn_id"))
-    )
-
-
-def _tool_counts() -> dict[str, Any]:
-    return {
-        "tools": Count("id"),
-        "failed_tools": Count("id", filter=Q(tool_state="error")),
-        "pruned_tools": Count("id", filter=Q(compacted_at__isnull=False)),
-    }
-
-
-def _lines(rows: list[Turn]) -> list[TurnLine]:
-    if not rows:
-        return []
-    ids = [row.id for row in rows]
-    calls = ModelCall.objects.filter(turn_id__in=ids).values("turn_id")
-    counted = calls.annotate(
-        calls=Count("id"),
-        failed_calls=Count("id", filter=Q(error_code__isnull=False)),
-        **{f"sum_{name}": Sum(name, default=0) for name in _SUMS},
-    )
-    tools = MessagePart.objects.filter(message__turn_id__in=ids, part_type="tool").values("message__turn_id")
-    spans = Message.objects.filter(turn_id__in=ids).values("turn_id")
-    users = MessagePart.objects.filter(message__turn_id__in=ids, message__role="user")
-    by_turn = {row.pop("turn_id"): row for row in counted}
-    tools_by_turn = {row.pop("message__turn_id"): row for row in tools.annotate(**_tool_counts())}
-    spans_by_turn = {
-        row.pop("turn_id"): row for row in spans.annotate(first_message=Min("seq"), last_message=Max("seq"))
-    }
-    openings = openings_of(users, "message__turn_id")
-    return [
-        _line(
-            row,
-            by_turn.get(row.id, {}),
-            {**tools_by_turn.get(row.id, {}), **spans_by_turn.get(row.id, {}), "opening": openings.get(row.id, "")},
-        )
-        for row in rows
-    ]
-
-
-def _line(row: Turn, calls: dict[str, Any], rest: dict[str, Any]) -> TurnLine:
-    usage = usage_of(row)
-    if usage.tokens_input is None and calls:
-        usage = UsageRecord(**{name: calls[f"sum_{name}"] for name in _SUMS})
-    return TurnLine(
-        id=row.id,
-        seq=row.seq,
-        state=row.state,
-        origin=row.origin,
-        model=row.model,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        error_code=row.error_code or "",
-        error_message=error_of(row),
-        usage=usage,
-        calls=calls.get("calls", 0),
-        failed_calls=calls.get("failed_calls", 0),
-        **rest,
-    )
-
-
-def openings_of(parts: QuerySet[MessagePart], key: str) -> dict[str, str]:
-    """Return how the first text of each message or turn begins; ``key`` is the column to group by."""
-    texts = parts.filter(part_type="text").annotate(start=Head("content", OPENING))
-    found: dict[str, str] = {}
-    for whose, start in texts.order_by("message__seq", "part_index").values_list(key, "start"):
-        found.setdefault(whose, start)
-    return found
-
-
-def error_of(row: Any) -> str:
-    return (row.error_message or "")[:ERROR]
-
-
-PREVIEW_CHARACTERS = 400
-NOW = MAX_INTEGER  # later than any event
-# Parts that are in no prompt: thoughts, and imported records that are not part of the conversation.
-_UNSENT = ("reasoning", "data")
-_COLUMNS = ("item_type", "item_id", "position", "added_seq", "removed_seq")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageStep:
+    id: str
+    seq: int
+    role: str
+    model: str
+    created_at: datetime
+    finalized_at: datetime | None
+    error_code: str
+    error_message: str
+    usage: UsageRecord
+    opening: str
+    calls: tuple[CallStep, ...]
+    tools: tuple[ToolStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,17 +177,199 @@ class MessagePreview:
     text: str  # how it begins
 
 
+def list_timeline(
+    session_id: str, wanted: TurnFilter, *, before: int | None = None, start: int | None = None, limit: int = 50
+) -> list[TurnLine]:
+    """Return turns of a session, newest first, before the turn ``before`` or from the turn ``start`` on, in five queries."""
+    rows = Turn.objects.filter(session_id=session_id)
+    calls = ModelCall.objects.filter(session_id=session_id, turn__isnull=False)
+    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool")
+    if wanted.state:
+        rows = rows.filter(state=wanted.state)
+    if wanted.has_errors:
+        in_call = Q(id__in=calls.filter(error_code__isnull=False).values("turn_id"))
+        in_tool = Q(id__in=tools.filter(tool_state="error").values("message__turn_id"))
+        rows = rows.filter(in_call | in_tool | Q(error_code__isnull=False))
+    if wanted.tool:
+        rows = rows.filter(id__in=tools.filter(tool_name=wanted.tool).values("message__turn_id"))
+    if wanted.text:
+        text = encode_text(wanted.text)[:SEARCH_LENGTH]
+        in_error = Q(error_code__icontains=text) | Q(error_message__icontains=text)
+        named = tools.filter(Q(tool_name__icontains=text) | Q(error_message__icontains=text))
+        failed = calls.filter(in_error, error_code__isnull=False)
+        rows = rows.filter(in_error | Q(id__in=named.values("message__turn_id")) | Q(id__in=failed.values("turn_id")))
+    if wanted.message_seqs is not None:
+        messages = Message.objects.filter(session_id=session_id, seq__in=wanted.message_seqs)
+        rows = rows.filter(id__in=messages.values("turn_id"))
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    if start is not None:
+        rows = rows.filter(seq__gte=start)
+    return _lines(list(rows.defer("options").order_by("-seq")[:limit]))
+
+
+def load_turn_line(session_id: str, turn_id: str) -> TurnLine | None:
+    rows = Turn.objects.filter(session_id=session_id, id=turn_id).defer("options")
+    return next(iter(_lines(list(rows))), None)
+
+
+def turns_beside(session_id: str, seq: int) -> dict[int, str]:
+    rows = Turn.objects.filter(session_id=session_id, seq__in=[seq - 1, seq + 1])
+    return dict(rows.values_list("seq", "id"))
+
+
+def place_of_message(session_id: str, seq: int) -> tuple[str, int] | None:
+    """Return the turn of the last message up to ``seq`` and the number of its messages up to it, or ``None``."""
+    rows = Message.objects.filter(session_id=session_id, seq__lte=seq)
+    turn_id = rows.order_by("-seq").values_list("turn_id", flat=True).first()
+    return None if turn_id is None else (turn_id, rows.filter(turn_id=turn_id).count())
+
+
+def tally_session(session_id: str) -> Tally:
+    sums = {name: Sum(name, default=0) for name in _SUMS}
+    turns = Turn.objects.filter(session_id=session_id).aggregate(
+        turns=Count("id"), failed_turns=Count("id", filter=Q(error_code__isnull=False)), **sums
+    )
+    usage = UsageRecord(**{name: turns.pop(name) for name in _SUMS})
+    of_turn = Q(turn__isnull=False)
+    calls = ModelCall.objects.filter(session_id=session_id).aggregate(
+        calls=Count("id", filter=of_turn),
+        other_calls=Count("id", filter=~of_turn),
+        failed_calls=Count("id", filter=of_turn & Q(error_code__isnull=False)),
+    )
+    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool").aggregate(**_tool_counts())
+    return Tally(**turns, **calls, **tools, usage=usage)
+
+
+def tools_of_session(session_id: str) -> list[str]:
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool").values("tool_name")
+    most = rows.annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
+    return [row["tool_name"] for row in most if row["tool_name"]]
+
+
+def _tool_counts() -> dict[str, Any]:
+    return {
+        "tools": Count("id"),
+        "failed_tools": Count("id", filter=Q(tool_state="error")),
+        "pruned_tools": Count("id", filter=Q(compacted_at__isnull=False)),
+    }
+
+
+def _lines(rows: list[Turn]) -> list[TurnLine]:
+    if not rows:
+        return []
+    ids = [row.id for row in rows]
+    calls = ModelCall.objects.filter(turn_id__in=ids).values("turn_id")
+    counted = calls.annotate(
+        calls=Count("id"),
+        failed_calls=Count("id", filter=Q(error_code__isnull=False)),
+        **{f"sum_{name}": Sum(name, default=0) for name in _SUMS},
+    )
+    tools = MessagePart.objects.filter(message__turn_id__in=ids, part_type="tool").values("message__turn_id")
+    spans = Message.objects.filter(turn_id__in=ids).values("turn_id")
+    openings = openings_of(
+        MessagePart.objects.filter(message__turn_id__in=ids, message__role="user"), "message__turn_id"
+    )
+    counts: dict[str, dict[str, Any]] = {id: {"opening": openings.get(id, "")} for id in ids}
+    for row in counted:
+        counts[row.pop("turn_id")] |= row
+    for row in tools.annotate(**_tool_counts()):
+        counts[row.pop("message__turn_id")] |= row
+    for row in spans.annotate(first_message=Min("seq"), last_message=Max("seq")):
+        counts[row.pop("turn_id")] |= row
+    return [_line(row, counts[row.id]) for row in rows]
+
+
+def _line(row: Turn, counts: dict[str, Any]) -> TurnLine:
+    sums = {name: counts.pop(f"sum_{name}") for name in _SUMS if f"sum_{name}" in counts}
+    usage = usage_of(row)
+    if usage.tokens_input is None and sums:
+        usage = UsageRecord(**sums)
+    return record_of(
+        TurnLine, row, error_code=row.error_code or "", error_message=error_of(row), usage=usage, **_NO_COUNTS | counts
+    )
+
+
+def openings_of(parts: QuerySet[MessagePart], key: str) -> dict[str, str]:
+    """Return how the first text of each message or turn begins; ``key`` is the column to group by."""
+    texts = parts.filter(part_type="text").annotate(start=Head("content", OPENING))
+    found: dict[str, str] = {}
+    for whose, start in texts.order_by("message__seq", "part_index").values_list(key, "start"):
+        found.setdefault(whose, start)
+    return found
+
+
+def error_of(row: Any) -> str:
+    return (row.error_message or "")[:ERROR]
+
+
+def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list[MessageStep]:
+    """Return messages of a turn after the message ``after``, in order, with their calls and tools, in four queries."""
+    rows = Message.objects.filter(session_id=session_id, turn_id=turn_id, seq__gt=after).order_by("seq")
+    messages = list(rows[:limit])
+    ids = [row.id for row in messages]
+    calls = _call_steps(turn_id, ids, with_others=after == 0)
+    tools = _tool_steps(ids)
+    openings = openings_of(MessagePart.objects.filter(message_id__in=ids), "message_id")
+    return [
+        record_of(
+            MessageStep,
+            row,
+            error_code=row.error_code or "",
+            error_message=error_of(row),
+            usage=usage_of(row),
+            opening=openings.get(row.id, ""),
+            # Calls that wrote no message are shown where the turn begins.
+            calls=(*calls.get(row.id, []), *(calls.get(None, []) if row.id == ids[0] else [])),
+            tools=tuple(tools.get(row.id, [])),
+        )
+        for row in messages
+    ]
+
+
+def _call_steps(turn_id: str, message_ids: list[str], *, with_others: bool) -> dict[str | None, list[CallStep]]:
+    """Return the calls of a turn by the message that each wrote; ``with_others`` includes those that wrote none, under ``None``."""
+    whose = Q(message_id__in=message_ids)
+    if with_others:
+        whose |= Q(message__isnull=True)
+    rows = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters").order_by("created_at", "id")
+    found: dict[str | None, list[CallStep]] = {}
+    for row in rows:
+        step = record_of(
+            CallStep,
+            row,
+            outcome=row.outcome or "",
+            error_code=row.error_code or "",
+            error_message=error_of(row),
+            attempts=row.attempts or 0,
+            usage=usage_of(row),
+        )
+        found.setdefault(row.message_id, []).append(step)
+    return found
+
+
+def _tool_steps(message_ids: list[str]) -> dict[str, list[ToolStep]]:
+    rows = MessagePart.objects.filter(message_id__in=message_ids, part_type="tool").order_by("part_index")
+    steps = rows.values(
+        *("id", "message_id", "started_at", "completed_at", "compacted_at"),
+        name=F("tool_name"),
+        state=F("tool_state"),
+        input=Head("tool_input", HEAD),
+        input_length=Length("tool_input"),
+        output_length=Length("output"),
+        output_tokens=F("output_token_estimate"),
+        error=Head("error_message", ERROR),
+    )
+    found: dict[str, list[ToolStep]] = {}
+    for step in steps:
+        whole = step | {"state": step["state"] or "", "error": step["error"] or ""}
+        found.setdefault(step["message_id"], []).append(ToolStep(**whole))
+    return found
+
+
 def load_heading(session_id: str) -> SessionHeading | None:
     row = Session.objects.filter(id=session_id).only("title", "event_seq", "message_seq", "turn_seq").first()
-    if row is None:
-        return None
-    return SessionHeading(
-        id=row.id,
-        title=row.title,
-        event_seq=row.event_seq,
-        message_seq=row.message_seq,
-        turn_seq=row.turn_seq,
-    )
+    return None if row is None else record_of(SessionHeading, row)
 
 
 def load_event_heading(session_id: str, seq: int) -> EventHeading | None:
@@ -390,13 +465,16 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
     sent = MessagePart.objects.filter(message_id__in=wanted).exclude(part_type__in=_UNSENT)
     sums = sent.values("message_id").annotate(tokens=Sum(_tokens(at)))
     tokens = {row["message_id"]: row["tokens"] for row in sums}
-    found = rows.values("id", "seq", "role", "spoken", "other", "tool")
-    return {row["id"]: _preview(row, tokens.get(row["id"], 0)) for row in found}
-
-
-def _preview(row: dict[str, Any], tokens: int) -> MessagePreview:
-    text = row["spoken"] or (f"[tool {row['tool']}]" if row["tool"] else row["other"]) or ""
-    return MessagePreview(id=row["id"], seq=row["seq"], role=row["role"], tokens=tokens + MESSAGE_FRAMING, text=text)
+    return {
+        id: MessagePreview(
+            id=id,
+            seq=seq,
+            role=role,
+            tokens=tokens.get(id, 0) + MESSAGE_FRAMING,
+            text=spoken or (f"[tool {tool}]" if tool else other) or "",
+        )
+        for id, seq, role, spoken, other, tool in rows.values_list("id", "seq", "role", "spoken", "other", "tool")
+    }
 
 
 def _context(session_id: str, at: int) -> QuerySet[Any]:
@@ -405,7 +483,8 @@ def _context(session_id: str, at: int) -> QuerySet[Any]:
 
 
 def _items(rows: QuerySet[Any]) -> list[ContextItemRecord]:
-    return [ContextItemRecord(**dict(zip(_COLUMNS, values, strict=True))) for values in rows.values_list(*_COLUMNS)]
+    values = rows.values("item_type", "item_id", "position", "added_seq", "removed_seq")
+    return [ContextItemRecord(**item) for item in values]
 
 
 def _tokens(at: int) -> Any:

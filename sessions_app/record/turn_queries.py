@@ -1,30 +1,24 @@
-"""Reads of turns, and of what one turn did: its messages with their calls and tools."""
+"""Reads of turns, and of what suspended ones wait for."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from django.db.models import Q
-from django.db.models.functions import Length
 from django.utils import timezone
 
 from mnesis_core.errors import TurnNotFoundError
 from mnesis_core.messages import ToolState
-from mnesis_core.records import TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
+from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
 from mnesis_core.turns.options import read_options
-from sessions_app.database.fast_sql import CompiledQuery, Param, fetch
-from sessions_app.database.fields import Head
-from sessions_app.models import Message, MessagePart, ModelCall, Turn
-from sessions_app.record.call_queries import usage_of
+from sessions_app.database.tables import CompiledQuery, Param, fetch
+from sessions_app.models import MessagePart, Turn
 from sessions_app.record.lease import expired, is_abandoned
-from sessions_app.record.timeline_queries import ERROR, error_of, openings_of
+from sessions_app.record.rows import record_of, usage_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
-
 
 _BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
 
@@ -60,7 +54,6 @@ def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 5
 
 
 def newest_model(session_id: str) -> str:
-    """Return the newest turn's model; empty if there is no turn."""
     newest = Turn.objects.filter(session_id=session_id).order_by("-seq").values_list("model", flat=True).first()
     return newest or ""
 
@@ -110,7 +103,6 @@ def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] |
 
 
 def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
-    """Return the session and turn of a tool call by the id of its part, if they are the owner's."""
     rows = MessagePart.objects.filter(id=part_id, part_type="tool", session__owner_id=owner_id)
     return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
 
@@ -126,28 +118,30 @@ def _turns(rows: list[Turn]) -> list[TurnRecord]:
     found = f"SELECT turn_id, id FROM messages WHERE turn_id IN ({places}) ORDER BY seq"
     for turn_id, message_id in fetch(found, [row.id for row in rows]) if rows else []:
         messages[turn_id].append(message_id)
-    return [turn_of(row, message_ids=messages[row.id]) for row in rows]
+    return [
+        record_of(
+            TurnRecord,
+            row,
+            message_ids=tuple(messages[row.id]),
+            usage=usage_of(row),
+            waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
+        )
+        for row in rows
+    ]
 
 
-def turn_of(row: Any, *, message_ids: Iterable[str]) -> TurnRecord:
-    return TurnRecord(
-        id=row.id,
-        session_id=row.session_id,
-        seq=row.seq,
-        state=row.state,
-        model=row.model,
-        origin=row.origin,
-        idempotency_key=row.idempotency_key,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        fence=row.fence,
-        message_ids=tuple(message_ids),
-        usage=usage_of(row),
-        options=row.options,
-        waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
-    )
+def _waits_for(row: Turn) -> tuple[Waiting, ...]:
+    """Return the tool calls that a suspended turn waits for; started ones have a result or an approval."""
+    callers = read_options(row.options).tool_names
+    rows = MessagePart.objects.filter(message__turn_id=row.id, part_type="tool", tool_state=ToolState.PENDING)
+    columns = rows.order_by("message__seq", "part_index").values_list("id", "tool_call_id", "tool_name", "tool_input")
+    waiting: dict[str, Waiting] = {}
+    for id, own_id, name, input in columns:
+        # As in a prompt, a call without its own id gets the id of its part.
+        call_id = own_id if own_id and own_id not in waiting else id
+        reason = WaitsFor.CALLER if name in callers else WaitsFor.APPROVAL
+        waiting[call_id] = Waiting(part_id=id, tool_call_id=call_id, tool_name=name, input=input, reason=reason)
+    return tuple(waiting.values())
 
 
 def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
@@ -165,170 +159,7 @@ def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
     return reasons
 
 
-def _waits_for(row: Turn) -> tuple[Waiting, ...]:
-    """Return the tool calls that a suspended turn waits for; started ones have a result or an approval."""
-    callers = read_options(row.options).tool_names
-    rows = MessagePart.objects.filter(message__turn_id=row.id, part_type="tool", tool_state=ToolState.PENDING)
-    columns = rows.order_by("message__seq", "part_index").values_list("id", "tool_call_id", "tool_name", "tool_input")
-    waiting: dict[str, Waiting] = {}
-    for id, own_id, name, input in columns:
-        # As in a prompt, a call without its own id gets the id of its part.
-        call_id = own_id if own_id and own_id not in waiting else id
-        reason = WaitsFor.CALLER if name in callers else WaitsFor.APPROVAL
-        waiting[call_id] = Waiting(part_id=id, tool_call_id=call_id, tool_name=name, input=input, reason=reason)
-    return tuple(waiting.values())
-
-
 def turn_seq_at(session_id: str, moment: datetime) -> int:
     """Return the seq of the newest turn that had begun by then, or 0."""
     rows = Turn.objects.filter(session_id=session_id, created_at__lte=moment)
     return rows.order_by("-seq").values_list("seq", flat=True).first() or 0
-
-
-HEAD = 1_000  # characters of the beginning of a tool's input
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallStep:
-    id: str
-    message_id: str | None
-    model: str
-    state: str
-    outcome: str
-    error_code: str
-    error_message: str
-    created_at: datetime
-    ended_at: datetime | None
-    attempts: int
-    usage: UsageRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolStep:
-    id: str
-    message_id: str
-    name: str
-    state: str
-    input: str  # how it begins
-    input_length: int  # characters as stored
-    output_length: int | None
-    output_tokens: int | None
-    error: str  # how it begins
-    started_at: datetime | None
-    completed_at: datetime | None
-    compacted_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageStep:
-    id: str
-    seq: int
-    role: str
-    model: str
-    created_at: datetime
-    finalized_at: datetime | None
-    error_code: str
-    error_message: str
-    usage: UsageRecord
-    opening: str
-    calls: tuple[CallStep, ...]
-    tools: tuple[ToolStep, ...]
-
-
-def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list[MessageStep]:
-    """Return messages of a turn after the message ``after``, in order, with their calls and tools, in four queries."""
-    rows = Message.objects.filter(session_id=session_id, turn_id=turn_id, seq__gt=after).order_by("seq")
-    messages = list(rows[:limit])
-    ids = [row.id for row in messages]
-    calls = _calls(turn_id, ids, with_others=after == 0)
-    tools = _tools(ids)
-    openings = openings_of(MessagePart.objects.filter(message_id__in=ids), "message_id")
-    first = ids[0] if ids else None
-    return [_message(row, openings, calls, tools, is_first=row.id == first) for row in messages]
-
-
-def _calls(turn_id: str, message_ids: list[str], *, with_others: bool) -> dict[str | None, list[CallStep]]:
-    """Return the calls of a turn by the message that each wrote; ``with_others`` includes those that wrote none, under ``None``."""
-    whose = Q(message_id__in=message_ids)
-    if with_others:
-        whose |= Q(message__isnull=True)
-    rows = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters").order_by("created_at", "id")
-    found: dict[str | None, list[CallStep]] = {}
-    for row in rows:
-        found.setdefault(row.message_id, []).append(_call(row))
-    return found
-
-
-def _call(row: ModelCall) -> CallStep:
-    return CallStep(
-        id=row.id,
-        message_id=row.message_id,
-        model=row.model,
-        state=row.state,
-        outcome=row.outcome or "",
-        error_code=row.error_code or "",
-        error_message=error_of(row),
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        attempts=row.attempts or 0,
-        usage=usage_of(row),
-    )
-
-
-def _tools(message_ids: list[str]) -> dict[str, list[ToolStep]]:
-    columns = {
-        "head": Head("tool_input", HEAD),
-        "input_length": Length("tool_input"),
-        "output_length": Length("output"),
-        "error": Head("error_message", ERROR),
-    }
-    rows = MessagePart.objects.filter(message_id__in=message_ids, part_type="tool").order_by("part_index")
-    plain = ("id", "message_id", "tool_name", "tool_state", "output_token_estimate")
-    times = ("started_at", "completed_at", "compacted_at")
-    found: dict[str, list[ToolStep]] = {}
-    for row in rows.values(*plain, *times, **columns):
-        found.setdefault(row["message_id"], []).append(_tool(row))
-    return found
-
-
-def _tool(row: dict[str, Any]) -> ToolStep:
-    return ToolStep(
-        id=row["id"],
-        message_id=row["message_id"],
-        name=row["tool_name"],
-        state=row["tool_state"] or "",
-        input=row["head"],
-        input_length=row["input_length"],
-        output_length=row["output_length"],
-        output_tokens=row["output_token_estimate"],
-        error=row["error"] or "",
-        started_at=row["started_at"],
-        completed_at=row["completed_at"],
-        compacted_at=row["compacted_at"],
-    )
-
-
-def _message(
-    row: Message,
-    openings: dict[str, str],
-    calls: dict[str | None, list[CallStep]],
-    tools: dict[str, list[ToolStep]],
-    *,
-    is_first: bool,
-) -> MessageStep:
-    # Calls that wrote no message are shown where the turn begins.
-    others = calls.get(None, []) if is_first else []
-    return MessageStep(
-        id=row.id,
-        seq=row.seq,
-        role=row.role,
-        model=row.model,
-        created_at=row.created_at,
-        finalized_at=row.finalized_at,
-        error_code=row.error_code or "",
-        error_message=error_of(row),
-        usage=usage_of(row),
-        opening=openings.get(row.id, ""),
-        calls=(*calls.get(row.id, []), *others),
-        tools=tuple(tools.get(row.id, [])),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -14,13 +14,12 @@ from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNo
 from mnesis_core.events import EventType
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord
 from mnesis_core.values import new_id
-from sessions_app.database.fast_sql import Table
+from sessions_app.database.tables import Table
 from sessions_app.models import Turn
 from sessions_app.record import hub
 from sessions_app.record.change import Change
 from sessions_app.record.lease import NO_LEASE, Lease, expired
-from sessions_app.record.rows import usage_columns
-from sessions_app.record.turn_queries import turn_of
+from sessions_app.record.rows import record_of, usage_columns
 
 _TURNS = Table(Turn)
 _EVENT_OF = {
@@ -51,7 +50,7 @@ def claim_turn(
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
-    if not record.is_idle and (busy := record.find(_TURNS, "id", "state", **_of(record), ended_at=None)):
+    if not record.is_idle and (busy := record.find(_TURNS, "id", "state", session_id=record.session_id, ended_at=None)):
         raise SessionBusy(session_id=record.session_id, turn_id=busy[0], state=busy[1])
     turn = _TURNS.row(
         id=new_id("turn"),
@@ -64,15 +63,13 @@ def claim_turn(
         options=options,
         created_at=created_at or record.now,
         lease_owner=lease_owner,
-        lease_expires_at=Lease(owner=lease_owner, seconds=lease_seconds).expires_at(record.now)
-        if lease_seconds
-        else None,
+        lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
     )
     record.insert(_TURNS, turn)
     record.turn_ids.add(turn.id)
     record.is_idle = False
     record.publish(EventType.TURN_STARTED, turn_id=turn.id, turn_seq=turn.seq, origin=origin)
-    return turn_of(turn, message_ids=())
+    return record_of(TurnRecord, turn, message_ids=(), usage=UsageRecord(), waits_for=())
 
 
 def start_turn(record: Change, **values: Any) -> str:
@@ -86,7 +83,10 @@ def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
     :raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: the turn has ended, or another process took it over.
     """
-    if record.find(_TURNS, "id", id=turn_id, **_of(record), state=TurnState.RUNNING, fence=fence) is None:
+    if (
+        record.find(_TURNS, "id", id=turn_id, session_id=record.session_id, state=TurnState.RUNNING, fence=fence)
+        is None
+    ):
         raise _unknown_or_over(record, turn_id)
     record.turn_ids.add(turn_id)
 
@@ -96,7 +96,7 @@ def require_turn_of_session(record: Change, turn_id: str) -> None:
 
     :raises TurnNotFoundError: the session has no such turn.
     """
-    if turn_id not in record.turn_ids and record.find(_TURNS, "id", id=turn_id, **_of(record)) is None:
+    if turn_id not in record.turn_ids and record.find(_TURNS, "id", id=turn_id, session_id=record.session_id) is None:
         raise TurnNotFoundError(turn_id=turn_id)
     record.turn_ids.add(turn_id)
 
@@ -110,8 +110,8 @@ def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence
     require_turn(record, turn_id, fence=fence)
     values = {"state": TurnState.SUSPENDED.value, **NO_LEASE}
     # An interrupt takes no lock of the session, so it may have come since the turn was last read.
-    held = _of(record) | {"state": TurnState.RUNNING}
-    if not record.update(_TURNS, values, id=turn_id, **held, fence=fence, interrupt_requested_at=None):
+    held = {"session_id": record.session_id, "state": TurnState.RUNNING, "fence": fence}
+    if not record.update(_TURNS, values, id=turn_id, **held, interrupt_requested_at=None):
         return False
     record.publish(EventType.TURN_SUSPENDED, turn_id=turn_id, part_ids=list(part_ids))
     return True
@@ -123,12 +123,11 @@ def resume_turn(record: Change, turn_id: str, *, fence: int, lease_owner: str, l
     :raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: it is no longer suspended.
     """
-    values = {
-        "state": TurnState.RUNNING.value,
-        "fence": fence + 1,
-        **Lease(owner=lease_owner, seconds=lease_seconds).columns(record.now),
-    }
-    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.SUSPENDED, fence=fence):
+    lease = Lease(owner=lease_owner, seconds=lease_seconds)
+    values = {"state": TurnState.RUNNING.value, "fence": fence + 1, **lease.columns(record.now)}
+    if not record.update(
+        _TURNS, values, id=turn_id, session_id=record.session_id, state=TurnState.SUSPENDED, fence=fence
+    ):
         raise _unknown_or_over(record, turn_id)
     record.turn_ids.add(turn_id)
     record.publish(EventType.TURN_RESUMED, turn_id=turn_id)
@@ -158,7 +157,7 @@ def finish_turn(
         "error_message": error_message,
         **usage_columns(usage or UsageRecord()),
     }
-    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=before, fence=fence):
+    if not record.update(_TURNS, values, id=turn_id, session_id=record.session_id, state=before, fence=fence):
         raise _unknown_or_over(record, turn_id)
     record.is_idle = True
     record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)
@@ -201,11 +200,7 @@ def request_interrupt(*, session_id: str) -> str:
     return str(turn.id)
 
 
-def _of(record: Change) -> dict[str, str]:
-    return {"session_id": record.session_id}
-
-
 def _unknown_or_over(record: Change, turn_id: str) -> Exception:
-    if record.find(_TURNS, "id", id=turn_id, **_of(record)) is None:
+    if record.find(_TURNS, "id", id=turn_id, session_id=record.session_id) is None:
         return TurnNotFoundError(turn_id=turn_id)
     return Conflict("this turn has ended already, or was taken over", turn_id=turn_id)

@@ -4,17 +4,24 @@ The words are made in Python (``mnesis_core.search``) and neither database chang
 PostgreSQL gets a tsvector, not a text. Every word begins with its owner's number, so that a common word or a prefix
 costs what that person has written, not what all have; one more word names the session. Positions are left out, which
 keeps the index small: what needs them is checked on the text itself, the same on both databases.
+
+The index is written in the transaction that writes the rows, so that a row and its words commit together. It is derived
+from the record: ``rebuild`` makes it again. System checks say whether there can be one and is one:
+
+* ``mnesis.E008`` Python's SQLite was built without FTS5
+* ``mnesis.E009`` the database has no search index; asks the database, so it runs with ``--database default`` only
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from django.apps import AppConfig
 from django.core.checks import Error, Tags, register
@@ -25,226 +32,12 @@ from django.db.backends.utils import CursorWrapper
 from mnesis_core.search import IndexWord, words_of
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.values import dataclass
-from sessions_app.database.fast_sql import fetch, run
+from sessions_app.database.tables import fetch, run
 
 # ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
 
 COLUMNS = "owner_id, session_id, kind, source_id, field, first_seq, last_seq, start"
 ROWS_A_STATEMENT = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEntry:
-    """A row of ``search_entries`` and the words of its text."""
-
-    owner_id: int
-    session_id: str
-    kind: str
-    source_id: str
-    field: str
-    first_seq: int
-    last_seq: int
-    start: int
-    words: str
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in COLUMNS.split(", "))
-
-
-def stored_words(words: Iterable[str], *, owner_id: int, session_id: str) -> str:
-    """Return words as the index holds them, divided by spaces."""
-    return f" {owner_id}@".join([_session_word(session_id), *words])
-
-
-@lru_cache(maxsize=256)
-def _session_word(session_id: str) -> str:
-    # Only an accelerator: entries are also compared with the session itself.
-    return "@" + "".join(char for char in session_id.lower() if char.isascii() and char.isalnum())
-
-
-class Engine(Protocol):
-    """One database's full-text index."""
-
-    name: str
-
-    @property
-    def create(self) -> Sequence[str]: ...
-
-    @property
-    def drop(self) -> Sequence[str]: ...
-
-    @property
-    def clear(self) -> Sequence[str]: ...
-
-    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None: ...
-
-    def select(self, columns: str, condition: str, *, limit: int) -> str:
-        """Return a SELECT of entries ``e``, newest first; its first two values are the query and an exclusive upper id."""
-
-    def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
-        """Return the rows of such a SELECT, found through the index."""
-
-    def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
-        """Return a query for entries with all words, in the index's own syntax, free of characters from a user."""
-
-    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
-        """Return a SELECT, with its values, that counts a session's entries whose words are in the index."""
-
-    def is_there(self, cursor: CursorWrapper) -> bool: ...
-
-
-class Sqlite:
-    """FTS5 without contents; the rowid is the entry's id."""
-
-    name = "search_words"
-    create = (
-        "CREATE VIRTUAL TABLE search_words USING fts5"
-        "(words, content='', columnsize=0, detail=none, tokenize=\"ascii tokenchars '@'\")",
-    )
-    drop = ("DROP TABLE search_words",)
-    clear = ("INSERT INTO search_words (search_words) VALUES ('delete-all')", "DELETE FROM search_entries")
-
-    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
-        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(entries))
-        values = [value for entry in entries for value in entry.columns]
-        done = run(cursor, f"INSERT INTO search_entries ({COLUMNS}) VALUES {places}", values)
-        # This transaction locks the whole database, so the ids are consecutive.
-        first = done.lastrowid - len(entries) + 1
-        rows = [value for id, entry in enumerate(entries, first) for value in (id, entry.words)]
-        run(cursor, "INSERT INTO search_words (rowid, words) VALUES " + ", ".join(["(%s, %s)"] * len(entries)), rows)
-
-    def select(self, columns: str, condition: str, *, limit: int) -> str:
-        # CROSS makes SQLite start with the index, which answers newest first and can stop early.
-        return (
-            f"SELECT {columns} FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
-            f" WHERE w.search_words MATCH %s AND w.rowid < %s{condition} ORDER BY w.rowid DESC LIMIT {limit}"
-        )
-
-    def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
-        cursor.execute(select, values)
-        return list(cursor.fetchall())
-
-    def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
-        terms = [f'"{owner_id}@{word.text}"{" *" if word.prefix else ""}' for word in words]
-        return " AND ".join(terms if session_id is None else [f'"{_session_word(session_id)}"', *terms])
-
-    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
-        select = (
-            "SELECT COUNT(*) FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
-            " WHERE w.search_words MATCH %s AND e.session_id = %s"
-        )
-        return select, [f'"{_session_word(session_id)}"', session_id]
-
-    def is_there(self, cursor: CursorWrapper) -> bool:
-        cursor.execute("SELECT 1 FROM sqlite_master WHERE name = %s", [self.name])
-        return cursor.fetchone() is not None
-
-
-class Postgresql:
-    """A tsvector without positions, with a GIN index."""
-
-    name = "search_words"
-    create = (
-        "ALTER TABLE search_entries ADD COLUMN words tsvector NOT NULL",
-        # New words wait in a list that every search reads: at most 1 MB of it instead of 4.
-        "CREATE INDEX search_words ON search_entries USING gin (words) WITH (gin_pending_list_limit = 1024)",
-    )
-    drop = ("ALTER TABLE search_entries DROP COLUMN words",)
-    clear = ("DELETE FROM search_entries",)
-
-    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
-        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s::tsvector)"] * len(entries))
-        values = [value for entry in entries for value in (*entry.columns, entry.words)]
-        run(cursor, f"INSERT INTO search_entries ({COLUMNS}, words) VALUES {places}", values)
-
-    def select(self, columns: str, condition: str, *, limit: int) -> str:
-        # MATERIALIZED, because the planner would otherwise walk all owners' entries, newest first, for the limit's sake.
-        return (
-            f"WITH e AS MATERIALIZED (SELECT id, {COLUMNS} FROM search_entries WHERE words @@ %s::tsquery)"
-            f" SELECT {columns} FROM e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {limit}"
-        )
-
-    def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
-        # The rows are narrow and their words are stored elsewhere, so the planner underrates a sequential scan.
-        with transaction.atomic(using=cursor.db.alias):
-            cursor.execute("SET LOCAL enable_seqscan = off")
-            cursor.execute(select, values)
-            found = list(cursor.fetchall())
-            cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
-        return found
-
-    def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
-        terms = [f"'{owner_id}@{word.text}'{':*' if word.prefix else ''}" for word in words]
-        return " & ".join(terms if session_id is None else [f"'{_session_word(session_id)}'", *terms])
-
-    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
-        select = "SELECT COUNT(*) FROM search_entries WHERE session_id = %s AND words @@ %s::tsquery"
-        return select, [session_id, f"'{_session_word(session_id)}'"]
-
-    def is_there(self, cursor: CursorWrapper) -> bool:
-        cursor.execute("SELECT to_regclass(%s)", [self.name])
-        [found] = cursor.fetchone()
-        return found is not None
-
-
-ENGINES: dict[str, Engine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
-
-
-def engine(database: BaseDatabaseWrapper | None = None) -> Engine:
-    return ENGINES[(database or connection).vendor]
-
-
-# System checks of the search.
-#
-# * ``mnesis.E008`` Python's SQLite was built without FTS5
-# * ``mnesis.E009`` the database has no search index; asks the database, so it runs with ``--database default`` only
-
-
-def register_checks() -> None:
-    register(check_fts5)
-    register(check_index, Tags.database)
-
-
-def check_fts5(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
-    """Run check E008."""
-    return fts5_errors() if any(connections[alias].vendor == "sqlite" for alias in connections) else []
-
-
-def check_index(
-    app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **_: Any
-) -> list[Error]:
-    """Run check E009."""
-    asked = [connections[alias] for alias in databases or () if connections[alias].vendor in ENGINES]
-    hint = "Run manage.py migrate, then manage.py rebuild_search."
-    return [Error(text, hint=hint, id="mnesis.E009") for connection in asked for text in index_differences(connection)]
-
-
-def index_differences(connection: BaseDatabaseWrapper) -> list[str]:
-    index = engine(connection)
-    with connection.cursor() as cursor:
-        return [] if index.is_there(cursor) else [f"The search index {index.name} is not there."]
-
-
-def fts5_errors() -> list[Error]:
-    if "fts5" in modules():
-        return []
-    return [
-        Error(
-            "This Python's SQLite has no full-text search (FTS5), which the search index is made of.",
-            hint="Use a Python whose sqlite3 module was built with FTS5, or PostgreSQL.",
-            id="mnesis.E008",
-        )
-    ]
-
-
-def modules() -> set[str]:
-    with closing(sqlite3.connect(":memory:")) as memory:
-        return {name for (name,) in memory.execute("SELECT name FROM pragma_module_list")}
-
-
-# ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
-
 # Characters of an entry: a tsvector holds 1 MB, and a text of 20 MB is not read whole for one snippet.
 PIECE = 30_000
 OVERLAP = 1_000  # characters shared by two pieces: a longer match may be missed at their border
@@ -257,6 +50,21 @@ _PARTS_AFTER = """
     WHERE m.session_id = %s AND m.seq > %s AND m.seq <= %s ORDER BY m.seq, p.part_index"""
 _SEQ_OF_PART = "SELECT m.seq FROM message_parts p JOIN messages m ON m.id = p.message_id WHERE p.id = %s"
 MESSAGES_AT_ONCE = 50
+CURE = "'manage.py rebuild_search' makes the index again"
+ENTRIES_AT_A_TIME = 4_000
+# Messages are counted, because the session's own number of them may be damaged and huge.
+_SESSION = (
+    "SELECT owner_id, (SELECT COUNT(*) FROM messages m WHERE m.session_id = s.id), deleted_at IS NULL"
+    " FROM sessions s WHERE id = %s"
+)
+_ENTRIES = (
+    f"SELECT id, {COLUMNS} FROM search_entries WHERE session_id = %s AND id > %s ORDER BY id LIMIT {ENTRIES_AT_A_TIME}"
+)
+_STRAYS = """
+    SELECT e.session_id, COUNT(*) FROM search_entries e
+    WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id) GROUP BY e.session_id ORDER BY e.session_id"""
+
+Columns = tuple[Any, ...]  # the values of an entry, in the order of COLUMNS
 
 
 class Text(NamedTuple):
@@ -283,69 +91,197 @@ class Source:
     last_seq: str = "last_seq"
 
 
-class Collector(Protocol):
-    cursor: CursorWrapper
-    texts: list[Text]
-
-    def flush(self) -> None: ...
-
-
 SOURCES: dict[str, Source] = {}  # by kind; registered by each app when it is ready, since imports follow foreign keys
 
 
-def add(record: Collector, *texts: Text) -> None:
-    """Make texts findable; they are written with the rows at the end of the change."""
-    record.texts.extend(texts)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    owner_id: int
+    session_id: str
+    kind: str
+    source_id: str
+    field: str
+    first_seq: int
+    last_seq: int
+    start: int
+    words: str
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in COLUMNS.split(", "))
 
 
-def add_row(record: Collector, kind: str, row: Any) -> None:
-    """Make a new row findable whose source is registered for this kind."""
+def stored_words(words: Iterable[str], *, owner_id: int, session_id: str) -> str:
+    """Return words as the index holds them, divided by spaces."""
+    return f" {owner_id}@".join([_session_word(session_id), *words])
+
+
+@lru_cache(maxsize=256)
+def _session_word(session_id: str) -> str:
+    # Only an accelerator: entries are also compared with the session itself.
+    return "@" + "".join(char for char in session_id.lower() if char.isascii() and char.isalnum())
+
+
+class Engine(ABC):
+    name = "search_words"
+    create: Sequence[str]
+    drop: Sequence[str]
+    clear: Sequence[str]
+    term, prefix_term, and_ = (
+        "",
+        "",
+        "",
+    )  # how a query says a word, a word that begins so, and that all have to be there
+
+    @abstractmethod
+    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None: ...
+
+    @abstractmethod
+    def select(self, columns: str, condition: str, *, limit: int) -> str:
+        """Return a SELECT of entries ``e``, newest first; its first two values are the query and an exclusive upper id."""
+
+    @abstractmethod
+    def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of such a SELECT, found through the index."""
+
+    def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
+        """Return a query for entries with all words, in the index's own syntax, free of characters from a user."""
+        terms = [(self.prefix_term if word.prefix else self.term).format(f"{owner_id}@{word.text}") for word in words]
+        if session_id is not None:
+            terms.insert(0, self.term.format(_session_word(session_id)))
+        return self.and_.join(terms)
+
+    @abstractmethod
+    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
+        """Return a SELECT, with its values, that counts a session's entries whose words are in the index."""
+
+    @abstractmethod
+    def is_there(self, cursor: CursorWrapper) -> bool: ...
+
+
+class Sqlite(Engine):
+    """FTS5 without contents; the rowid is the entry's id."""
+
+    create = (
+        "CREATE VIRTUAL TABLE search_words USING fts5"
+        "(words, content='', columnsize=0, detail=none, tokenize=\"ascii tokenchars '@'\")",
+    )
+    drop = ("DROP TABLE search_words",)
+    clear = ("INSERT INTO search_words (search_words) VALUES ('delete-all')", "DELETE FROM search_entries")
+    term, prefix_term, and_ = '"{}"', '"{}" *', " AND "
+
+    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
+        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(entries))
+        values = [value for entry in entries for value in entry.columns]
+        done = run(cursor, f"INSERT INTO search_entries ({COLUMNS}) VALUES {places}", values)
+        # This transaction locks the whole database, so the ids are consecutive.
+        first = done.lastrowid - len(entries) + 1
+        rows = [value for id, entry in enumerate(entries, first) for value in (id, entry.words)]
+        run(cursor, "INSERT INTO search_words (rowid, words) VALUES " + ", ".join(["(%s, %s)"] * len(entries)), rows)
+
+    def select(self, columns: str, condition: str, *, limit: int) -> str:
+        # CROSS makes SQLite start with the index, which answers newest first and can stop early.
+        return (
+            f"SELECT {columns} FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
+            f" WHERE w.search_words MATCH %s AND w.rowid < %s{condition} ORDER BY w.rowid DESC LIMIT {limit}"
+        )
+
+    def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
+        cursor.execute(select, values)
+        return list(cursor.fetchall())
+
+    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
+        select = (
+            "SELECT COUNT(*) FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
+            " WHERE w.search_words MATCH %s AND e.session_id = %s"
+        )
+        return select, [f'"{_session_word(session_id)}"', session_id]
+
+    def is_there(self, cursor: CursorWrapper) -> bool:
+        cursor.execute("SELECT 1 FROM sqlite_master WHERE name = %s", [self.name])
+        return cursor.fetchone() is not None
+
+
+class Postgresql(Engine):
+    """A tsvector without positions, with a GIN index."""
+
+    create = (
+        "ALTER TABLE search_entries ADD COLUMN words tsvector NOT NULL",
+        # New words wait in a list that every search reads: at most 1 MB of it instead of 4.
+        "CREATE INDEX search_words ON search_entries USING gin (words) WITH (gin_pending_list_limit = 1024)",
+    )
+    drop = ("ALTER TABLE search_entries DROP COLUMN words",)
+    clear = ("DELETE FROM search_entries",)
+    term, prefix_term, and_ = "'{}'", "'{}':*", " & "
+
+    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
+        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s::tsvector)"] * len(entries))
+        values = [value for entry in entries for value in (*entry.columns, entry.words)]
+        run(cursor, f"INSERT INTO search_entries ({COLUMNS}, words) VALUES {places}", values)
+
+    def select(self, columns: str, condition: str, *, limit: int) -> str:
+        # MATERIALIZED, because the planner would otherwise walk all owners' entries, newest first, for the limit's sake.
+        return (
+            f"WITH e AS MATERIALIZED (SELECT id, {COLUMNS} FROM search_entries WHERE words @@ %s::tsquery)"
+            f" SELECT {columns} FROM e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {limit}"
+        )
+
+    def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
+        # The rows are narrow and their words are stored elsewhere, so the planner underrates a sequential scan.
+        with transaction.atomic(using=cursor.db.alias):
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            cursor.execute(select, values)
+            found = list(cursor.fetchall())
+            cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
+        return found
+
+    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
+        select = "SELECT COUNT(*) FROM search_entries WHERE session_id = %s AND words @@ %s::tsquery"
+        return select, [session_id, f"'{_session_word(session_id)}'"]
+
+    def is_there(self, cursor: CursorWrapper) -> bool:
+        cursor.execute("SELECT to_regclass(%s)", [self.name])
+        [found] = cursor.fetchone()
+        return found is not None
+
+
+ENGINES: dict[str, Engine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
+
+
+def engine(database: BaseDatabaseWrapper | None = None) -> Engine:
+    return ENGINES[(database or connection).vendor]
+
+
+def add_row(record: Any, kind: str, row: Any) -> None:
     source = SOURCES[kind]
     first, last, text = (getattr(row, name) for name in (source.first_seq, source.last_seq, source.field))
-    add(record, Text(kind=kind, source_id=row.id, field=source.field, first_seq=first, last_seq=last, text=text))
+    record.texts.append(Text(kind, row.id, source.field, first, last, text))
 
 
-def add_result(record: Collector, part_id: str, *, output: str | None, error_message: str | None) -> None:
+def add_result(record: Any, part_id: str, *, output: str | None, error_message: str | None) -> None:
     """Make a tool's result findable; its call already is."""
     record.flush()  # the part may be among the rows that wait
     record.cursor.execute(_SEQ_OF_PART, [part_id])
     [seq] = record.cursor.fetchone()
     results = {"output": output, "error_message": error_message}
     stored = {field: text and encode_text(text) for field, text in results.items()}
-    add(record, *_tool_texts(part_id, seq, **stored))
+    record.texts += _tool_texts(part_id, seq, **stored)
 
 
 def texts_of_part(row: Any, seq: int) -> list[Text]:
-    """The search index, kept up to date in the transaction that writes the rows, so that a row and its words commit together.
-
-    It is derived from the record: ``rebuild`` makes it again.
-    """
+    """Return the findable texts of a part in the message ``seq``."""
     if row.part_type == "tool":
-        call = Text(
-            kind="tools",
-            source_id=row.id,
-            field="tool_input",
-            first_seq=seq,
-            last_seq=seq,
-            text=row.tool_input,
-            names=row.tool_name,
-        )
+        call = Text("tools", row.id, "tool_input", seq, seq, row.tool_input, row.tool_name)
         return [call, *_tool_texts(row.id, seq, output=row.output, error_message=row.error_message)]
     kind = _KIND_OF.get(row.part_type)
     if kind is None or not row.content:
         return []
     names = row.label if row.part_type == "patch" else ""
-    return [
-        Text(kind=kind, source_id=row.id, field="content", first_seq=seq, last_seq=seq, text=row.content, names=names)
-    ]
+    return [Text(kind, row.id, "content", seq, seq, row.content, names)]
 
 
 def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
-    return [
-        Text(kind="tools", source_id=part_id, field=field, first_seq=seq, last_seq=seq, text=text)
-        for field, text in results.items()
-        if text
-    ]
+    return [Text("tools", part_id, field, seq, seq, text) for field, text in results.items() if text]
 
 
 def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, session_id: str) -> None:
@@ -394,12 +330,7 @@ def _words_of(text: Text, start: int) -> set[str]:
     return words | words_of(decode_text(text.names)) if text.names and start == 0 else words
 
 
-def rebuild(
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    *,
-    using: str = DEFAULT_DB_ALIAS,
-    sources: Mapping[str, Source] = SOURCES,
-) -> int:
+def rebuild(progress: Callable[[int, int], None] = lambda done, total: None, *, using: str = DEFAULT_DB_ALIAS) -> int:
     """Make the whole index again from the record and return the number of sessions.
 
     Each session is one transaction, so writers wait for one at most; until the end a search finds what is done so far.
@@ -412,61 +343,35 @@ def rebuild(
         ids = [id for (id,) in cursor.fetchall()]
     for done, session_id in enumerate(ids, 1):
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
-            rebuild_session(cursor, session_id, sources)
+            rebuild_session(cursor, session_id)
         progress(done, len(ids))
     return len(ids)
 
 
-def rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str, Source] = SOURCES) -> None:
-    """Make the entries of one session again, inside a transaction."""
+def rebuild_session(cursor: CursorWrapper, session_id: str) -> None:
     lock = " FOR UPDATE" if cursor.db.features.has_select_for_update else ""
     cursor.execute(f"SELECT owner_id, message_seq FROM sessions WHERE id = %s{lock}", [session_id])
     owner_id, last_seq = cursor.fetchone()
     # On SQLite their words stay behind, with ids that lead nowhere and are not used again.
     cursor.execute("DELETE FROM search_entries WHERE session_id = %s", [session_id])
-    for texts in texts_of_session(cursor, session_id, last_seq=last_seq, sources=sources):
+    for texts in texts_of_session(cursor, session_id, last_seq=last_seq):
         write(cursor, texts, owner_id=owner_id, session_id=session_id)
 
 
-def texts_of_session(
-    cursor: CursorWrapper, session_id: str, *, last_seq: int, sources: Mapping[str, Source] = SOURCES
-) -> Iterator[list[Text]]:
+def texts_of_session(cursor: CursorWrapper, session_id: str, *, last_seq: int) -> Iterator[list[Text]]:
     """Yield everything that can be found of a session: some messages at a time, then each source."""
     for seq in range(0, last_seq, MESSAGES_AT_ONCE):
         cursor.execute(_PARTS_AFTER, [session_id, seq, seq + MESSAGES_AT_ONCE])
         names = [column[0] for column in cursor.description]
         rows = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
         yield [text for row in rows for text in texts_of_part(row, row.seq)]
-    for kind, source in sources.items():
+    for kind, source in SOURCES.items():
         cursor.execute(
             f"SELECT id, {source.first_seq}, {source.last_seq}, {source.field} FROM {source.table}"
             " WHERE session_id = %s ORDER BY id",
             [session_id],
         )
-        yield [
-            Text(kind=kind, source_id=id, field=source.field, first_seq=first, last_seq=last, text=text)
-            for id, first, last, text in cursor.fetchall()
-        ]
-
-
-# The index against the record: whether it has every text that can be found and nothing else. Entries are compared, and
-# the word of the session that each of them holds; the other words of an entry are not made again.
-
-CURE = "'manage.py rebuild_search' makes the index again"
-ENTRIES_AT_A_TIME = 4_000
-# Messages are counted, because the session's own number of them may be damaged and huge.
-_SESSION = (
-    "SELECT owner_id, (SELECT COUNT(*) FROM messages m WHERE m.session_id = s.id), deleted_at IS NULL"
-    " FROM sessions s WHERE id = %s"
-)
-_ENTRIES = (
-    f"SELECT id, {COLUMNS} FROM search_entries WHERE session_id = %s AND id > %s ORDER BY id LIMIT {ENTRIES_AT_A_TIME}"
-)
-_STRAYS = """
-    SELECT e.session_id, COUNT(*) FROM search_entries e
-    WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id) GROUP BY e.session_id ORDER BY e.session_id"""
-
-Columns = tuple[Any, ...]  # the values of an entry, in the order of COLUMNS
+        yield [Text(kind, id, source.field, first, last, text) for id, first, last, text in cursor.fetchall()]
 
 
 def search_differences(session_id: str, *, using: str) -> Iterator[str]:
@@ -520,3 +425,43 @@ def _differences(present: set[Columns], expected: set[Columns]) -> Iterator[str]
             yield f"{len(these):,} entries {words}, the first of them {kind} {source_id} {field}; {CURE}"
     if present == expected:
         yield f"entries stand twice in the search index; {CURE}"
+
+
+def register_checks() -> None:
+    register(check_fts5)
+    register(check_index, Tags.database)
+
+
+def check_fts5(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
+    return fts5_errors() if any(connections[alias].vendor == "sqlite" for alias in connections) else []
+
+
+def check_index(
+    app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **_: Any
+) -> list[Error]:
+    asked = [connections[alias] for alias in databases or () if connections[alias].vendor in ENGINES]
+    hint = "Run manage.py migrate, then manage.py rebuild_search."
+    return [Error(text, hint=hint, id="mnesis.E009") for connection in asked for text in index_differences(connection)]
+
+
+def index_differences(connection: BaseDatabaseWrapper) -> list[str]:
+    index = engine(connection)
+    with connection.cursor() as cursor:
+        return [] if index.is_there(cursor) else [f"The search index {index.name} is not there."]
+
+
+def fts5_errors() -> list[Error]:
+    if "fts5" in modules():
+        return []
+    return [
+        Error(
+            "This Python's SQLite has no full-text search (FTS5), which the search index is made of.",
+            hint="Use a Python whose sqlite3 module was built with FTS5, or PostgreSQL.",
+            id="mnesis.E008",
+        )
+    ]
+
+
+def modules() -> set[str]:
+    with closing(sqlite3.connect(":memory:")) as memory:
+        return {name for (name,) in memory.execute("SELECT name FROM pragma_module_list")}

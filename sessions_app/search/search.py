@@ -138,10 +138,23 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
 
 
 def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidate]:
+    """Return the best of the newest window of entries below ``walk.below`` that may match, and of older ones up to ``limit``."""
+    condition, values = _condition(scope)
+    index, words = engine(), ""
+    select = f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {WINDOW}"
+    if query.words:
+        words = index.query(query.words, owner_id=scope.owner_id, session_id=scope.session_id)
+        select = index.select(_ENTRY, condition, limit=WINDOW)
     found: list[_Candidate] = []
     read, deadline = 0, monotonic() + SECONDS
     while len(found) < limit and not walk.ended and not walk.cut_off:
-        window = _window(scope, query, walk.below)
+        with connection.cursor() as cursor:
+            if words:
+                entries = index.fetch(cursor, select, [words, walk.below, *values])
+            else:
+                cursor.execute(select, [walk.below, *values])
+                entries = cursor.fetchall()
+            window = _with_texts(cursor, entries)
         rates = {candidate.id: query.rate(candidate.text) for candidate in window}
         rated = sorted((one for one in window if rates[one.id]), key=lambda one: (-rates[one.id], -one.id))
         taken = rated[walk.skip : walk.skip + limit - len(found)]
@@ -154,21 +167,6 @@ def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidat
         read += sum(len(candidate.text) for candidate in window)
         walk.cut_off = not walk.ended and len(found) < limit and (read > CHARACTERS or monotonic() > deadline)
     return found
-
-
-def _window(scope: Scope, query: Query, below: int) -> list[_Candidate]:
-    """Return the newest entries below an id that may match, newest first, with their texts."""
-    condition, values = _condition(scope)
-    with connection.cursor() as cursor:
-        if query.words:
-            words = engine().query(query.words, owner_id=scope.owner_id, session_id=scope.session_id)
-            select = engine().select(_ENTRY, condition, limit=WINDOW)
-            return _with_texts(cursor, engine().fetch(cursor, select, [words, below, *values]))
-        cursor.execute(
-            f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {WINDOW}",
-            [below, *values],
-        )
-        return _with_texts(cursor, cursor.fetchall())
 
 
 def _condition(scope: Scope) -> tuple[str, list[Any]]:
@@ -250,7 +248,6 @@ def _count_messages(scope: Scope) -> int:
 
 
 def _count_walked(scope: Scope, lowest: int) -> int:
-    """Count the messages of which something was read."""
     condition, values = _condition(scope)
     messages = f"SELECT DISTINCT session_id, first_seq FROM search_entries e WHERE e.id >= %s{condition}"
     with connection.cursor() as cursor:

@@ -26,7 +26,7 @@ from mnesis_core.config import Config, override
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.network.rate_limits import Bucket, decide
 from mnesis_core.spending import PaidCall, Scope, SpendingSum, Spent
-from sessions_app.database.fast_sql import fetch, select_columns, time_of
+from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import AccountLimit, MessagePart, ModelCall, Session, SpendingMark, TryBucket
 
 MOST_SESSIONS = 50_000  # sessions told apart in one range, the largest first

@@ -29,7 +29,7 @@ from compaction_app.compact import compact_now
 from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart
 from sessions_app.record import message_store
 from sessions_app.record.change import change
-from sessions_app.record.message_queries import load_parts
+from sessions_app.record.message_queries import load_message
 from sessions_app.record.session_store import soft_delete_session
 from tests.support.cast import make_user
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
@@ -62,7 +62,7 @@ def talk(reader: User) -> str:
     ]
     [_, answer] = say(session_id, ("user", [TextPart(text="How is the tide?")]), ("assistant", parts))
     with change(session_id) as record:
-        message_store.tombstone_parts(record, [load_parts(answer, session_id=session_id)[1].id])
+        message_store.tombstone_parts(record, [load_message(answer, session_id=session_id).parts[1].id])
     for number in range(5):
         exchange(session_id, f"The marigold number {number} is orange.", "Noted: orange. " * 20)
     assert compact_now(session_id).summary_ids

@@ -16,7 +16,7 @@ from compaction_app.queries import list_summaries
 from mnesis_core.messages import ReasoningPart, TextPart
 from sessions_app.record import message_store
 from sessions_app.record.change import change
-from sessions_app.record.message_queries import load_parts
+from sessions_app.record.message_queries import load_message
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 PART = {"HTTP_HX_REQUEST": "true"}
@@ -60,7 +60,7 @@ def test_a_tombstoned_output_says_so_and_its_input_does_not(door: Client, owner:
     [_, message_id] = say(session_id, ("user", [TextPart(text="look")]), ("assistant", [call]))
     exchange(session_id, "and then?", "nothing")
     with change(session_id) as record:
-        message_store.tombstone_parts(record, [load_parts(message_id, session_id=session_id)[0].id])
+        message_store.tombstone_parts(record, [load_message(message_id, session_id=session_id).parts[0].id])
     hits = hits_of(ask(door, q="lagoon", kind="tools"))
     [output] = [hit for hit in hits if "bash, output" in hit]
     [asked] = [hit for hit in hits if "bash, input" in hit]

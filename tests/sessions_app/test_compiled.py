@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import SessionNotFoundError
-from sessions_app.database.fast_sql import CompiledQuery, Param
+from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import Session
 from sessions_app.record.session_queries import list_sessions, load_session
 from tests.support.cast import make_user

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mnesis_core.text import ESCAPE, encode_json, encode_text
-from sessions_app.database.fast_sql import Table
 from sessions_app.database.fields import (
     EncodedCharField,
     EncodedField,
@@ -23,6 +22,7 @@ from sessions_app.database.fields import (
     plain_field,
     stored_values,
 )
+from sessions_app.database.tables import Table
 from sessions_app.guards.rules import AppendOnlyModel
 from sessions_app.models import MessagePart, Session
 

@@ -17,7 +17,7 @@ from psycopg_pool import PoolTimeout
 from mnesis_core.errors import DatabaseUnavailable, StorageFull
 from sessions_app.database import outages
 from sessions_app.database.outages import log_failure, log_outage, outage_of, patiently
-from sessions_app.database.pool import ServerUnreachable
+from sessions_app.database.threads import ServerUnreachable
 
 pytestmark = pytest.mark.both_databases
 

@@ -51,12 +51,9 @@ def test_a_message_and_its_parts_by_id(session_id):
     [message_id] = say(session_id, ("assistant", [TextPart(text="a"), tool(output="b")]))
     message = message_queries.load_message(message_id, session_id=session_id)
     assert [stored.part for stored in message.parts] == [TextPart(text="a"), tool(output="b")]
-    assert message_queries.load_parts(message_id, session_id=session_id) == list(message.parts)
 
 
-@pytest.mark.parametrize(
-    "read", [message_queries.load_message, message_queries.load_parts, message_queries.load_messages_since]
-)
+@pytest.mark.parametrize("read", [message_queries.load_message, message_queries.load_messages_since])
 def test_a_message_that_is_not_in_the_session_is_not_found(alice, session_id, read):
     [elsewhere, _] = exchange(new_session(alice), "one", "two")
     for unknown in (elsewhere, "msg_nosuch", "", "nul \x00 and \ud800"):

@@ -42,7 +42,7 @@ from sessions_app.record import (
     turn_store,
 )
 from sessions_app.record.change import Change, change
-from sessions_app.record.import_transcript import begin_fork, copy_messages, find_place
+from sessions_app.record.histories import begin_fork, copy_messages, find_place
 from sessions_app.record.message_store import Piece
 from sessions_app.usage import limits, spending_store
 from tests.support.cast import make_user
@@ -323,7 +323,6 @@ READS: dict[str, Row] = {
     "load_messages_since": (lambda s: message_queries.load_messages_since(s.answer, session_id=s.id), 2),
     "load_messages_by_ids": (lambda s: message_queries.load_messages_by_ids([s.answer, s.stub], session_id=s.id), 1),
     "load_message": (lambda s: message_queries.load_message(s.answer, session_id=s.id), 1),
-    "load_parts": (lambda s: message_queries.load_parts(s.answer, session_id=s.id), 1),
     "load_message_rows": (lambda s: message_queries.load_message_rows(s.id, [s.answer]), 1),
     "load_turn": (lambda s: turn_queries.load_turn(s.turn, session_id=s.id), 2),
     "list_turns": (lambda s: turn_queries.list_turns(s.id), 2),
@@ -376,7 +375,7 @@ def make_scene(owner: User, messages: int) -> Scene:
         message_store.append_message(record, turn_id=turn, message=TEXT)
         calls = tuple(ToolPart(tool_name="t", tool_call_id=f"{number}") for number in range(2))
         stub = message_store.append_message(record, turn_id=turn, message=Message(role="assistant", parts=calls))
-        waits, works = (part.id for part in message_queries.load_parts(stub, session_id=id))
+        waits, works = (part.id for part in message_queries.load_message(stub, session_id=id).parts)
         message_store.start_tool(record, works)
         scene = Scene(
             owner=owner,

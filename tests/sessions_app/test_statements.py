@@ -11,8 +11,8 @@ from mnesis_core.errors import ImmutableFieldError
 from mnesis_core.events import new_salt
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.records import TurnState
-from sessions_app.database import fast_sql
-from sessions_app.database.fast_sql import ROWS_A_STATEMENT, Table
+from sessions_app.database import tables
+from sessions_app.database.tables import ROWS_A_STATEMENT, Table
 from sessions_app.models import ContextItem, Event, MessagePart, Session, StreamJournal, Turn
 from sessions_app.models import Message as MessageRow
 from sessions_app.record import message_store, session_store, turn_store
@@ -87,7 +87,7 @@ def test_more_rows_than_one_statement_takes_are_all_written_once(session_id):
 
 
 def test_a_state_of_ours_stands_in_the_statement_and_a_partial_index_can_be_used():
-    condition, values = fast_sql._condition({"session_id": "s", "state": TurnState.RUNNING, "ended_at": None})
+    condition, values = tables._condition({"session_id": "s", "state": TurnState.RUNNING, "ended_at": None})
     assert (condition, values) == ("session_id = %s AND state = 'running' AND ended_at IS NULL", ["s"])
 
 

@@ -33,7 +33,7 @@ from mnesis_core.messages import (
     ToolState,
 )
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
-from sessions_app.database.commitments import commitments_of
+from sessions_app.database.tables import commitments_of
 from sessions_app.models import Event, MessagePart, Session
 from sessions_app.record import message_queries, message_store, session_queries, session_store, turn_store
 from sessions_app.record.change import Change, change

@@ -11,7 +11,7 @@ from mnesis_core.messages import Message, ToolPart
 from mnesis_core.turns.options import TurnOptions, write_options
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.message_queries import load_parts
+from sessions_app.record.message_queries import load_message
 from tests.support.talks import HOSTILE, new_session
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,7 @@ def waiting(reader: User) -> tuple[str, list[str]]:
         turn_id = turn_store.start_turn(record, model="demo", options=write_options(options))
         message = Message(role="assistant", parts=calls)
         message_id = message_store.append_message(record, turn_id=turn_id, message=message)
-        parts = [part.id for part in load_parts(message_id, session_id=session_id)]
+        parts = [part.id for part in load_message(message_id, session_id=session_id).parts]
         message_store.finish_tool(record, parts[2], output=None, error="no answer in time")
         message_store.keep_late_output(record, parts[2], HOSTILE)
         turn_store.suspend_turn(record, turn_id, fence=1, part_ids=parts[:2])

@@ -26,7 +26,7 @@ from mnesis_core.messages import Message, Part, ReasoningPart, TextPart, ToolPar
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from sessions_app.record import message_queries, message_store, session_queries, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.import_transcript import begin_fork, copy_messages
+from sessions_app.record.histories import begin_fork, copy_messages
 from tests.support.inspected import add_summary, claim, finish
 from tests.support.record_model import Said, Talk
 
@@ -131,7 +131,7 @@ class Walk(RuleBasedStateMachine):
             message = Message(role=role, parts=tuple(said))  # type: ignore[arg-type]
             id = message_store.append_message(record, turn_id=talk.running or "", message=message, end=end)
         talk.seq = record.event_seq
-        written = message_queries.load_parts(id, session_id=talk.id)
+        written = message_queries.load_message(id, session_id=talk.id).parts
         talk.said.append(Said(id, talk.running or "", role, {part.id: part.part for part in written}, end))
         assert list(talk.said[-1].parts.values()) == said
         talk.context.append(id)

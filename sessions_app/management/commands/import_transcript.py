@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 from mnesis_core.errors import MnesisError
 from mnesis_core.transcripts import FORMATS, NamedSource, ParseResult, detect_format, is_companion
 from sessions_app.conf import default_model, get_spec
-from sessions_app.record.import_transcript import store_transcripts
+from sessions_app.record.histories import store_transcripts
 
 FIRST_BYTES = 65_536
 

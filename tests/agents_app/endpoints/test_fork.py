@@ -20,7 +20,7 @@ from mnesis_core.messages import Message, Part, TextPart, ToolPart
 from mnesis_core.records import MessageEnd, SessionRecord, TurnState
 from sessions_app.models import Session
 from sessions_app.pages.transcript import list_children
-from sessions_app.record import import_transcript as forking
+from sessions_app.record import histories as forking
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items, load_events

@@ -19,7 +19,7 @@ from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart, ToolPart, ToolState
 from mnesis_core.spending import TurnLimits
 from sessions_app.record.change import change
-from sessions_app.record.message_queries import load_parts
+from sessions_app.record.message_queries import load_message
 from sessions_app.schemas import place_of
 from tests.support.cast import make_user
 from tests.support.operators import accept, add_run, claim, finish, refuse, settle, tried
@@ -202,7 +202,7 @@ def test_the_card_of_a_tool_call_leads_to_the_run_that_it_asked_for(ask: Ask, br
     session_id = new_session(reader)
     call = ToolPart(tool_name="llm_map", tool_call_id="c1", state=ToolState.COMPLETED)
     _, message = say(session_id, ("user", [TextPart(text="Sort them")]), ("assistant", [call]))
-    [part] = load_parts(message, session_id=session_id)
+    [part] = load_message(message, session_id=session_id).parts
     place = f"/sessions/{session_id}/runs/{part.id}/"
     assert f'hx-get="{place}"' in ask(f"/sessions/{session_id}/")
     assert ask(place).strip() == ""

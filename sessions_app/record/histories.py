@@ -1,13 +1,14 @@
-"""Store foreign transcripts as sessions: one transaction per turn, with original times and ids, safe to repeat.
+"""Sessions made of a history that exists already: a foreign transcript, or another session up to a message (a fork).
 
-A session is found again by its owner, origin and external id, a turn by its external id as idempotency key. So an import
-that was cut off continues where it stopped, and a repeated one adds only what is new.
+A transcript is stored with its original times and ids, one transaction per turn. A session is found again by its owner,
+origin and external id, a turn by its external id as idempotency key. So an import that was cut off continues where it
+stopped, and a repeated one adds only what is new. A fork continues too: it knows how many messages it is to have.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import Any
@@ -16,21 +17,23 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
-from mnesis_core.llm.interface import Outcome, Source, Usage
+from mnesis_core.llm.interface import Outcome, Source
 from mnesis_core.messages import UNANSWERED_STATES, Message, Part, StoredMessage, ToolPart, ToolState
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, MessageEnd, SessionRecord, TurnRecord, TurnState, UsageRecord
 from mnesis_core.text import encode_text
 from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app.record import message_store, session_store, turn_store
-from sessions_app.record.call_queries import usage_of
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import find_part_of_call, load_message, load_message_rows, load_messages
-from sessions_app.record.rows import PreparedPart, prepare_parts
+from sessions_app.record.rows import prepare_parts, record_of, usage_of
 from sessions_app.record.session_queries import find_imported, load_forking
 from sessions_app.record.turn_queries import load_turns, turn_keys
 
 ORIGIN = "import"
 KEY_LENGTH = 200
+MESSAGES, TURNS = 500, 100  # of a fork, which are read and written at a time
+UNANSWERED = "The session was forked before this tool had answered."
+Progress = Callable[[int, int], None]  # turns done, turns in all
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,9 +47,6 @@ class ImportReport:
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
-
-
-Progress = Callable[[int, int], None]  # turns done, turns in all
 
 
 def store_transcripts(
@@ -64,7 +64,11 @@ def store_transcripts(
         known = turn_keys(session_id)
         for place, turn in enumerate(transcript.turns):
             # Formats without ids keep their order, so the position identifies a turn as well.
-            _store_turn(session_id, turn, encode_text(turn.external_id or f"#{place}")[:KEY_LENGTH], known, report)
+            key = encode_text(turn.external_id or f"#{place}")[:KEY_LENGTH]
+            if key in known:
+                report.turns_known += 1
+            else:
+                _store_turn(session_id, turn, key, report)
             progress(report.turns_stored + report.turns_known, total)
     return report
 
@@ -89,10 +93,7 @@ def _create(transcript: Transcript, report: ImportReport, *, owner: AbstractBase
     )
 
 
-def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str], report: ImportReport) -> None:
-    if key in known:
-        report.turns_known += 1
-        return
+def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportReport) -> None:
     ready = [prepare_parts(message.parts) for message in turn.messages]
     with change(session_id) as record:
         turn_id = turn_store.start_turn(
@@ -103,62 +104,39 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str]
             created_at=turn.messages[0].created_at,
         )
         for message, parts in zip(turn.messages, ready, strict=True):
-            _store_message(record, turn_id, message, parts)
-        turn_store.finish_turn(
-            record,
-            turn_id,
-            state=TurnState.COMPLETED,
-            usage=_usage_of_turn(turn),
-            ended_at=turn.messages[-1].created_at,
-        )
+            end = MessageEnd(
+                finish_reason=message.finish_reason or None,
+                outcome=Outcome.COMPLETE.value,
+                usage=_sum_usages([message]),
+            )
+            message_store.append_message(
+                record,
+                turn_id=turn_id,
+                message=Message(role=message.role, parts=message.parts, is_summary=message.is_summary),
+                parts=parts,
+                model=message.model,
+                external_id=message.external_id,
+                created_at=message.created_at,
+                end=end,
+            )
+        usage, ended_at = _sum_usages(turn.messages), turn.messages[-1].created_at
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=usage, ended_at=ended_at)
     report.turns_stored += 1
     report.messages_stored += len(turn.messages)
     report.parts_stored += sum(len(message.parts) for message in turn.messages)
 
 
-def _store_message(record: Change, turn_id: str, message: TranscriptMessage, parts: list[PreparedPart]) -> None:
-    message_store.append_message(
-        record,
-        turn_id=turn_id,
-        message=Message(role=message.role, parts=message.parts, is_summary=message.is_summary),
-        parts=parts,
-        model=message.model,
-        external_id=message.external_id,
-        created_at=message.created_at,
-        end=MessageEnd(
-            finish_reason=message.finish_reason or None,
-            outcome=Outcome.COMPLETE.value,
-            usage=UsageRecord() if message.usage is None else _usage(message.usage),
-        ),
-    )
-
-
-def _usage_of_turn(turn: TranscriptTurn) -> UsageRecord:
-    usages = [message.usage for message in turn.messages if message.usage is not None]
+def _sum_usages(messages: Sequence[TranscriptMessage]) -> UsageRecord:
+    usages = [message.usage for message in messages if message.usage is not None]
     if not usages:
         return UsageRecord()
-    return _usage(
-        Usage(
-            input_tokens=sum(usage.input_tokens for usage in usages),
-            output_tokens=sum(usage.output_tokens for usage in usages),
-            cache_read_tokens=sum(usage.cache_read_tokens for usage in usages),
-            cache_write_tokens=sum(usage.cache_write_tokens for usage in usages),
-        )
-    )
-
-
-def _usage(usage: Usage) -> UsageRecord:
     return UsageRecord(
-        tokens_input=usage.input_tokens,
-        tokens_output=usage.output_tokens,
-        tokens_cache_read=usage.cache_read_tokens,
-        tokens_cache_write=usage.cache_write_tokens,
+        tokens_input=sum(usage.input_tokens for usage in usages),
+        tokens_output=sum(usage.output_tokens for usage in usages),
+        tokens_cache_read=sum(usage.cache_read_tokens for usage in usages),
+        tokens_cache_write=sum(usage.cache_write_tokens for usage in usages),
         usage_source=Source.IMPORTED.value,
     )
-
-
-MESSAGES, TURNS = 500, 100
-UNANSWERED = "The session was forked before this tool had answered."
 
 
 def find_place(session_id: str, *, at_message_id: str | None, before_message_id: str | None) -> StoredMessage | None:
@@ -241,7 +219,17 @@ def _messages(source_id: str, after: int, until: int) -> Iterator[StoredMessage]
 def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessage], rows: dict[str, Any]) -> None:
     turn_id = turn_store.start_turn(record, model=original.model, origin=FORK, created_at=original.created_at)
     for message in messages:
-        _copy_message(record, turn_id, message, rows[message.id])
+        row = rows[message.id]
+        message_store.append_message(
+            record,
+            turn_id=turn_id,
+            message=Message(role=message.role, parts=_parts_of_fork(message), is_summary=message.is_summary),
+            agent=row.agent,
+            model=row.model,
+            external_id=message.id,
+            created_at=message.created_at,
+            end=None if row.finalized_at is None else record_of(MessageEnd, row, usage=usage_of(row), usage_said=""),
+        )
     if original.ended_at is None or len(messages) < len(original.message_ids):
         ended_at = messages[-1].created_at
         turn_store.finish_turn(record, turn_id, state=TurnState.INCOMPLETE, ended_at=ended_at)
@@ -257,30 +245,13 @@ def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessag
     )
 
 
-def _copy_message(record: Change, turn_id: str, message: StoredMessage, row: Any) -> None:
-    end = MessageEnd(
-        finish_reason=row.finish_reason,
-        outcome=row.outcome,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        usage=usage_of(row),
-    )
-    parts = tuple(_copy_of(stored.part) for stored in message.parts)
-    message_store.append_message(
-        record,
-        turn_id=turn_id,
-        message=Message(role=message.role, parts=parts, is_summary=message.is_summary),
-        agent=row.agent,
-        model=row.model,
-        external_id=message.id,
-        created_at=message.created_at,
-        end=None if row.finalized_at is None else end,
-    )
-
-
-def _copy_of(part: Part) -> Part:
-    if not isinstance(part, ToolPart):
-        return part
-    if part.state in UNANSWERED_STATES:
-        return replace(part, state=ToolState.ERROR, error=UNANSWERED)
-    return replace(part, compacted_at=None)
+def _parts_of_fork(message: StoredMessage) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for part in (stored.part for stored in message.parts):
+        if not isinstance(part, ToolPart):
+            parts.append(part)
+        elif part.state in UNANSWERED_STATES:
+            parts.append(replace(part, state=ToolState.ERROR, error=UNANSWERED))
+        else:
+            parts.append(replace(part, compacted_at=None))
+    return tuple(parts)
