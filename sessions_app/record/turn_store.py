@@ -110,7 +110,7 @@ def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence
     require_turn(record, turn_id, fence=fence)
     values = {"state": TurnState.SUSPENDED.value, **NO_LEASE}
     # An interrupt takes no lock of the session, so it may have come since the turn was last read.
-    held = {"session_id": record.session_id, "state": TurnState.RUNNING, "fence": fence}
+    held: dict[str, Any] = {"session_id": record.session_id, "state": TurnState.RUNNING, "fence": fence}
     if not record.update(_TURNS, values, id=turn_id, **held, interrupt_requested_at=None):
         return False
     record.publish(EventType.TURN_SUSPENDED, turn_id=turn_id, part_ids=list(part_ids))
