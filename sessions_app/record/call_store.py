@@ -51,7 +51,6 @@ def start_call(
                 created_at=record.now,
             )
             record.insert(_TEXTS, stored)
-
     row = _CALLS.row(
         id=new_id("call"),
         session_id=record.session_id,

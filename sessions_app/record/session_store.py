@@ -161,15 +161,18 @@ def create_session(
             host_mode=host_mode,
             peer_name=peer_name,
         )
-        # The first event commits to the session's row.
-        with change(new, now=now) as record:
-            values = {str(field.column): getattr(session, field.attname) for field in Session._meta.concrete_fields}
-            record.bind_new(_SESSIONS, _SESSIONS.stored(values))
-            record.publish(
-                EventType.SESSION_CREATED, session_id=new, owner_id=owner.pk, parent_id=parent_id, origin=origin
-            )
-            _enter(DirectoryType.SESSION_CREATED, record)
+        _publish_created(session)
     return new
+
+
+def _publish_created(session: Session) -> None:
+    """Publish the first event, which commits to the session's row, and enter the session in the directory."""
+    named = {"session_id": session.id, "owner_id": session.owner_id, "parent_id": session.parent_id}
+    with change(session.id, now=session.updated_at) as record:
+        values = {str(field.column): getattr(session, field.attname) for field in Session._meta.concrete_fields}
+        record.bind_new(_SESSIONS, _SESSIONS.stored(values))
+        record.publish(EventType.SESSION_CREATED, **named, origin=session.origin)
+        _enter(DirectoryType.SESSION_CREATED, record)
 
 
 @contextmanager
