@@ -44,7 +44,7 @@ from sessions_app.record import (
 from sessions_app.record.change import Change, change
 from sessions_app.record.histories import begin_fork, copy_messages, find_place
 from sessions_app.record.message_store import Piece
-from sessions_app.usage import limits, spending_store
+from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.talks import new_session, tool
@@ -336,9 +336,9 @@ READS: dict[str, Row] = {
     "list_calls": (lambda s: call_queries.list_calls(s.id), 1),
     "load_call": (lambda s: call_queries.load_call(s.call, owner_id=s.owner.pk), 1),
     "usage_of_session": (lambda s: call_queries.usage_of_session(s.id), 1),
-    "load_paid_calls of a session": (lambda s: limits.load_paid_calls(session_id=s.id), 1),
-    "load_paid_calls of a person": (lambda s: limits.load_paid_calls(owner_id=s.owner.pk), 1),
-    "load_kept": (lambda s: limits.load_kept(["user:1", "day:1"]), 1),
+    "load_paid_calls of a session": (lambda s: spending_store.load_paid_calls(session_id=s.id), 1),
+    "load_paid_calls of a person": (lambda s: spending_store.load_paid_calls(owner_id=s.owner.pk), 1),
+    "load_kept": (lambda s: spending_store.load_kept(["user:1", "day:1"]), 1),
     "journal_texts": (lambda s: message_queries.journal_texts(s.id), 1),
     "last_summary": (lambda s: compaction_queries.last_summary(s.id), 3),
     "load_graph": (lambda s: compaction_queries.load_graph(s.id), 2),
