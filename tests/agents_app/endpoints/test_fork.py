@@ -13,7 +13,6 @@ from django_q.models import OrmQ
 
 from agents_app import tasks
 from agents_app.turns import lifecycle
-from agents_app.turns import lifecycle as sessions
 from compaction_app.queries import list_runs
 from mnesis_core.errors import Conflict, InvalidRequest, MessageNotFoundError, SessionNotFoundError
 from mnesis_core.messages import Message, Part, TextPart, ToolPart
