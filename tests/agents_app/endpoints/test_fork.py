@@ -273,7 +273,7 @@ def ask(program: Client, source: SessionRecord, *, at: int) -> Any:
 
 
 def test_a_long_fork_is_copied_by_a_worker_and_says_how_far_it_is(program, alice, bob, source, monkeypatch):
-    monkeypatch.setattr(sessions, "COPIED_AT_ONCE", 3)
+    monkeypatch.setattr(lifecycle, "COPIED_AT_ONCE", 3)
     monkeypatch.setattr(forking, "TURNS", 1)
     answer = ask(program, source, at=4)
     fork_id = answer.json()["id"]
@@ -281,7 +281,7 @@ def test_a_long_fork_is_copied_by_a_worker_and_says_how_far_it_is(program, alice
         202,
         {"id": fork_id, "source_id": source.id, "copied": 0, "messages": 4},
     )
-    [task] = [queued for queued in OrmQ.objects.all() if queued.func() == sessions.FORK_TASK]
+    [task] = [queued for queued in OrmQ.objects.all() if queued.func() == lifecycle.FORK_TASK]
     monkeypatch.setattr(tasks, "FORK_SECONDS", 0)
     assert program.get(f"/api/sessions/{fork_id}").status_code == 404
     copied = []
