@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tree_sitter import Node, Tree
 from tree_sitter_language_pack import get_parser
@@ -199,7 +200,7 @@ class Language:
     title: str
     grammar: str
     # The types of nodes that each method takes.
-    nodes: Mapping[Taker, str]
+    nodes: Mapping[Any, str]  # keyed by methods, whose exact types differ in the names of parameters
     importing: tuple[str, ...] = ()
 
 
