@@ -24,7 +24,7 @@ from mnesis_core.context.prompt_diff import Difference
 from mnesis_core.context.replay import Block, BlockKind, blocks_of
 from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
-from mnesis_core.providers.rendering.accepted import outgoing
+from mnesis_core.providers.rendering import outgoing
 from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import PIECE, format_characters, show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected

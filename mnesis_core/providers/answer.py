@@ -23,7 +23,7 @@ from mnesis_core.llm.interface import (
     Usage,
 )
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.text import printable
+from mnesis_core.providers.rendering import outgoing
 
 T = TypeVar("T")
 _WORD = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
@@ -213,13 +213,7 @@ def sendable(value: Any) -> Any:
         return {sendable(name): sendable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [sendable(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return printable(value)
-    return value
+    return outgoing(value) if isinstance(value, str) else value
 
 
 def estimate_payload(payload: dict[str, Any]) -> int:

@@ -24,7 +24,7 @@ from mnesis_core.context.prompt_diff import Change, Reason
 from mnesis_core.context.replay import BlockKind
 from mnesis_core.context.wording import message_row
 from mnesis_core.llm.interface import Request, ToolCall
-from mnesis_core.providers.rendering.accepted import outgoing
+from mnesis_core.providers.rendering import outgoing
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db

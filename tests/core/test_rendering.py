@@ -16,8 +16,7 @@ from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.providers.rendering import RENDERERS, digest, render
-from mnesis_core.providers.rendering.accepted import INTERRUPTED, CallIds, arguments_object
+from mnesis_core.providers.rendering import INTERRUPTED, RENDERERS, CallIds, arguments_object, digest, render
 from mnesis_core.text import printable
 from tests.core import contexts as make
 from tests.core.rendered import Answered, Called, Said, read

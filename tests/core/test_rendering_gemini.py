@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import ContextMessage, Prompt
 from mnesis_core.messages import Part
-from mnesis_core.providers.rendering import render
-from mnesis_core.providers.rendering.gemini import SIGNATURE
+from mnesis_core.providers.rendering import SIGNATURE, render
 from tests.core import contexts as make
 from tests.core.test_rendering import any_prompt
 

@@ -1,0 +1,314 @@
+"""A prompt -> one provider's payload: OpenAI's Chat Completions and Responses, Anthropic's Messages, Gemini's generateContent.
+
+All of them take text as UTF-8, short names of plain letters, ids that pair, and each call with its result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import isfinite
+from operator import itemgetter
+from typing import Any, NoReturn, TypeVar
+
+import orjson
+
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Prompt, ToolResult
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm.interface import ToolCall, ToolSpec
+from mnesis_core.text import printable
+
+# Stands for a result that never came; providers refuse a call without one.
+INTERRUPTED = "Error: interrupted: this call has no result."
+# The user's first words in a history where the assistant spoke first, for providers that let only the user begin.
+OPENING = "[The conversation begins with the assistant.]"
+LONGEST_NAME = 64  # Characters of a tool's name and of a call's id; the least that a provider allows.
+DEEPEST_ARGUMENTS = 64  # Levels: some providers read arguments into a form that may be nested a hundred deep.
+Item = TypeVar("Item")
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_GEMINI_ROLES = {"user": "user", "assistant": "model"}
+# Base64 of ``skip_thought_signature_validator``, which Google defines for calls that another model made. Gemini 3
+# refuses the first call of a step without one, and the record keeps no signatures.
+SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+
+
+def outgoing(text: str) -> str:
+    """Return text that can be written as UTF-8; the record keeps the exact text."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return printable(text)
+    return text
+
+
+def tool_name(name: str) -> str:
+    return _NOT_IN_A_NAME.sub("_", name)[:LONGEST_NAME] or "unnamed"
+
+
+def described(tool: ToolSpec, schema: str = "parameters") -> dict[str, Any]:
+    """Return a tool's description, with its JSON Schema under the key ``schema``."""
+    return {"name": tool_name(tool.name), "description": outgoing(tool.description), schema: tool.parameters}
+
+
+def spoken(message: ContextMessage) -> str:
+    """Return what a message says; empty where there is only white space, which some providers refuse.
+
+    A user's message says at least that it is empty, since the answer is to it.
+    """
+    text = outgoing(message.text)
+    if text.strip():
+        return text
+    return EMPTY_MESSAGE if message.role == "user" else ""
+
+
+def spoken_by_two(message: ContextMessage) -> tuple[str, str]:
+    """Return role and text for providers whose conversations have two sides only: the user says the system's messages."""
+    text = spoken(message)
+    if message.role == "system":
+        return "user", f"[System message]\n{text}" if text else ""
+    return message.role, text
+
+
+def user_first(items: Iterable[tuple[str, Item]], opening: Item) -> Iterator[tuple[str, Item]]:
+    """Yield (role, item) in order, with ``opening`` in front unless the user begins."""
+    for index, (role, item) in enumerate(items):
+        if index == 0 and role != "user":
+            yield "user", opening
+        yield role, item
+
+
+def system_apart(messages: Sequence[ContextMessage]) -> tuple[str, Sequence[ContextMessage]]:
+    """Return the system prompt, empty if there is none, and what comes after it.
+
+    Only the first message is taken out: a later one that moved to the front would change what a cache knows.
+    """
+    if messages and messages[0].role == "system":
+        return spoken(messages[0]), messages[1:]
+    return "", messages
+
+
+def answered_calls(message: ContextMessage) -> Iterator[tuple[ToolCall, ToolResult]]:
+    results = {result.call_id: result for result in message.tool_results}
+    for call in message.tool_calls:
+        missing = ToolResult(call_id=call.id, name=call.name, text=INTERRUPTED, is_error=True)
+        yield call, results.get(call.id, missing)
+
+
+@dataclass(slots=True)
+class CallIds:
+    """Ids for the calls of one payload, no two the same, though the calls may come from several sources.
+
+    An id depends on those before it only, so that a longer history gives the same ones again.
+    """
+
+    _taken: set[str] = field(default_factory=set)
+    _used: Counter[str] = field(default_factory=Counter)  # id -> how often it was asked for
+
+    def new(self, call_id: str) -> str:
+        wanted = _NOT_IN_A_NAME.sub("_", call_id)[:LONGEST_NAME] or "call"
+        unique = wanted
+        while unique in self._taken:
+            self._used[wanted] += 1
+            number = f"_{self._used[wanted] + 1}"
+            unique = wanted[: LONGEST_NAME - len(number)] + number
+        self._taken.add(unique)
+        return unique
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """Return arguments as an object for providers that do not take them as text.
+
+    What is no JSON object, or one that they cannot read, is sent whole as ``{"invalid_arguments": text}``.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_number_as(float), parse_int=_number_as(int))
+        if isinstance(value, dict):
+            return {outgoing(key): _plain(item, DEEPEST_ARGUMENTS) for key, item in value.items()}
+    except (ValueError, RecursionError):
+        pass
+    return {"invalid_arguments": outgoing(text)} if text.strip() else {}
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ValueError(f"{what} is not a number that JSON can say")
+
+
+def _number_as(kind: Callable[[str], float]) -> Callable[[str], float]:
+    """Return a reader of numbers that refuses what does not fit a double, which is what most readers have."""
+    return lambda text: kind(text) if isfinite(float(text)) else _refuse(text)
+
+
+def _plain(value: Any, levels: int) -> Any:
+    if levels == 0:
+        raise ValueError("nested too deep")
+    if isinstance(value, str):
+        return outgoing(value)
+    if isinstance(value, dict):
+        return {outgoing(key): _plain(item, levels - 1) for key, item in value.items()}
+    return [_plain(item, levels - 1) for item in value] if isinstance(value, list) else value
+
+
+def render_chat(prompt: Prompt) -> dict[str, Any]:
+    """Return ``{"messages": […], "tools"?}`` of OpenAI Chat Completions."""
+    messages: list[dict[str, Any]] = []
+    for message in prompt.messages:
+        rendered: dict[str, Any] = {"role": message.role, "content": outgoing(message.text)}
+        messages.append(rendered)
+        if message.tool_calls:
+            rendered["content"] = rendered["content"] or None
+            rendered["tool_calls"] = [
+                {
+                    "id": outgoing(call.id),
+                    "type": "function",
+                    "function": {"name": tool_name(call.name), "arguments": outgoing(call.arguments)},
+                }
+                for call in message.tool_calls
+            ]
+        messages += [
+            {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
+            for call, result in answered_calls(message)
+        ]
+    payload: dict[str, Any] = {"messages": messages}
+    if prompt.tools:
+        payload["tools"] = [{"type": "function", "function": described(tool)} for tool in prompt.tools]
+    return payload
+
+
+def render_responses(prompt: Prompt) -> dict[str, Any]:
+    """Return ``{"instructions"?, "input": […], "tools"?}`` of OpenAI Responses. A longer history only adds items."""
+    instructions, messages = system_apart(prompt.messages)
+    ids = CallIds()
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        if text := spoken(message):
+            items.append({"type": "message", "role": message.role, "content": text})
+        outputs = []
+        for call, result in answered_calls(message):
+            named = {"call_id": ids.new(call.id)}
+            arguments = outgoing(call.arguments)
+            items.append({"type": "function_call", **named, "name": tool_name(call.name), "arguments": arguments})
+            outputs.append({"type": "function_call_output", **named, "output": outgoing(result.text)})
+        items += outputs
+    payload: dict[str, Any] = {"instructions": instructions} if instructions else {}
+    payload["input"] = items
+    if prompt.tools:
+        # Strict schemas have no optional arguments; ours have.
+        payload["tools"] = [{"type": "function", **described(tool), "strict": False} for tool in prompt.tools]
+    return payload
+
+
+def render_anthropic(prompt: Prompt) -> dict[str, Any]:
+    """Return ``{"system"?, "messages": […], "tools"?}`` of Anthropic Messages.
+
+    Roles alternate, so neighbours of one role are one message: a longer history may add blocks to the last message
+    and adds messages after it. Results come first in the message after their calls, empty texts are not sent.
+    """
+    system, messages = system_apart(prompt.messages)
+    payload: dict[str, Any] = {"system": system} if system else {}
+    payload["messages"] = [
+        {"role": role, "content": [block for _, block in blocks]}
+        for role, blocks in groupby(
+            user_first(_anthropic_blocks(messages), {"type": "text", "text": OPENING}), key=itemgetter(0)
+        )
+    ]
+    if prompt.tools:
+        payload["tools"] = [described(tool, "input_schema") for tool in prompt.tools]
+    return payload
+
+
+def _anthropic_blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (role, block) in order: what is said, then the calls, then their results."""
+    ids = CallIds()
+    for message in messages:
+        role, text = spoken_by_two(message)
+        if text:
+            yield role, {"type": "text", "text": text}
+        results = []
+        for call, result in answered_calls(message):
+            call_id = ids.new(call.id)
+            arguments = arguments_object(call.arguments)
+            yield "assistant", {"type": "tool_use", "id": call_id, "name": tool_name(call.name), "input": arguments}
+            block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
+            said = outgoing(result.text)
+            if result.is_error:
+                block["is_error"] = True
+                said = said if said.strip() else "Error"
+            results.append(block | {"content": said} if said.strip() else block)
+        yield from (("user", result) for result in results)
+
+
+def render_gemini(prompt: Prompt) -> dict[str, Any]:
+    """Return ``{"systemInstruction"?, "contents": […], "tools"?}``, in the names of Gemini's REST interface.
+
+    Neighbours of one role are one content, so that a call follows a user's turn directly; results are a content of
+    their own, as many as there were calls. A longer history may add parts to the last content and adds contents.
+    """
+    system, messages = system_apart(prompt.messages)
+    payload: dict[str, Any] = {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
+    items = user_first(_gemini_parts(messages), {"text": OPENING})
+    payload["contents"] = [
+        {"role": role, "parts": [part for _, part in parts]}
+        for (role, _), parts in groupby(items, key=lambda item: (item[0], "functionResponse" in item[1]))
+    ]
+    if prompt.tools:
+        # Not "parameters", which accepts only a subset of JSON Schema.
+        declarations = [
+            described(tool, "parametersJsonSchema") | {"name": _gemini_name(tool.name)} for tool in prompt.tools
+        ]
+        payload["tools"] = [{"functionDeclarations": declarations}]
+    return payload
+
+
+def _gemini_parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (role, part) in order: what is said, then the calls, then their results."""
+    ids = CallIds()
+    for message in messages:
+        role, text = spoken_by_two(message)
+        if text:
+            yield _GEMINI_ROLES[role], {"text": text}
+        responses: list[dict[str, Any]] = []
+        for call, result in answered_calls(message):
+            named = {"id": ids.new(call.id), "name": _gemini_name(call.name)}
+            signature = {} if responses else {"thoughtSignature": SIGNATURE}
+            yield "model", {"functionCall": {**named, "args": arguments_object(call.arguments)}, **signature}
+            response = {"error" if result.is_error else "output": outgoing(result.text)}
+            responses.append({"functionResponse": {**named, "response": response}})
+        yield from (("user", response) for response in responses)
+
+
+def _gemini_name(name: str) -> str:
+    known = tool_name(name)
+    return known if known[0].isalpha() or known[0] == "_" else f"_{known}"[:LONGEST_NAME]
+
+
+# Renderers by the names that ``GET …/context?format=`` knows.
+RENDERERS: Mapping[str, Callable[[Prompt], dict[str, Any]]] = {
+    "openai_chat": render_chat,
+    "openai_responses": render_responses,
+    "anthropic": render_anthropic,
+    "gemini": render_gemini,
+}
+
+
+def render(prompt: Prompt, *, provider: str = "openai_chat") -> dict[str, Any]:
+    """:raises InvalidRequest: there is no such format."""
+    if provider not in RENDERERS:
+        raise InvalidRequest(f"no format {provider!r}; known: {', '.join(RENDERERS)}", field="format")
+    return RENDERERS[provider](prompt)
+
+
+def digest(payload: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, of the canonical JSON of a payload: keys sorted, no spaces, UTF-8."""
+    try:
+        canonical = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # A lone surrogate, or an integer beyond 64 bits.
+        text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        canonical = text.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(canonical).hexdigest()
