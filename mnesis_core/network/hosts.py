@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import chain
 from pathlib import PurePath
 from socket import inet_aton
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from mnesis_core.errors import NotListed
@@ -326,3 +327,42 @@ def local_lists(python: str) -> dict[str, str]:
     """
     programs = (f"npx -y {MORE}", f"uvx {MORE}", f"{shlex.quote(python)} -m {MORE}")
     return {PROGRAMS: "; ".join(programs), VARIABLES: ", ".join(PROVIDER_KEYS), ADDRESSES: "loopback, private"}
+
+
+class PinnedRequest(Protocol):
+    """What both generations of httpx have."""
+
+    url: Any
+    extensions: Any
+
+
+def look_up(host: str, port: int) -> list[str]:
+    """Return all addresses of a name. It blocks.
+
+    :raises OSError: the name is unknown.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def pin(request: PinnedRequest, listed: Sequence[Network]) -> None:
+    """Lead a request to an address that may be reached, the certificate still being the name's.
+
+    The name is looked up once and every address that it has is checked, so that a name server that answers otherwise a
+    moment later leads nowhere. Redirects must not be followed: they would need a check of their own.
+
+    :raises NotListed: one of the name's addresses may not be reached.
+    :raises OSError: the name is unknown.
+    """
+    host = str(request.url.host)
+    addresses = look_up(host, request.url.port or (443 if request.url.scheme == "https" else 80))
+    for address in addresses:
+        if not may_reach(address, listed):
+            raise address_not_listed(address)
+    if not addresses:
+        raise OSError(f"{host} has no address")
+    try:
+        ip_address(host)
+    except ValueError:  # It is a name, which the certificate is for.
+        request.extensions = {**request.extensions, "sni_hostname": host}
+    request.url = request.url.copy_with(host=addresses[0])

@@ -15,7 +15,7 @@ _KEYLESS = frozenset({"demo", "docker_model_runner", "hosted_vllm", "llamafile",
 _SIGNED_IN_OTHERWISE = frozenset({"bedrock", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta"})
 # Explicit, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names.
 _ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
-# Providers whose requests are known to go where the address says, through clients that check it (``pinned_transport``).
+# Providers whose requests are known to go where the address says, through clients that check it (``pin``).
 AT_ANY_ADDRESS = frozenset(
     {
         *("anthropic", "docker_model_runner", "gemini", "hosted_vllm", "llamafile", "lm_studio", "ollama"),

@@ -31,7 +31,7 @@ from mnesis_core.llm.interface import (
     TextDelta,
     Usage,
 )
-from mnesis_core.network.hosts import Network
+from mnesis_core.network.hosts import Network, pin
 from mnesis_core.providers.answer import (
     DeadlinePassed,
     PartialAnswer,
@@ -45,7 +45,6 @@ from mnesis_core.providers.answer import (
 from mnesis_core.providers.credentials import key_and_address, provider_of
 from mnesis_core.providers.demo import DEMO_LIMITS
 from mnesis_core.providers.litellm_errors import model_error, out_of_time
-from mnesis_core.providers.pinned_transport import pin
 from mnesis_core.text import printable
 
 CLOSE_SECONDS = 5.0  # how long a connection may take to close before it is abandoned

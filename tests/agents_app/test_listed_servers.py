@@ -20,7 +20,7 @@ from agents_app import store
 from agents_app.queries import list_servers, load_server
 from agents_app.tools.mcp.admin import attach_server, list_again
 from mnesis_core.errors import NotListed, ToolServerUnreachable
-from mnesis_core.providers import pinned_transport
+from mnesis_core.network import hosts
 from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.database.threads import db
 from tests.agents_app.test_mcp_admin import filled
@@ -105,7 +105,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
     over_http: ServerAddress, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [["127.0.0.1"]]
-    monkeypatch.setattr(pinned_transport, "look_up", lambda host, port: answers[0])
+    monkeypatch.setattr(hosts, "look_up", lambda host, port: answers[0])
     # A name that the server takes for its own, as our Host header still says it.
     named = ServerAddress(name="named", url=over_http.url.replace("127.0.0.1", "localhost"))
     list_on_host(settings, addresses="127.0.0.1")

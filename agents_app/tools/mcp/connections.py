@@ -27,7 +27,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mnesis_core.errors import MnesisError, NotListed, ToolFailed, ToolServerUnreachable
-from mnesis_core.providers.pinned_transport import pin
+from mnesis_core.network.hosts import pin
 from mnesis_core.turns.mcp_servers import MOST_TOOLS, AttachedServer, ListedTool, ServerAddress
 from sessions_app.conf import host_lists
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from mnesis_core.llm.interface import Reply, Request, complete
+from mnesis_core.network import hosts
 from mnesis_core.network.hosts import read_networks
-from mnesis_core.providers import pinned_transport
 from mnesis_core.providers.credentials import AT_ANY_ADDRESS
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from tests.core.litellm.questions import REQUEST, spec_for
@@ -49,7 +49,7 @@ async def test_no_provider_reaches_what_is_not_listed(
     provider: str, host: str, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if host.endswith(".test"):
-        monkeypatch.setattr(pinned_transport, "look_up", Names(["127.0.0.1"]))
+        monkeypatch.setattr(hosts, "look_up", Names(["127.0.0.1"]))
     asked = replace(REQUEST, payload=REQUEST.payload | {"tools": [TOOL]})
     reply = await ask(server, host=host, listed="10.0.0.0/8", model=f"{provider}/ok", request=asked)
     assert reply.error is not None
@@ -58,7 +58,7 @@ async def test_no_provider_reaches_what_is_not_listed(
 
 
 async def test_what_is_listed_is_reached_under_its_name(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned_transport, "look_up", Names(["127.0.0.1"]))
+    monkeypatch.setattr(hosts, "look_up", Names(["127.0.0.1"]))
     reply = await ask(server, host="inside.test", listed="127.0.0.1")
     assert (reply.error, len(server.requests)) == (None, 1)
 
@@ -66,7 +66,7 @@ async def test_what_is_listed_is_reached_under_its_name(server: OpenAIServer, mo
 async def test_one_address_inside_among_several_is_enough_to_refuse(
     server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pinned_transport, "look_up", Names(["127.0.0.1", "169.254.169.254"]))
+    monkeypatch.setattr(hosts, "look_up", Names(["127.0.0.1", "169.254.169.254"]))
     reply = await ask(server, host="both.test", listed="127.0.0.1")
     assert reply.error is not None
     assert (reply.error.code, server.requests) == ("MODEL_NOT_ALLOWED", [])
@@ -76,7 +76,7 @@ async def test_a_name_is_looked_up_once_so_that_a_second_answer_leads_nowhere(
     server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = Names(["127.0.0.1"], ["10.99.99.99"])
-    monkeypatch.setattr(pinned_transport, "look_up", names)
+    monkeypatch.setattr(hosts, "look_up", names)
     reply = await ask(server, host="rebinds.test", listed="127.0.0.1")
     assert (reply.error, names.asked, len(server.requests)) == (None, 1, 1)
     again = await ask(server, host="rebinds.test", listed="127.0.0.1")
@@ -90,7 +90,7 @@ async def test_a_name_that_nobody_knows_is_a_server_that_is_not_there(
     def unknown(host: str, port: int) -> list[str]:
         raise OSError("Name or service not known")
 
-    monkeypatch.setattr(pinned_transport, "look_up", unknown)
+    monkeypatch.setattr(hosts, "look_up", unknown)
     reply = await ask(server, host="nowhere.test", listed="127.0.0.1")
     assert reply.error is not None
     assert reply.error.code == "MODEL_UNREACHABLE"
