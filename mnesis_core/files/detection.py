@@ -140,7 +140,6 @@ def detect(source: Source) -> Kind:
 
 
 def kind_of_text(data: bytes) -> Kind:
-    """Return the kind of a text without a name, by its beginning."""
     return BY_NAME[_looks_like(data[:HEAD_BYTES])]
 
 
@@ -149,7 +148,6 @@ def is_text(name: str) -> bool:
 
 
 def plain_kind(source: Source) -> Kind:
-    """Return text or binary, whatever the file's name says."""
     return BY_NAME[BINARY if is_binary(source.head()) else TEXT]
 
 

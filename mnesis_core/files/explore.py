@@ -61,7 +61,6 @@ def _exploration(kind: Kind, read_as: Kind, source: Source, *, problem: str = ""
 
 
 def fitting(lines: list[str]) -> str:
-    """Return the first lines that fit a summary, and how many are left out."""
     kept: list[str] = []
     length = 0
     for line in lines:

@@ -109,18 +109,15 @@ def referred_file(known: Any) -> GivenFile:
 
 
 def estimate_tokens(sample: str, *, sampled: int, size: int) -> int:
-    """Estimate the tokens of a file of ``size`` bytes from a sample of its first ``sampled`` bytes."""
     return estimate_text(sample) * size // max(sampled, 1)
 
 
 def name_of_upload(name: str) -> str:
-    """Return a file's name as a client sends it, without folders of its machine; never empty."""
     base = PureWindowsPath(PurePosixPath(name.strip()).name).name
     return base if base not in ("", ".", "..") else "unnamed"
 
 
 def find_file_ids(text: str) -> tuple[str, ...]:
-    """Return the file ids in ``text``, each once, in order: ours (a ULID) and the reference's (hexadecimal)."""
     return tuple(dict.fromkeys(_FILE_ID.findall(text))) if "file_" in text else ()
 
 
@@ -168,8 +165,6 @@ class ManifestName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """The ids that a summary has to name."""
-
     # The summaries that a condensed one was made of, in order.
     summaries: tuple[str, ...] = ()
     # All files named in its source, except those in a manifest.
@@ -210,7 +205,6 @@ def files_in_footer(text: str) -> Named:
 
 
 def named_by(entries: Iterable[str]) -> Named:
-    """Return the files and manifests of entries written as in a footer."""
     files: dict[str, None] = {}
     manifests: dict[str, ManifestName] = {}
     for entry in entries:
@@ -235,7 +229,6 @@ def without_footer(text: str) -> str:
 
 
 def _footer_before(text: str, end: int) -> int:
-    """Return where the footer that ends at ``end`` begins; -1 if there is none."""
     start = text.rfind(_START, 0, end)
     if start < 0 or not text.startswith((FILES, SUMMARIES), start, end):
         return -1
@@ -284,8 +277,6 @@ def is_file_manifest(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """What goes into a footer, and the manifest that holds the rest."""
-
     named: Named
     manifest: FileManifest | None = None
 

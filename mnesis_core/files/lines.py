@@ -106,25 +106,21 @@ class Encoding:
         return found + len(newline) if found >= 0 else 0
 
     def boundary(self, raw: bytes, index: int) -> int:
-        """Return the beginning of the character at an index."""
         if self.name == "utf-8":
             return character_start(raw, index)
         return index - index % len(self.newline)
 
     def plain(self, raw: bytes) -> bytes:
-        """Return the text in UTF-8 with plain line ends."""
         text = raw if self.name == "utf-8" else raw.decode(self.name, "replace").encode()
         return text.replace(b"\r\n", b"\n") if b"\r" in text else text
 
     def starts(self, raw: bytes) -> list[int]:
-        """Return where each line begins, and where the last one ends."""
         if self.name == "utf-8":
             return [0, *accumulate(len(line) + 1 for line in raw.split(b"\n"))]
         lines = raw.decode(self.name, "replace").split("\n")
         return [0, *accumulate(self.length(line) + len(self.newline) for line in lines)]
 
     def length(self, text: str) -> int:
-        """Return the bytes that a text takes in the file."""
         return len(text.encode(self.name, "replace"))
 
 
@@ -144,8 +140,6 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """A part of a file: whole lines, or a piece of one that is longer."""
-
     place: Place
     raw: bytes
     encoding: Encoding
@@ -209,7 +203,6 @@ def _cut(raw: bytes, encoding: Encoding, repeated: int) -> int:
 
 
 def lines_of(window: Window) -> Iterator[FileLine]:
-    """Yield the lines that begin in a window."""
     lines = window.text.split(b"\n")
     if window.text.endswith(b"\n"):
         lines.pop()
@@ -259,8 +252,6 @@ class LineIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePattern:
-    """Patterns that a line must all match."""
-
     # The longest, and so most likely the rarest, first.
     patterns: tuple[re2._Regexp[bytes], ...]
 
@@ -340,7 +331,6 @@ def hits_in(window: Window, pattern: LinePattern) -> Iterator[tuple[LineHit, Pla
 
 
 def _excerpt(line: bytes, places: list[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return a line around its first match, of at most ``SHOWN_BYTES``, and the matches' positions in it."""
     is_long = len(line) > SHOWN_BYTES
     begin = character_start(line, max(0, places[0][0] - BEFORE_BYTES)) if is_long else 0
     end = character_start(line, min(len(line), begin + SHOWN_BYTES)) if is_long else len(line)

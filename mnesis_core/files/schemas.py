@@ -78,8 +78,6 @@ class Schema:
 
 
 class _Open:
-    """An object or array whose end has not come yet."""
-
     __slots__ = ("key", "length", "schema", "type", "wants_key")
 
     def __init__(self, schema: Schema, type_: str) -> None:
@@ -87,8 +85,6 @@ class _Open:
 
 
 class SchemaBuilder:
-    """Builds a schema from a stream of openings, closings and scalars, or from whole values."""
-
     def __init__(self) -> None:
         self.root = Schema()
         self.deepest = 0
@@ -135,11 +131,9 @@ class SchemaBuilder:
             self._place().saw_scalar(type_, text)
 
     def value(self, value: Any) -> None:
-        """Add a whole value, as ``json.loads`` returns it."""
         self._note(self.root, value, 0)
 
     def _place(self) -> Schema:
-        """Return the schema of the next value."""
         if not self._open:
             return self.root
         parent = self._open[-1]

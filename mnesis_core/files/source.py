@@ -62,12 +62,10 @@ def listed(names: Iterable[str], *, most: int = MOST_NAMES) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return ``1 row``, ``2,000 rows``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def encoding_of(head: bytes) -> str:
-    """Return the encoding that the byte order mark names, else UTF-8."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
 
 

@@ -254,7 +254,6 @@ def _not_listed(what: str, setting: str, entry: str, *, field: str) -> NotListed
 
 
 def is_never_listed(name: str) -> bool:
-    """Return whether a variable holds a secret of the site or of the machine."""
     return bool(_NEVER.fullmatch(name.upper()))
 
 

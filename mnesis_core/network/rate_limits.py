@@ -157,6 +157,5 @@ def new_key() -> KeyText:
 
 
 def parse_key(text: str) -> KeyText | None:
-    """Return the key in a header's text, or None if it is not one of ours."""
     match = _KEY.fullmatch(text)
     return KeyText(prefix=match[1], secret=match[2]) if match else None

@@ -230,7 +230,6 @@ def too_long(limit: int) -> ModelReplyIncomplete:
 
 
 def no_answer() -> ModelReplyIncomplete:
-    """Return the error for a server that accepted the request and then sent nothing that is an answer."""
     return ModelReplyIncomplete(
         "The server sent no answer: an empty reply, or something that is not a model's stream, such as a web page. "
         "Check the model's address; many end in /v1.",

@@ -32,7 +32,6 @@ _LOCAL_SUFFIXES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")
 
 
 def provider_of(litellm_model: str) -> str:
-    """Return the part before the first slash, such as ``openai``; empty when there is none."""
     provider, slash, _ = litellm_model.partition("/")
     return provider if slash else ""
 

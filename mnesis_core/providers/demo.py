@@ -190,7 +190,6 @@ def _finished(request: Request, given: DemoAnswer, partial: PartialAnswer, failu
 
 
 def _read_commands(text: str) -> tuple[str, dict[str, str]]:
-    """Return a message without its commands, and their arguments by their names."""
     found = {(name or bare).lower(): value.lower() for name, value, bare in _COMMAND.findall(text)}
     return (_COMMAND.sub("", text).strip() if found else text), found
 

@@ -183,7 +183,6 @@ class Said:
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """Return the text of a message of OpenAI Chat Completions, whose content may be a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -192,7 +191,6 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def conversation(messages: list[dict[str, Any]]) -> list[Said]:
-    """Return what user and assistant said, and the summaries that stand for older messages."""
     found: list[Said] = []
     number = 0
     for message in messages:
@@ -213,7 +211,6 @@ def conversation(messages: list[dict[str, Any]]) -> list[Said]:
 
 
 def _split(text: str) -> tuple[list[tuple[str, str]], str]:
-    """Return the summaries in a message (attributes, text) and its own words, in linear time."""
     summaries, rest, at = [], [], 0
     while (start := text.find("<summary ", at)) >= 0 and (end := text.find("</summary>", start)) >= 0:
         attributes, _, body = text[start:end].partition(">")
@@ -314,7 +311,6 @@ def _summary_of(earlier: list[Said]) -> str:
 
 
 def beyond_me(text: str) -> str:
-    """Decline a task that takes a real model: writing, translating, explaining."""
     if len(text) > LONGEST_REQUEST or not _TASK.search(text):
         return ""
     return (
@@ -333,7 +329,6 @@ def list_tools(text: str, tools: list[dict[str, Any]]) -> str:
 
 
 def expression_in(text: str) -> str:
-    """Return the sum that the whole message asks for, in plain signs."""
     if len(text) > LONGEST_REQUEST:
         return ""
     for pattern, sign in _WORD_OPERATORS:
@@ -375,7 +370,6 @@ def recalled(text: str, earlier: list[Said]) -> str:
 
 
 def search_pattern(text: str) -> str:
-    """Return the most telling word of a question, to search the record for."""
     # A name tells most, else the longest word. Its stem finds its other forms too.
     named = [term for word in _TOPIC.findall(text)[1:] if word[0].isupper() for term in terms(word)]
     return max(named or terms(text), key=len, default="")
@@ -401,7 +395,6 @@ def reflection(text: str, earlier: list[Said]) -> str:
 
 
 def from_tool_results(question: str, messages: list[dict[str, Any]]) -> str:
-    """Answer from the results of tools at the end of the messages."""
     names = {
         str(call.get("id")): str(call.get("function", {}).get("name", "tool"))
         for message in messages

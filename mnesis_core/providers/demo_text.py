@@ -112,7 +112,6 @@ def sentences(text: str) -> list[str]:
 
 
 def rarity(documents: Iterable[Iterable[str]]) -> dict[str, float]:
-    """Return the weight of each term, its inverse document frequency."""
     bags = [set(document) for document in documents]
     counts = Counter(term for bag in bags for term in bag)
     return {term: log(1 + len(bags) / count) for term, count in counts.items()}
@@ -144,7 +143,6 @@ class Point(NamedTuple):
 
 
 def find_source(text: str) -> str:
-    """Return what stands between the tags of a source; empty when there are none."""
     for tag in _SOURCE_TAGS:
         start, end = text.find(f"<{tag}>"), text.rfind(f"</{tag}>")
         if 0 <= start < end:
@@ -153,7 +151,6 @@ def find_source(text: str) -> str:
 
 
 def find_target(text: str) -> int:
-    """Return how many tokens a request to summarise asks for."""
     found = _TARGET.search(text)
     return max(1, int(found[1].replace(",", ""))) if found else DEFAULT_TARGET_TOKENS
 
@@ -185,7 +182,6 @@ def summarise(source: str, target: int) -> str:
 
 
 def choose_points(source: str, budget: int) -> list[Point]:
-    """Return the most telling sentences that fit into ``budget`` tokens, best first."""
     chosen: list[Point] = []
     for point in sorted(_points(source), key=lambda point: (-point.score, point.place)):
         cost = _cost(point.text)

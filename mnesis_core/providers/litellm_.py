@@ -261,7 +261,6 @@ def _pin(request: Any) -> None:
 
 
 async def warm_up() -> Any:
-    """Return litellm, imported in a thread if it was not imported yet."""
     if load_litellm.cache_info().currsize:
         return load_litellm()
     return await asyncio.to_thread(load_litellm)
@@ -332,7 +331,6 @@ def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
 
 
 def _entry_of(litellm_model: str) -> dict[str, Any]:
-    """Return a chat model's entry in litellm's own table; empty where there is none."""
     provider, table = provider_of(litellm_model), load_litellm().model_cost
     entry: dict[str, Any] = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
     # Some names stand in the table without their provider, and may belong to another one.

@@ -205,7 +205,6 @@ def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:
 
 
 def without_key(text: str, api_key: str) -> str:
-    """Return the text without the key and anything that looks like one."""
     if len(api_key) >= 4:
         text = text.replace(api_key, "[key]")
     return _KEY_SHAPED.sub("[key]", text)

@@ -224,7 +224,6 @@ def render_anthropic(prompt: Prompt) -> dict[str, Any]:
 
 
 def _anthropic_blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (role, block) in order: what is said, then the calls, then their results."""
     ids = CallIds()
     for message in messages:
         role, text = spoken_by_two(message)
@@ -267,7 +266,6 @@ def render_gemini(prompt: Prompt) -> dict[str, Any]:
 
 
 def _gemini_parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (role, part) in order: what is said, then the calls, then their results."""
     ids = CallIds()
     for message in messages:
         role, text = spoken_by_two(message)

@@ -172,14 +172,12 @@ class TranscriptDraft:
             self.started_at = time
 
     def attach(self, part: DataPart) -> None:
-        """Put a part on the last message, or keep it for the first one."""
         if self.last is None:
             self._waiting.append(part)
             return
         self.last.parts.append(part)
 
     def keep(self, kind: str, value: Any) -> None:
-        """Attach what has no place of its own."""
         self.attach(data_part(self.tally.format, kind, value))
 
     def take_waiting(self) -> list[DataPart]:
@@ -277,7 +275,6 @@ def make_ids_unique(drafts: Sequence[TranscriptDraft]) -> None:
 
 
 def family_of(drafts: Sequence[TranscriptDraft]) -> Transcript:
-    """Return the first conversation with the others as its children."""
     root, *children = drafts
     return replace(root.build(), children=tuple(child.build() for child in children))
 

@@ -63,8 +63,6 @@ def _branches(conversation: dict[str, Any], tally: Tally) -> list[_Branch]:
 
 
 class _Tree:
-    """The nodes of one conversation, which need not form a tree."""
-
     def __init__(self, conversation: dict[str, Any]) -> None:
         self.nodes: dict[str, Any] = mapping_in(conversation, "mapping")
         self._current = text_in(conversation, "current_node")

@@ -294,7 +294,6 @@ def usage_of(usage: Any) -> Usage | None:
 
 
 def _output_of(content: Any) -> tuple[str, list[Any]]:
-    """Return a result as text, and its blocks that are not text."""
     if isinstance(content, str):
         return content, []
     if not isinstance(content, list):
@@ -465,7 +464,6 @@ def _read_file(source: Source, name: str, tally: Tally, count: ByteCount) -> _Fi
 
 
 def _families(files: list[_File]) -> list[list[Conversation]]:
-    """Return chains that belong together, each family's root first, with ids."""
     families: list[list[Conversation]] = []
     for file in files:
         chains = file.chains()

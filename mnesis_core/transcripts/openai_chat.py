@@ -251,7 +251,6 @@ class _Conversation(TranscriptDraft):
 
 
 def _output_of(content: Any) -> tuple[str, list[Any]]:
-    """Return a tool's result as text, and its parts that are not text."""
     if isinstance(content, str):
         return content, []
     if not isinstance(content, list):

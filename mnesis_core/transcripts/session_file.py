@@ -150,7 +150,6 @@ def _header(number: int, value: dict[str, Any]) -> Header:
 
 
 def _row(number: int, value: dict[str, Any], waiting: list[list[Any]]) -> RowLine:
-    """Return the row of a line, and count it down in ``waiting``."""
     table, values = value.get("table"), value.get("row")
     if list(value) != ["table", "row"] or not isinstance(values, dict) or not isinstance(table, str):
         _refuse(number, "it is neither a row nor an end")

@@ -90,8 +90,6 @@ class AttachedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The tools taken from a server's list, and why others were not."""
-
     tools: tuple[AttachedTool, ...] = ()
     # A sentence each, at most ``MOST_TOOLS``.
     left_out: tuple[str, ...] = ()
@@ -183,7 +181,6 @@ def take_listing(server_name: str, listed: Iterable[ListedTool]) -> Listing:
 
 
 def _problem(item: ListedTool, name: str, taken: Mapping[str, AttachedTool]) -> str:
-    """Return why a tool is not taken; empty if it is."""
     if len(taken) >= MOST_TOOLS:
         return f"the server has more than {MOST_TOOLS} tools"
     if not item.name or len(name) > LONGEST_NAME:

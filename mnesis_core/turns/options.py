@@ -110,7 +110,6 @@ def _check_tools(tools: Sequence[ToolSpec]) -> None:
 
 
 def write_options(options: TurnOptions) -> str:
-    """Return options as a text for ``read_options``; empty without any."""
     given = {field.name: getattr(options, field.name) for field in fields(options)}
     asked = {name: value for name, value in given.items() if value != getattr(_NO_OPTIONS, name)}
     return _text(asked) if asked else ""
@@ -186,7 +185,6 @@ def request_digest(turn: RecordedTurn) -> str:
 
 
 def texts_of(part: Part) -> Iterator[str]:
-    """Yield every text of a part that may be long."""
     return iter(_texts(part).values())
 
 

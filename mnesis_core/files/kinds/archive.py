@@ -66,8 +66,6 @@ class _Enough(Exception):
 
 
 class _Bounded:
-    """A decompressed stream that counts its bytes and is limited in length."""
-
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.taken = stream, 0
 
@@ -88,8 +86,6 @@ class _Bounded:
 
 
 class _Rejoined:
-    """A stream with its first bytes, which were read already, put back."""
-
     def __init__(self, stream: _Bounded, beginning: bytes) -> None:
         self.stream, self.beginning = stream, beginning
 

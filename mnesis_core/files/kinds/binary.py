@@ -77,7 +77,6 @@ def explore(source: Source) -> Findings:
 
 
 def recognised(head: bytes) -> str:
-    """Return what a file with these first bytes is; empty if unknown."""
     if head.startswith(b"\x7fELF") and len(head) >= 20:
         order = "big" if head[5] == 2 else "little"
         kind = int.from_bytes(head[16:18], order)  # type: ignore[arg-type]

@@ -91,7 +91,6 @@ class _Outline:
         return False
 
     def declared(self, node: Node, depth: int) -> bool:
-        """Take a function if it declares one, else a value."""
         if (function := _function_of(node, None)) is not None:
             self._define_function(node, function)
         elif depth <= FILE_DEPTH or self.holders:
@@ -99,7 +98,6 @@ class _Outline:
         return False
 
     def assigned(self, node: Node, depth: int) -> bool:
-        """Take a function if a function is assigned, an export if the target is one, else a value."""
         value = node.child_by_field_name("value") or node.child_by_field_name("right")
         if (function := _function_of(node, value)) is not None:
             self._define_function(node, function)
@@ -170,7 +168,6 @@ class _Outline:
         return re.sub(r"^[#\s]*[\w.]+", "", self._text(node), count=1).replace('"', "").strip(" '<>();")
 
     def _header(self, node: Node, function: Node) -> str:
-        """Return a definition up to its body."""
         body = function.child_by_field_name("body")
         before = self._decoded(node.start_byte, node.end_byte if body is None else body.start_byte)
         return shown(before.rstrip(" \n\t;{"), characters=HEADER_CHARACTERS)

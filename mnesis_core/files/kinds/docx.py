@@ -49,7 +49,6 @@ def _text(paragraph: Any) -> str:
 
 
 def _level(paragraph: Any, styles: dict[str, str]) -> int:
-    """Return the depth of a heading, 1 also for a title; 0 if it is none."""
     style = paragraph.find(f"{_WORD}pPr/{_WORD}pStyle")
     name = "" if style is None else styles.get(style.get(f"{_WORD}val", ""), "")
     if name == "Title":

@@ -49,7 +49,6 @@ def _parsed(data: bytes) -> ast.Module:
 
 
 def _top_level(module: ast.Module) -> tuple[list[_Definition], list[str], list[str]]:
-    """Return the definitions of a module, and the names of its imports and constants."""
     definitions, imports, constants = [], [], []
     for one in _statements(module.body):
         if isinstance(one, _Definition):
@@ -65,7 +64,6 @@ def _top_level(module: ast.Module) -> tuple[list[_Definition], list[str], list[s
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a module, also those under its conditions."""
     waiting = list(reversed(body))
     while waiting:
         statement = waiting.pop()

@@ -76,7 +76,6 @@ class _Script:
         self._keep(" ")
 
     def _skip(self, line: str, position: int) -> int:
-        """Return the position after the end of the open text or comment; the line's length if it goes on."""
         ending = self._endings.get(self._within) or re.compile(re.escape(self._within))
         for match in ending.finditer(line, position):
             if match.group()[0] != "\\":
@@ -85,7 +84,6 @@ class _Script:
         return len(line)
 
     def _advance(self, line: str, position: int) -> int:
-        """Return the position after the next character that has a meaning."""
         match = _SPECIAL.search(line, position)
         if match is None:
             self._keep(line[position:])

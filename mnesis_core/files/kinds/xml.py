@@ -135,7 +135,6 @@ def _lines(elements: _Elements) -> list[str]:
 
 
 def _path_line(path: str, told: _Path) -> str:
-    """Return ``channel/item ×30 (id="1", link): its text``."""
     times = f" ×{told.count:,}" if told.count > 1 else ""
     attributes = ", ".join(
         f'{shown(name, characters=30)}="{shown(value, characters=30)}"' for name, value in told.attributes.items()
