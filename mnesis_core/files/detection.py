@@ -36,69 +36,65 @@ class Kind:
         return f"{name}-{self.version}"
 
 
-def _code(name: str, *suffixes: str, names: tuple[str, ...] = ()) -> Kind:
-    return Kind(name=name, module="code", suffixes=suffixes, names=names)
+def _kind(
+    name: str, suffixes: str, *, module: str = "", function: str = "", names: str = "", magic: tuple[bytes, ...] = ()
+) -> Kind:
+    return Kind(
+        name=name,
+        module=module or name,
+        function=function or "explore",
+        suffixes=tuple(suffixes.split()),
+        names=tuple(names.split()),
+        magic=magic,
+    )
 
 
 # In the order in which they are tried.
 KINDS: tuple[Kind, ...] = (
-    Kind(
-        name="sqlite",
-        module="sql",
-        function="explore_sqlite",
-        suffixes=(".sqlite", ".sqlite3", ".db"),
-        magic=(b"SQLite format 3\x00",),
-    ),
-    Kind(name="parquet", module="parquet", suffixes=(".parquet",), magic=(b"PAR1",)),
-    Kind(name="pdf", module="pdf", suffixes=(".pdf",), magic=(b"%PDF-",)),
-    Kind(
-        name="image",
-        module="image",
-        suffixes=(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".avif"),
+    _kind("sqlite", ".sqlite .sqlite3 .db", module="sql", function="explore_sqlite", magic=(b"SQLite format 3\x00",)),
+    _kind("parquet", ".parquet", magic=(b"PAR1",)),
+    _kind("pdf", ".pdf", magic=(b"%PDF-",)),
+    _kind(
+        "image",
+        ".png .jpg .jpeg .gif .bmp .tif .tiff .webp .ico .avif",
         magic=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*"),
     ),
-    Kind(name="docx", module="docx", suffixes=(".docx",)),
-    Kind(name="xlsx", module="xlsx", suffixes=(".xlsx", ".xlsm")),
-    Kind(name="pptx", module="pptx", suffixes=(".pptx",)),
-    Kind(
-        name="archive",
-        module="archive",
-        suffixes=(".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".jar", ".whl"),
+    _kind("docx", ".docx"),
+    _kind("xlsx", ".xlsx .xlsm"),
+    _kind("pptx", ".pptx"),
+    _kind(
+        "archive",
+        ".zip .tar .gz .tgz .bz2 .tbz2 .xz .txz .jar .whl",
         magic=(b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"),
     ),
-    Kind(name="python", module="python", suffixes=(".py", ".pyi")),
-    _code("javascript", ".js", ".mjs", ".cjs", ".jsx"),
-    _code("typescript", ".ts", ".mts", ".cts"),
-    _code("tsx", ".tsx"),
-    _code("rust", ".rs"),
-    _code("go", ".go"),
-    _code("java", ".java"),
-    _code("c", ".c", ".h"),
-    _code("cpp", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx"),
-    _code("csharp", ".cs"),
-    _code("ruby", ".rb", names=("gemfile", "rakefile")),
-    _code("php", ".php"),
-    _code("shell", ".sh", ".bash", names=(".bashrc", ".profile")),
-    Kind(name="notebook", module="notebook", suffixes=(".ipynb",)),
-    Kind(name="json", module="json", suffixes=(".json", ".jsonc", ".geojson", ".topojson", ".webmanifest", ".har")),
-    Kind(name="jsonl", module="json", function="explore_json_lines", suffixes=(".jsonl", ".ndjson", ".jsonlines")),
-    Kind(name="yaml", module="yaml", suffixes=(".yaml", ".yml")),
-    Kind(name="toml", module="yaml", function="explore_toml", suffixes=(".toml",)),
-    Kind(
-        name="xml",
-        module="xml",
-        suffixes=(".xml", ".svg", ".xsd", ".xsl", ".xslt", ".rss", ".atom", ".kml", ".gpx", ".plist", ".wsdl"),
-        magic=(b"<?xml",),
-    ),
-    Kind(name="html", module="markup", function="explore_html", suffixes=(".html", ".htm", ".xhtml")),
-    Kind(name="csv", module="csv", suffixes=(".csv",)),
-    Kind(name="tsv", module="csv", suffixes=(".tsv", ".tab")),
-    Kind(name="sql", module="sql", suffixes=(".sql",)),
-    Kind(name="markdown", module="markup", function="explore_markdown", suffixes=(".md", ".markdown", ".mdx")),
-    Kind(name="email", module="email", suffixes=(".eml",)),
-    Kind(name="log", module="text", function="explore_log", suffixes=(".log",), names=("syslog", "messages", "dmesg")),
-    Kind(name=TEXT, module="text", suffixes=(".txt", ".rst", ".text")),
-    Kind(name=BINARY, module="binary", suffixes=(".bin", ".dat", ".exe", ".so", ".o")),
+    _kind("python", ".py .pyi"),
+    _kind("javascript", ".js .mjs .cjs .jsx", module="code"),
+    _kind("typescript", ".ts .mts .cts", module="code"),
+    _kind("tsx", ".tsx", module="code"),
+    _kind("rust", ".rs", module="code"),
+    _kind("go", ".go", module="code"),
+    _kind("java", ".java", module="code"),
+    _kind("c", ".c .h", module="code"),
+    _kind("cpp", ".cc .cpp .cxx .hh .hpp .hxx", module="code"),
+    _kind("csharp", ".cs", module="code"),
+    _kind("ruby", ".rb", module="code", names="gemfile rakefile"),
+    _kind("php", ".php", module="code"),
+    _kind("shell", ".sh .bash", module="code", names=".bashrc .profile"),
+    _kind("notebook", ".ipynb", module="json", function="explore_notebook"),
+    _kind("json", ".json .jsonc .geojson .topojson .webmanifest .har"),
+    _kind("jsonl", ".jsonl .ndjson .jsonlines", module="json", function="explore_json_lines"),
+    _kind("yaml", ".yaml .yml"),
+    _kind("toml", ".toml", module="yaml", function="explore_toml"),
+    _kind("xml", ".xml .svg .xsd .xsl .xslt .rss .atom .kml .gpx .plist .wsdl", magic=(b"<?xml",)),
+    _kind("html", ".html .htm .xhtml", module="markup", function="explore_html"),
+    _kind("csv", ".csv"),
+    _kind("tsv", ".tsv .tab", module="csv"),
+    _kind("sql", ".sql"),
+    _kind("markdown", ".md .markdown .mdx", module="markup", function="explore_markdown"),
+    _kind("email", ".eml", module="text", function="explore_email"),
+    _kind("log", ".log", module="text", function="explore_log", names="syslog messages dmesg"),
+    _kind(TEXT, ".txt .rst .text"),
+    _kind(BINARY, ".bin .dat .exe .so .o"),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_SUFFIX = {suffix: kind for kind in reversed(KINDS) for suffix in kind.suffixes}

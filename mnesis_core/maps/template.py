@@ -121,7 +121,6 @@ _SUMS: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "%": operator.mod,
 }
-SUM_SIGNS = frozenset(_SUMS)
 
 
 def _counted(word: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,7 +258,7 @@ class _Missing(StrictUndefined):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    intercepted_binops = SUM_SIGNS
+    intercepted_binops = frozenset(_SUMS)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, LoopContext) and attribute in _LOOP_WORDS:

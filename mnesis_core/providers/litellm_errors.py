@@ -46,6 +46,7 @@ _AUTHENTICATION = {
 
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
     import httpx
+    import openai
     from litellm.exceptions import Timeout
 
     causes = tuple(_chain(error))
@@ -64,7 +65,8 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
         return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
     says = _provider_says(causes, spec.api_key)
     if has_begun:
-        is_event, is_unreadable = _is_error_event(causes), any(isinstance(cause, ValueError) for cause in causes)
+        is_event = any(type(cause) is openai.APIError for cause in causes)
+        is_unreadable = any(isinstance(cause, ValueError) for cause in causes)
         reasons = (
             (is_event, " The provider reported an error."),
             (is_unreadable, " What the server sent cannot be read."),
@@ -101,9 +103,9 @@ def _refusal(causes: tuple[BaseException, ...], status: int | None, says: str, s
         isinstance(cause, ContextWindowExceededError) for cause in causes
     )
     if is_too_large or (status in (400, 413, 422, 500) and is_too_long(says)):
-        return ContextWindowExceeded(_sentence(_default(ContextWindowExceeded), says), **details)
+        return ContextWindowExceeded(_sentence(ContextWindowExceeded().message, says), **details)
     if status >= 500 or status in _MAY_PASS:
-        return ModelUnavailable(_sentence(_default(ModelUnavailable), says), **details)
+        return ModelUnavailable(_sentence(ModelUnavailable().message, says), **details)
     if status == 429:
         start = "There were too many requests to this model. Wait, then try again."
         return ModelRateLimited(_sentence(start, says), **details)
@@ -126,7 +128,7 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
     if status < 400:
         start = "The model's address redirects to another one, which is not followed. Enter the final address."
         return ModelRefusedRequest(start, **details)
-    return ModelRefusedRequest(_sentence(_default(ModelRefusedRequest), says), **details)
+    return ModelRefusedRequest(_sentence(ModelRefusedRequest().message, says), **details)
 
 
 def _what_next(has_begun: bool) -> str:
@@ -136,10 +138,6 @@ def _what_next(has_begun: bool) -> str:
 def _sentence(start: str, says: str, end: str = "") -> str:
     quote = f'The provider says: "{says}"' if says else ""
     return " ".join(part for part in (start, quote, end) if part)
-
-
-def _default(kind: type[ModelError]) -> str:
-    return kind().message
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -154,12 +152,6 @@ def _is_cut_connection(causes: tuple[BaseException, ...]) -> bool:
     import httpx
 
     return any(isinstance(cause, httpx.TransportError) for cause in causes)
-
-
-def _is_error_event(causes: tuple[BaseException, ...]) -> bool:
-    import openai
-
-    return any(type(cause) is openai.APIError for cause in causes)
 
 
 def _status(causes: tuple[BaseException, ...]) -> int | None:

@@ -89,7 +89,7 @@ class Conversation(TranscriptDraft):
     def take(self, raw: str, record: dict[str, Any]) -> None:
         self.saw(time_of(record.get("timestamp")))
         session_id = text_in(record, "sessionId")
-        if session_id and session_id not in self.session_ids[-1:] and session_id not in self.session_ids:
+        if session_id and session_id not in self.session_ids:
             self.session_ids.append(session_id)
         for field, label in _LABELS.items():
             if label not in self.labels and text_in(record, field):
@@ -112,6 +112,15 @@ class Conversation(TranscriptDraft):
     def keep_unreadable(self, raw: str, reason: str) -> None:
         self.tally.note(f"unreadable lines are kept as text: {reason}")
         self.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=raw))
+
+    def hang_on(self, owner: Conversation, message: MessageDraft | None = None, call_id: str = "") -> None:
+        is_compaction = self.agent_id.startswith(_COMPACTION_AGENT)
+        self.parent = ParentLink(
+            kind=LinkKind.COMPACTION if is_compaction else LinkKind.SUB_AGENT,
+            transcript_id=owner.external_id,
+            message_id=message.external_id if message else "",
+            tool_call_id=identifier(call_id) if call_id else "",
+        )
 
     # The model's answers
 
@@ -186,23 +195,14 @@ class Conversation(TranscriptDraft):
         at = time_of(record.get("timestamp"))
         places = [(block, self._result(block, at)) for block in blocks if _is_result(block)]
         draft = self._spoken(record, [block for block in blocks if not _is_result(block)])
-        answered = [place.message for _, place in places if place]
-        target = draft or next(iter(answered), None)
+        target = draft or next((place.message for _, place in places if place), None)
         if target is None:
             self._orphan(raw)
             return
-        for block in (block for block, place in places if place is None):
-            self._orphan(dump_json(block))
-        rests = None
-        if not isinstance(content, str):
-            rests = [
-                _without(block, "text")
-                if _is_text(block)
-                else _without_result(block)
-                if _is_result(block)
-                else _only_kind(block)
-                for block in content
-            ]
+        for block, place in places:
+            if place is None:
+                self._orphan(dump_json(block))
+        rests = None if isinstance(content, str) else [_without_text(block) for block in content]
         target.records.append(_without_content(record, rests))
         answers = [(block, place) for block, place in places if place]
         if "toolUseResult" not in record:
@@ -240,8 +240,8 @@ class Conversation(TranscriptDraft):
             )
         for index, block in enumerate(blocks):
             self._block(draft, record, index, block)
-        texts = [part.text for part in draft.parts if isinstance(part, TextPart)]
-        self.prompt = self.prompt or next(iter(texts), "")
+        texts = (part.text for part in draft.parts if isinstance(part, TextPart))
+        self.prompt = self.prompt or next(texts, "")
         return draft
 
     def _result(self, block: dict[str, Any], at: datetime | None) -> CallPlace | None:
@@ -347,6 +347,12 @@ def _without(block: dict[str, Any], *fields: str) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in fields}
 
 
+def _without_text(block: Any) -> dict[str, Any]:
+    if _is_text(block):
+        return _without(block, "text")
+    return _without_result(block) if _is_result(block) else _only_kind(block)
+
+
 def _only_kind(block: Any) -> dict[str, Any]:
     return {"type": text_in(block, "type")}
 
@@ -425,25 +431,24 @@ class _File:
         self._tally.read(text_in(record, "type") or "unknown")
         self.recognised += any(mark in record for mark in _MARKS)
         self.complaint = self.complaint or "a record has neither a uuid nor a sessionId"
-        self._current = self._chain_of(record)
+        self._current = self._main
+        if record.get("isSidechain") is True:
+            agent_id = text_in(record, "agentId")
+            key = agent_id or self._side_chain(record)
+            if key not in self._agents:
+                self._agents[key] = Conversation(self._tally)
+                self._agents[key].agent_id = agent_id
+            self._current = self._agents[key]
         self._current.take(line, record)
 
-    def _chain_of(self, record: dict[str, Any]) -> Conversation:
-        if record.get("isSidechain") is not True:
-            return self._main
-        agent_id = text_in(record, "agentId")
-        key = agent_id
-        if not agent_id:
-            # Until version 2.0.30 or so, side chains had no agent's name, only their records' parents.
-            uuid, parent = text_in(record, "uuid"), text_in(record, "parentUuid")
-            key = self._side_chain_of.get(parent, "") if parent else ""
-            if not key and record.get("type") != "user" and self._side_chain_of:
-                key = next(reversed(self._side_chain_of.values()))
-            key = self._side_chain_of[uuid] = key or f"side chain {uuid}"
-        if key not in self._agents:
-            self._agents[key] = Conversation(self._tally)
-            self._agents[key].agent_id = agent_id
-        return self._agents[key]
+    def _side_chain(self, record: dict[str, Any]) -> str:
+        # Until version 2.0.30 or so, side chains had no agent's name, only their records' parents.
+        uuid, parent = text_in(record, "uuid"), text_in(record, "parentUuid")
+        key = self._side_chain_of.get(parent, "") if parent else ""
+        if not key and record.get("type") != "user" and self._side_chain_of:
+            key = next(reversed(self._side_chain_of.values()))
+        self._side_chain_of[uuid] = key or f"side chain {uuid}"
+        return self._side_chain_of[uuid]
 
     def chains(self) -> list[Conversation]:
         """Return all chains, the main one first. An agent's own file has no main chain."""
@@ -499,35 +504,29 @@ def _name(chain: Conversation, root: Conversation, file_name: str) -> None:
     chain.external_id = identifier(f"{session}/{inner}" if inner else session)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    owner: Conversation
-    message: MessageDraft | None
-    call_id: str = ""
-
-
 def _join(family: list[Conversation]) -> Transcript:
     root, *children = family
-    places = _places(root, children)
-    ordered = _in_order(root, children, places)
-    for child in ordered:
-        place = places[id(child)]
-        is_compaction = child.agent_id.startswith(_COMPACTION_AGENT)
-        child.parent = ParentLink(
-            kind=LinkKind.COMPACTION if is_compaction else LinkKind.SUB_AGENT,
-            transcript_id=place.owner.external_id,
-            message_id=place.message.external_id if place.message else "",
-            tool_call_id=identifier(place.call_id) if place.call_id else "",
-        )
+    owner_of = _link(root, children)
+    # Where records claim a circle, it is cut at its first chain.
+    placed, ordered, pending = {id(root)}, [], children
+    while pending:
+        ready = [child for child in pending if id(owner_of[id(child)]) in placed]
+        if not ready:
+            ready = pending[:1]
+            ready[0].hang_on(root)
+        ordered.extend(ready)
+        placed.update(id(child) for child in ready)
+        pending = [child for child in pending if id(child) not in placed]
     return family_of([root, *ordered])
 
 
-def _places(root: Conversation, children: list[Conversation]) -> dict[int, _Place]:
+def _link(root: Conversation, children: list[Conversation]) -> dict[int, Conversation]:
+    """Link each child to what launched it, and return the conversation that it hangs on, by the child's ``id()``."""
     family = [root, *children]
     agents = {agent: call for chain in reversed(family) for agent, call in chain.agents.items()}
     launches = [launch for chain in family for launch in chain.launches]
     taken = set(agents.values())
-    places = {}
+    owner_of = {}
     for child in children:
         call_id = agents.get(child.agent_id, "") if child.agent_id else ""
         if not call_id:
@@ -536,24 +535,11 @@ def _places(root: Conversation, children: list[Conversation]) -> dict[int, _Plac
         taken.add(call_id)
         child.title = next((each.description for each in launches if each.call_id == call_id), "") or child.title
         owner = next((chain for chain in family if call_id in chain.callers and chain is not child), None)
+        owner_of[id(child)] = owner or root
         if owner is not None:
-            places[id(child)] = _Place(owner=owner, message=owner.callers[call_id], call_id=call_id)
+            child.hang_on(owner, owner.callers[call_id], call_id)
             continue
         # A compaction's last record names the last record before the compaction as its parent.
         known = [root.message_of[uuid] for uuid in child.parent_uuids if uuid in root.message_of]
-        places[id(child)] = _Place(owner=root, message=known[-1] if known else None)
-    return places
-
-
-def _in_order(root: Conversation, children: list[Conversation], places: dict[int, _Place]) -> list[Conversation]:
-    # Where records claim a circle, it is cut at its first chain.
-    placed, ordered, pending = {id(root)}, [], children
-    while pending:
-        ready = [child for child in pending if id(places[id(child)].owner) in placed]
-        if not ready:
-            ready = pending[:1]
-            places[id(ready[0])] = _Place(owner=root, message=None)
-        ordered.extend(ready)
-        placed.update(id(child) for child in ready)
-        pending = [child for child in pending if id(child) not in placed]
-    return ordered
+        child.hang_on(root, known[-1] if known else None)
+    return owner_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.files.kinds import email
+from mnesis_core.files.kinds import text
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
@@ -32,7 +32,7 @@ QUJD
 
 
 def test_headers_parts_attachments_and_text_are_told(source: MakeSource) -> None:
-    assert email.explore(source("a.eml", MAIL)).lines == [
+    assert text.explore_email(source("a.eml", MAIL)).lines == [
         "From: Jürgen <j@example.com>",
         "To: a@example.com",
         "Subject: Hi",
@@ -47,12 +47,12 @@ def test_headers_parts_attachments_and_text_are_told(source: MakeSource) -> None
 
 def test_very_many_parts_are_cut(source: MakeSource) -> None:
     data = b"From: a\nContent-Type: multipart/mixed; boundary=B\n\n" + b"--B\n\nx\n" * 1_000
-    assert email.explore(source("a.eml", data)).lines[1].startswith("100 parts or more")
+    assert text.explore_email(source("a.eml", data)).lines[1].startswith("100 parts or more")
 
 
 @pytest.mark.parametrize("header", [b"=?utf-8?b?////?=", b"=?no-such?q?a?=", b"\xff\xfe", b"=?utf-8?q?a?=" * 10_000])
 def test_a_broken_header_is_shown_somehow(source: MakeSource, header: bytes) -> None:
-    found = email.explore(source("a.eml", b"Subject: " + header + b"\n\nx"))
+    found = text.explore_email(source("a.eml", b"Subject: " + header + b"\n\nx"))
     assert found.lines[0].startswith("Subject:")
     assert len(found.lines[0]) < 300
 
@@ -60,4 +60,4 @@ def test_a_broken_header_is_shown_somehow(source: MakeSource, header: bytes) -> 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x00" * 100])
 def test_what_is_no_mail_is_unreadable(source: MakeSource, data: bytes) -> None:
     with pytest.raises(Unreadable, match="neither sender"):
-        email.explore(source("a.eml", data))
+        text.explore_email(source("a.eml", data))

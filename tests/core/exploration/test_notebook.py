@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mnesis_core.files.kinds import notebook
+from mnesis_core.files.kinds.json import explore_notebook
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
@@ -27,7 +27,7 @@ NOTEBOOK = {
 
 
 def test_cells_outline_code_and_errors_are_told(source: MakeSource) -> None:
-    assert notebook.explore(source("a.ipynb", json.dumps(NOTEBOOK).encode())).lines == [
+    assert explore_notebook(source("a.ipynb", json.dumps(NOTEBOOK).encode())).lines == [
         "python 3.11 (kernel Python 3); 2 cells: 1 markdown, 1 code",
         "Imports numpy, a.b",
         "Defines f, K",
@@ -48,10 +48,10 @@ def test_cells_outline_code_and_errors_are_told(source: MakeSource) -> None:
 )
 def test_cells_of_strange_types_are_no_problem(source: MakeSource, cells: list[object]) -> None:
     data = json.dumps({"cells": cells, "metadata": {"kernelspec": 1, "language_info": {"name": [], "version": {}}}})
-    assert "cell" in notebook.explore(source("a.ipynb", data.encode())).lines[0]
+    assert "cell" in explore_notebook(source("a.ipynb", data.encode())).lines[0]
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"cells": {}}', b'{"cells":' + b"[" * 200_000])
 def test_what_is_no_notebook_is_unreadable(source: MakeSource, data: bytes) -> None:
     with pytest.raises(Unreadable, match="not a notebook"):
-        notebook.explore(source("a.ipynb", data))
+        explore_notebook(source("a.ipynb", data))
