@@ -57,6 +57,10 @@ class Schema:
     def count(self) -> int:
         return self.types.total()
 
+    def item(self) -> Schema:
+        self.items = self.items or Schema()
+        return self.items
+
     def saw_length(self, type_: str, length: int) -> None:
         self.fewest[type_] = min(self.fewest.get(type_, length), length)
         self.most[type_] = max(self.most.get(type_, length), length)
@@ -139,13 +143,9 @@ class SchemaBuilder:
         parent = self._open[-1]
         parent.length += 1
         if parent.type == ARRAY:
-            return self._item(parent.schema)
+            return parent.schema.item()
         key, parent.key, parent.wants_key = parent.key, "", True
         return self._member(parent.schema, key)
-
-    def _item(self, schema: Schema) -> Schema:
-        schema.items = schema.items or Schema()
-        return schema.items
 
     def _member(self, schema: Schema, key: str) -> Schema:
         if (known := schema.members.get(key)) is not None:
@@ -173,7 +173,7 @@ class SchemaBuilder:
                 self._note(self._member(schema, key[:KEY_CHARACTERS]), member, depth + 1)
         else:
             for item in value:
-                self._note(self._item(schema), item, depth + 1)
+                self._note(schema.item(), item, depth + 1)
 
 
 def merged(schemas: list[Schema]) -> Schema:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, TypeVar
 
 from mnesis_core.errors import InvalidRequest
@@ -158,7 +159,7 @@ class TranscriptDraft:
 
     def add(self, message: MessageDraft, *, starts_turn: bool = False) -> None:
         """Append a message, which takes the parts that waited for a first message."""
-        message.parts, self._waiting = [*self._waiting, *message.parts], []
+        message.parts = [*self.take_waiting(), *message.parts]
         begins = starts_turn or message.role == "assistant"
         if not self.turns or (starts_turn and self.turns[-1].begun):
             self.turns.append(TurnDraft(begun=begins, messages=[message]))
@@ -172,10 +173,7 @@ class TranscriptDraft:
             self.started_at = time
 
     def attach(self, part: DataPart) -> None:
-        if self.last is None:
-            self._waiting.append(part)
-            return
-        self.last.parts.append(part)
+        (self._waiting if self.last is None else self.last.parts).append(part)
 
     def keep(self, kind: str, value: Any) -> None:
         self.attach(data_part(self.tally.format, kind, value))
@@ -221,7 +219,7 @@ class TranscriptDraft:
 
     def build(self) -> Transcript:
         """Return the conversation so far; calls without a result end as errors."""
-        for place in [place for places in self._open.values() for place in places]:
+        for place in chain.from_iterable(self._open.values()):
             self._finish(place, NO_RESULT, True, None)
             self.tally.note("tool calls have no result in the transcript and are stored as errors")
         self._open.clear()

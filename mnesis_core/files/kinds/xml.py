@@ -141,8 +141,5 @@ def _path_line(path: str, told: _Path) -> str:
     )
     text = shown(told.text, characters=EXAMPLE_CHARACTERS)
     name = shown(path if len(path) <= 120 else f"…{path[-119:]}", characters=120)
-    return (
-        f"{name}{times}"
-        + (f" ({shown(attributes, characters=200)})" if attributes else "")
-        + (f": {text}" if text else "")
-    )
+    listing = f" ({shown(attributes, characters=200)})" if attributes else ""
+    return f"{name}{times}{listing}" + (f": {text}" if text else "")
