@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -114,7 +114,13 @@ class Report:
     notes: tuple[Note, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "format": self.format,
+            "read": self.read,
+            "stored": self.stored,
+            "skipped": [{"kind": s.kind, "reason": s.reason, "count": s.count} for s in self.skipped],
+            "notes": [{"text": note.text, "count": note.count} for note in self.notes],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

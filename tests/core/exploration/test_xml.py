@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.files.kinds import xml
+from mnesis_core.files.kinds import markup
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 
 def test_elements_are_told_by_path(source: MakeSource) -> None:
     data = b'<feed xmlns="urn:f"><item id="1"><name>one</name></item><item id="2"><name>two</name></item></feed>'
-    assert xml.explore(source("a.xml", data)).lines == [
+    assert markup.explore_xml(source("a.xml", data)).lines == [
         "5 elements, 3 deep; the root is feed",
         "Namespaces: urn:f",
         'item ×2 (id="1")',
@@ -21,7 +21,7 @@ def test_elements_are_told_by_path(source: MakeSource) -> None:
 
 def test_a_document_type_elsewhere_is_not_fetched(source: MakeSource) -> None:
     data = b'<!DOCTYPE a SYSTEM "file:///etc/hostname"><a>text</a>'
-    assert xml.explore(source("a.xml", data)).lines == ["1 element, 1 deep; the root is a: text"]
+    assert markup.explore_xml(source("a.xml", data)).lines == ["1 element, 1 deep; the root is a: text"]
 
 
 @pytest.mark.parametrize(
@@ -30,25 +30,25 @@ def test_a_document_type_elsewhere_is_not_fetched(source: MakeSource) -> None:
 )
 def test_entities_are_refused(source: MakeSource, entity: bytes) -> None:
     with pytest.raises(Unreadable, match="declares entities"):
-        xml.explore(source("a.xml", b"<!DOCTYPE a [" + entity + b"]><a>&b;</a>"))
+        markup.explore_xml(source("a.xml", b"<!DOCTYPE a [" + entity + b"]><a>&b;</a>"))
 
 
 def test_deep_nesting_is_counted(source: MakeSource) -> None:
-    found = xml.explore(source("a.xml", b"<a>" * 200_000 + b"</a>" * 200_000))
+    found = markup.explore_xml(source("a.xml", b"<a>" * 200_000 + b"</a>" * 200_000))
     assert found.lines[0] == "200,000 elements, 200,000 deep; the root is a"
 
 
 def test_many_names_are_cut(source: MakeSource) -> None:
-    found = xml.explore(source("a.xml", b"<r>" + b"".join(b"<n%d/>" % n for n in range(3_000)) + b"</r>"))
+    found = markup.explore_xml(source("a.xml", b"<r>" + b"".join(b"<n%d/>" % n for n in range(3_000)) + b"</r>"))
     assert found.lines[-1] == "1,959 more paths, and others"
 
 
 def test_what_is_before_an_error_is_told(source: MakeSource) -> None:
-    found = xml.explore(source("a.xml", b"<r>" + b"<i/>" * 200 + b"</x>"))
+    found = markup.explore_xml(source("a.xml", b"<r>" + b"<i/>" * 200 + b"</x>"))
     assert found.lines[0] == "Not valid XML after 201 elements: line 1: mismatched tag"
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"<a><b></a>", b"\x00" * 10])
 def test_what_is_no_xml_is_unreadable(source: MakeSource, data: bytes) -> None:
     with pytest.raises(Unreadable, match="not valid XML"):
-        xml.explore(source("a.xml", data))
+        markup.explore_xml(source("a.xml", data))
