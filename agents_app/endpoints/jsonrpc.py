@@ -2,6 +2,7 @@
 
 A result is what the REST endpoint answers. An error has the registry's number and message, and its code and details in
 ``data``; where the specification has a number of its own (not JSON, no request, no such method), that one is used.
+A standing connection, such as standard input and output, also sends the events of the sessions that it subscribes to.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ from sessions_app.schemas import JSONEncoder, Place, TurnOut
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601  # section 5.1 of the specification
 # A batch holds one connection, and its answers memory, until the last is done.
 BATCH_LIMIT = 100
-
+LINE_LIMIT = 26_000_000  # bytes of one line of a standing connection, as of one body over HTTP
+# The modules whose calls are published by name: importing them fills ``OPERATIONS``.
+PUBLISHING = (rest, maps_api, compaction_api, search_api, files_api, sessions_api)
+METHODS: Operations = OPERATIONS
 Id = str | int | float | None
 
 
@@ -76,9 +80,17 @@ class WaitForMap(Schema):
     seconds: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 120
 
 
-# The modules whose calls are published by name: importing them fills ``OPERATIONS``.
-PUBLISHING = (rest, maps_api, compaction_api, search_api, files_api, sessions_api)
-METHODS: Operations = OPERATIONS
+class Subscribe(OfSession):
+    """A session, and the event to follow it from."""
+
+    after: Place = 0
+
+
+class Subscribed(Schema):
+    """What is followed, or no longer."""
+
+    session_id: str
+    subscribed: bool
 
 
 @operation("initialize", result=dict[str, Any])
@@ -204,22 +216,6 @@ def failure(identity: Id, error: MnesisError, number: int = 0) -> dict[str, Any]
 def write(value: Any) -> str:
     """Return a response on one line; lone surrogates stay escaped."""
     return json.dumps(value, cls=JSONEncoder)
-
-
-LINE_LIMIT = 26_000_000  # bytes of one line, as of one body over HTTP
-
-
-class Subscribe(OfSession):
-    """A session, and the event to follow it from."""
-
-    after: Place = 0
-
-
-class Subscribed(Schema):
-    """What is followed, or no longer."""
-
-    session_id: str
-    subscribed: bool
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol (https://modelcontextprotocol.io), made with the official package.
+"""A server of the Model Context Protocol (https://modelcontextprotocol.io), made with the official package, and its tools.
 
 A tool's error is a result, because the model has to see it; an error of a resource is one of the protocol.
 """
@@ -26,7 +26,6 @@ from agents_app.maps.api import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
 from agents_app.tools.memory import reading
 from agents_app.tools.memory.reach import find_own
-from agents_app.tools.memory.reading import describe_operator_run
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut, SessionRead
 from files_app.lines import MOST_HITS
@@ -46,6 +45,7 @@ from sessions_app.schemas import JSONEncoder
 from sessions_app.search.search import Kind, Mode
 
 Context = ServerRequestContext[Any, Any]
+Paging = types.PaginatedRequestParams | None
 CallerOf = Callable[[Context], Awaitable[Caller]]
 
 INSTRUCTIONS = (
@@ -55,175 +55,16 @@ INSTRUCTIONS = (
 # The first part of a path after ``mnesis://``, with the prefix of the ids that may follow it.
 KINDS = {"sessions": "sess", "summaries": "sum", "files": "file"}
 PAGE = 50
+NEWEST = 20  # messages that a session's resource shows
 JSON, TEXT = "application/json", "text/plain"
-
-
-def always(caller: Caller) -> CallerOf:
-    """Let every request act for one person, as long as their account is open."""
-
-    async def caller_of(context: Context) -> Caller:
-        try:
-            return await db(check_caller, caller)
-        except MnesisError as error:
-            raise protocol_error(error) from None
-
-    return caller_of
-
-
-def make_server(caller_of: CallerOf) -> Server[Any]:
-    """Return a server. ``caller_of`` finds for whom a request acts, and raises an ``MCPError`` if the account was closed."""
-
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await run_tool(params.name, params.arguments or {}, await caller_of(context))
-
-    async def list_resources(
-        context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        return await resources_of(await caller_of(context), params.cursor if params else None)
-
-    async def read(context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await read_resource(str(params.uri), await caller_of(context))
-
-    return Server(
-        "mnesis",
-        version="1",
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read,
-    )
-
-
-async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    tools = [
-        types.Tool(
-            name=name,
-            description=known.description,
-            input_schema=known.params.model_json_schema(),
-            annotations=types.ToolAnnotations(read_only_hint=not known.writes, destructive_hint=False),
-        )
-        for name, known in TOOLS.items()
-    ]
-    return types.ListToolsResult(tools=tools)
-
-
-async def run_tool(name: str, arguments: dict[str, Any], caller: Caller) -> types.CallToolResult:
-    """Call a tool; return its result as text, and as structured content unless it is a text.
-
-    :raises MCPError: there is no such tool.
-    """
-    known = TOOLS.get(name)
-    if known is None:
-        raise protocol_error(ToolNotFoundError())
-    try:
-        result = await perform(known, arguments, caller)
-    except Exception as exception:
-        error = to_error(exception, asked=f"MCP {name}")
-        return _tool_result(f"{error.code}: {error.message}", _plain({"error": error.as_dict()}), is_error=True)
-    if isinstance(result, str):
-        return _tool_result(result)
-    value = _plain(result)
-    return _tool_result(json.dumps(value, ensure_ascii=False), value)
-
-
-async def list_templates(
-    context: Context, params: types.PaginatedRequestParams | None
-) -> types.ListResourceTemplatesResult:
-    templates = [
-        types.ResourceTemplate(
-            uri_template=f"mnesis://{kind}/{{id}}", name=kind, mime_type=JSON if kind == "sessions" else TEXT
-        )
-        for kind in KINDS
-    ]
-    return types.ListResourceTemplatesResult(resource_templates=templates)
-
-
-async def resources_of(caller: Caller, cursor: str | None) -> types.ListResourcesResult:
-    """:raises MCPError: the cursor is not valid."""
-    try:
-        page = await db(
-            session_page,
-            owner_id=caller.owner_id,
-            archived=None,
-            label=None,
-            q="",
-            parent_id=None,
-            limit=PAGE,
-            cursor=cursor,
-        )
-    except MnesisError as error:
-        raise protocol_error(error) from None
-    resources = [
-        types.Resource(uri=f"mnesis://sessions/{item.id}", name=printable(item.title) or item.id, mime_type=JSON)
-        for item in page["items"]
-    ]
-    return types.ListResourcesResult(resources=resources, next_cursor=page["next_cursor"])
-
-
-async def read_resource(uri: str, caller: Caller) -> types.ReadResourceResult:
-    """Return a session with its newest messages, a summary, a file, or what is known of a file.
-
-    :raises MCPError: there is no such resource, or it belongs to another person.
-    """
-    try:
-        kind, id = _parse(uri)
-        text = await db(_read, kind, id, caller.owner_id)
-    except Exception as exception:
-        raise protocol_error(to_error(exception, asked=f"MCP resource {uri[:100]}")) from None
-    mime_type = JSON if kind == "sessions" else TEXT
-    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
-
-
-def protocol_error(error: MnesisError) -> MCPError:
-    """Return an error as one of the protocol: the registry's number and message, with the code and details as data."""
-    return MCPError(error.rpc_code, printable(error.message), _plain({"code": error.code, "details": error.details}))
-
-
-def _tool_result(text: str, value: Any = None, *, is_error: bool = False) -> types.CallToolResult:
-    content: list[types.ContentBlock] = [types.TextContent(text=printable(text))]
-    return types.CallToolResult(content=content, structured_content=value, is_error=is_error)
-
-
-def _parse(uri: str) -> tuple[str, str]:
-    scheme, _, rest = uri.partition("://")
-    kind, _, id = rest.partition("/")
-    if scheme != "mnesis" or kind not in KINDS:
-        raise NotFound(f"There is nothing here but mnesis://{', mnesis://'.join(KINDS)}.")
-    if id.partition("_")[0] != KINDS[kind]:
-        raise InvalidRequest(f"This is no id of {kind}.", field="uri")
-    return kind, id
-
-
-def _read(kind: str, id: str, owner_id: int) -> str:
-    if kind == "sessions":
-        return write(read_session(id, owner_id=owner_id))
-    found = find_own(id, owner_id=owner_id)
-    told = reading.describe(found) if kind == "summaries" else reading.read(found, offset=0, limit=40_000)
-    return printable(told)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that the package can write: times as texts, and no lone surrogates."""
-    return json.loads(printable(json.dumps(value, cls=JSONEncoder, ensure_ascii=False)))
-
-
-TOOLS: dict[str, Operation] = {}
-_tool = partial(operation, table=TOOLS)
-
-
-def _publish(name: str, method: str, params: type[BaseModel], description: str) -> None:
-    """Have a tool do what a method of JSON-RPC does, with parameters that are described for a model."""
-    TOOLS[name] = replace(METHODS[method], params=params, description=inspect.cleandoc(description))
-
 
 WaitSeconds = Annotated[
     float, Field(ge=0, le=600, description="How long to wait for the end; the turn goes on after that.")
 ]
 SessionId = Annotated[str, Field(description="The id of a session (sess_…).")]
 Message = Annotated[str, Field(description="What to say to the model of the session.")]
-NEWEST = 20  # messages that a session's resource shows
+# The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too.
+Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
 
 
 class Run(Schema):
@@ -275,10 +116,6 @@ class Sessions(Schema):
     cursor: str | None = None
 
 
-# The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too.
-Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
-
-
 class Grep(Schema):
     """What to find, and where; without a session in all of them."""
 
@@ -325,6 +162,15 @@ class Read(Schema):
     first_line: Annotated[int, Field(ge=0, le=2**53, description="Of a file: numbered lines from this one on.")] = 0
 
 
+TOOLS: dict[str, Operation] = {}
+_tool = partial(operation, table=TOOLS)
+
+
+def _publish(name: str, method: str, params: type[BaseModel], description: str) -> None:
+    """Have a tool do what a method of JSON-RPC does, with parameters that are described for a model."""
+    TOOLS[name] = replace(METHODS[method], params=params, description=inspect.cleandoc(description))
+
+
 @_tool("mnesis_run", result=AnswerOut, writes=True)
 async def run(caller: Caller, asked: Run) -> Any:
     """Start a session with a language model and wait for its answer. The whole conversation is kept."""
@@ -354,18 +200,13 @@ async def resume(caller: Caller, asked: Resume) -> Any:
 
 
 _publish(
-    "mnesis_interrupt",
-    "session/interrupt",
-    Interrupt,
-    """End the turn that runs in a session; what was said is kept.""",
+    "mnesis_interrupt", "session/interrupt", Interrupt, "End the turn that runs in a session; what was said is kept."
 )
-
-
 _publish(
     "mnesis_send",
     "inbox/send",
     Send,
-    """Leave a message for a session in host mode, which reads it when it is idle. Nobody waits for an answer.""",
+    "Leave a message for a session in host mode, which reads it when it is idle. Nobody waits for an answer.",
 )
 
 
@@ -376,23 +217,16 @@ async def llm_map(caller: Caller, asked: LlmMap) -> str:
     Give file_id (a JSON Lines file) or items, a Jinja template that uses item, and the output_schema that each answer must
     fit. You get the run's id, counts, the first failures and the results' file; lcm_describe says how far a run is.
     """
-    return await _run_map(asked.request(OperatorKind.LLM), caller, asked.wait_seconds)
+    return await _run_map(asked, OperatorKind.LLM, caller)
 
 
 @_tool("mnesis_agentic_map", result=str, writes=True)
 async def agentic_map(caller: Caller, asked: AgenticMap) -> str:
     """As mnesis_llm_map, with a sub-agent for each item, which has tools and a session of its own."""
-    return await _run_map(asked.request(OperatorKind.AGENTIC), caller, asked.wait_seconds)
+    return await _run_map(asked, OperatorKind.AGENTIC, caller)
 
 
-_publish(
-    "mnesis_sessions",
-    "session/list",
-    Sessions,
-    """List your sessions, the latest first.""",
-)
-
-
+_publish("mnesis_sessions", "session/list", Sessions, "List your sessions, the latest first.")
 _publish(
     "lcm_grep",
     "search",
@@ -404,8 +238,6 @@ _publish(
     for a hit; lcm_read reads on at its message_id.
     """,
 )
-
-
 _publish(
     "lcm_grep_file",
     "files/search",
@@ -440,17 +272,10 @@ def read(caller: Caller, asked: Read) -> str:
     return reading.read(found, offset=asked.offset, limit=asked.limit, first_line=asked.first_line)
 
 
-def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:
-    session = load_session(session_id, owner_id=owner_id)
-    first = max(session.message_seq - NEWEST, 0)
-    page = message_page(session_id, owner_id=owner_id, after=first, limit=NEWEST)
-    messages = MessageList.model_validate(page).model_dump()["items"]
-    return SessionRead.model_validate(session).dict() | {"messages": messages}
-
-
-async def _run_map(asked: service.MapRequest, caller: Caller, seconds: float) -> str:
-    begun = await db(service.start, asked, owner_id=caller.owner_id)
-    return await db(describe_operator_run, await service.wait(begun.id, owner_id=caller.owner_id, seconds=seconds))
+async def _run_map(asked: LlmMap | AgenticMap, kind: OperatorKind, caller: Caller) -> str:
+    begun = await db(service.start, asked.request(kind), owner_id=caller.owner_id)
+    run = await service.wait(begun.id, owner_id=caller.owner_id, seconds=asked.wait_seconds)
+    return await db(reading.describe_operator_run, run)
 
 
 async def _answer(turn: TurnRecord, caller: Caller, seconds: float) -> TurnRecord:
@@ -461,3 +286,147 @@ async def _answer(turn: TurnRecord, caller: Caller, seconds: float) -> TurnRecor
     except TimeoutError:
         turn = await db(load_turn, turn.id, session_id=turn.session_id)
     return turn
+
+
+def always(caller: Caller) -> CallerOf:
+    """Let every request act for one person, as long as their account is open."""
+
+    async def caller_of(context: Context) -> Caller:
+        try:
+            return await db(check_caller, caller)
+        except MnesisError as error:
+            raise protocol_error(error) from None
+
+    return caller_of
+
+
+def make_server(caller_of: CallerOf) -> Server[Any]:
+    """Return a server. ``caller_of`` finds for whom a request acts, and raises an ``MCPError`` if the account was closed."""
+
+    def acting(handler: Callable[[Caller, Any], Awaitable[Any]]) -> Callable[[Context, Any], Awaitable[Any]]:
+        async def handle(context: Context, params: Any) -> Any:
+            return await handler(await caller_of(context), params)
+
+        return handle
+
+    return Server(
+        "mnesis",
+        version="1",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=acting(run_tool),
+        on_list_resources=acting(list_resources),
+        on_list_resource_templates=list_templates,
+        on_read_resource=acting(read_resource),
+    )
+
+
+async def list_tools(context: Context, params: Paging) -> types.ListToolsResult:
+    tools = [
+        types.Tool(
+            name=name,
+            description=known.description,
+            input_schema=known.params.model_json_schema(),
+            annotations=types.ToolAnnotations(read_only_hint=not known.writes, destructive_hint=False),
+        )
+        for name, known in TOOLS.items()
+    ]
+    return types.ListToolsResult(tools=tools)
+
+
+async def run_tool(caller: Caller, params: types.CallToolRequestParams) -> types.CallToolResult:
+    """Call a tool; return its result as text, and as structured content unless it is a text.
+
+    :raises MCPError: there is no such tool.
+    """
+    known = TOOLS.get(params.name)
+    if known is None:
+        raise protocol_error(ToolNotFoundError())
+    value: Any = None
+    is_error = False
+    try:
+        text = await perform(known, params.arguments or {}, caller)
+        if not isinstance(text, str):
+            value = _plain(text)
+            text = json.dumps(value, ensure_ascii=False)
+    except Exception as exception:
+        error = to_error(exception, asked=f"MCP {params.name}")
+        text, value, is_error = f"{error.code}: {error.message}", _plain({"error": error.as_dict()}), True
+    content: list[types.ContentBlock] = [types.TextContent(text=printable(text))]
+    return types.CallToolResult(content=content, structured_content=value, is_error=is_error)
+
+
+async def list_templates(context: Context, params: Paging) -> types.ListResourceTemplatesResult:
+    templates = [
+        types.ResourceTemplate(
+            uri_template=f"mnesis://{kind}/{{id}}", name=kind, mime_type=JSON if kind == "sessions" else TEXT
+        )
+        for kind in KINDS
+    ]
+    return types.ListResourceTemplatesResult(resource_templates=templates)
+
+
+async def list_resources(caller: Caller, params: Paging) -> types.ListResourcesResult:
+    """Return a page of the person's sessions.
+
+    :raises MCPError: the cursor is not valid.
+    """
+    try:
+        page = await db(
+            session_page,
+            owner_id=caller.owner_id,
+            archived=None,
+            label=None,
+            q="",
+            parent_id=None,
+            limit=PAGE,
+            cursor=params.cursor if params else None,
+        )
+    except MnesisError as error:
+        raise protocol_error(error) from None
+    resources = [
+        types.Resource(uri=f"mnesis://sessions/{item.id}", name=printable(item.title) or item.id, mime_type=JSON)
+        for item in page["items"]
+    ]
+    return types.ListResourcesResult(resources=resources, next_cursor=page["next_cursor"])
+
+
+async def read_resource(caller: Caller, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    """Return a session with its newest messages, a summary, a file, or what is known of a file.
+
+    :raises MCPError: there is no such resource, or it belongs to another person.
+    """
+    uri = str(params.uri)
+    try:
+        contents = await db(_read, uri, caller.owner_id)
+    except Exception as exception:
+        raise protocol_error(to_error(exception, asked=f"MCP resource {uri[:100]}")) from None
+    return types.ReadResourceResult(contents=[contents])
+
+
+def protocol_error(error: MnesisError) -> MCPError:
+    """Return an error as one of the protocol: the registry's number and message, with the code and details as data."""
+    return MCPError(error.rpc_code, printable(error.message), _plain({"code": error.code, "details": error.details}))
+
+
+def _read(uri: str, owner_id: int) -> types.TextResourceContents:
+    scheme, _, rest = uri.partition("://")
+    kind, _, id = rest.partition("/")
+    if scheme != "mnesis" or kind not in KINDS:
+        raise NotFound(f"There is nothing here but mnesis://{', mnesis://'.join(KINDS)}.")
+    if id.partition("_")[0] != KINDS[kind]:
+        raise InvalidRequest(f"This is no id of {kind}.", field="uri")
+    if kind == "sessions":
+        session = load_session(id, owner_id=owner_id)
+        page = message_page(id, owner_id=owner_id, after=max(session.message_seq - NEWEST, 0), limit=NEWEST)
+        messages = MessageList.model_validate(page).model_dump()["items"]
+        text = write(SessionRead.model_validate(session).dict() | {"messages": messages})
+        return types.TextResourceContents(uri=uri, mime_type=JSON, text=text)
+    found = find_own(id, owner_id=owner_id)
+    told = reading.describe(found) if kind == "summaries" else reading.read(found, offset=0, limit=40_000)
+    return types.TextResourceContents(uri=uri, mime_type=TEXT, text=printable(told))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that the package can write: times as texts, and no lone surrogates."""
+    return json.loads(printable(json.dumps(value, cls=JSONEncoder, ensure_ascii=False)))

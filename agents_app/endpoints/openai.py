@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import reduce
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
@@ -54,7 +54,7 @@ from mnesis_core.errors import (
 )
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
-from mnesis_core.messages import StoredMessage, TextPart
+from mnesis_core.messages import TextPart
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
 from mnesis_core.turns.options import TurnOptions
@@ -68,8 +68,16 @@ from sessions_app.record.rows import usage_of
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
+ORIGIN = "openai"
+NEW = "new"
+SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
 SESSION_FIELD = "mnesis_session"
+# Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
+RECENT = 40
+# The configuration of a session that holds one call: only the caller's tools, and nothing to compact.
+ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}
+router = Router(tags=["openai"])
 
 
 class CalledIn(Schema):
@@ -176,26 +184,6 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
         )
 
 
-ORIGIN = "openai"
-NEW = "new"
-# Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
-RECENT = 40
-# The configuration of a session that holds one call: only the caller's tools, and nothing to compact.
-ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The session of a request, and what of the request is new there.
-
-    A nameless session was made for this very request, and no later one finds it without its id.
-    """
-
-    session: SessionRecord
-    diff: RequestDiff
-    is_nameless: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningAnswer:
     """A request whose turn runs, or has run.
@@ -217,8 +205,7 @@ async def ask(
     :raises MnesisError: as ``lifecycle.create_session``, ``start_turn`` and ``answer_tools`` do.
     :raises InvalidRequest: nothing in the request can be answered, or the session has another model.
     """
-    place = await db(_find_place, request, owner, idempotency_key)
-    session, diff = place.session, place.diff
+    session, diff, is_nameless = await db(_find_place, request, owner, idempotency_key)
     if diff.results:
         return await _answer_tools(session, diff, viewer)
     try:
@@ -234,7 +221,7 @@ async def ask(
             ),
         )
     except MnesisError:
-        if place.is_nameless:
+        if is_nameless:
             await db(lifecycle.delete_session, session.id, owner_id=owner.pk)
         raise
     return RunningAnswer(session=session, started=started, viewer=viewer)
@@ -256,40 +243,57 @@ async def follow_answer(asked: RunningAnswer) -> AsyncIterator[str | Answered]:
     yield answered
 
 
-def _find_place(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> Place:
+def _find_place(
+    request: CompletionRequest, owner: AbstractBaseUser, key: str | None
+) -> tuple[SessionRecord, RequestDiff, bool]:
+    """Return the session of a request, what of the request is new there, and whether the session is nameless.
+
+    A nameless session was made for this very request, and no later one finds it without its id.
+    """
     session = _find_session(request, owner, key)
-    if session is None:
-        diff = diff_request(request.messages, Known())
-        if diff.results:
-            raise ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
-        made = _create_or_find(request, diff, owner, key)
-        return Place(session=made, diff=diff, is_nameless=not _name_of(request, key))
-    if request.model != session.model:
-        raise InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
-    if any(said.role == "assistant" for said in request.messages):
-        known = known_from(load_messages(session.id, limit=RECENT, newest=True))
-    else:  # a request without answers is new whatever the record says
-        known = Known(is_empty=session.message_seq == 0)
-    return Place(session=session, diff=diff_request(request.messages, known))
+    if session is not None:
+        if request.model != session.model:
+            raise InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
+        if any(said.role == "assistant" for said in request.messages):
+            known = known_from(load_messages(session.id, limit=RECENT, newest=True))
+        else:  # a request without answers is new whatever the record says
+            known = Known(is_empty=session.message_seq == 0)
+        return session, diff_request(request.messages, known), False
+    diff = diff_request(request.messages, Known())
+    if diff.results:
+        raise ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
+    name, is_one_turn = _name_of(request, key), not request.session and not _is_users(request)
+    try:
+        made = lifecycle.create_session(
+            owner=owner,
+            model=request.model,
+            system_prompt=diff.system_prompt or "",
+            labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
+            config={**ONE_TURN, "max_output_tokens": request.max_output_tokens} if is_one_turn else {},
+            first_message=diff.message,
+            origin=ORIGIN,
+            external_id=name,
+        )
+    except DuplicateIDError:
+        # Another request of the same name was faster.
+        found = _find_session(request, owner, key)
+        if found is None:
+            raise
+        made = found
+    return made, diff, not name
 
 
 def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> SessionRecord | None:
     if request.session not in ("", NEW):
         return load_session(request.session, owner_id=owner.pk)
-    if not request.session and (waiting := _find_waiting(request, owner)):
-        return waiting
+    # Ids of calls are ids of parts.
+    part_id = request.messages[-1].tool_call_id if request.messages and not request.session else ""
+    if part_id and (place := find_turn_of_part(part_id, owner_id=owner.pk)):
+        session = load_session(place[0], owner_id=owner.pk)
+        if session.running_turn_id == place[1]:
+            return session
     name = _name_of(request, key)
     return find_imported(owner_id=owner.pk, origin=ORIGIN, external_id=name) if name else None
-
-
-def _find_waiting(request: CompletionRequest, owner: AbstractBaseUser) -> SessionRecord | None:
-    # Ids of calls are ids of parts.
-    newest = request.messages[-1] if request.messages else None
-    found = find_turn_of_part(newest.tool_call_id, owner_id=owner.pk) if newest and newest.tool_call_id else None
-    if found is None:
-        return None
-    session = load_session(found[0], owner_id=owner.pk)
-    return session if session.running_turn_id == found[1] else None
 
 
 def _name_of(request: CompletionRequest, key: str | None) -> str:
@@ -303,29 +307,6 @@ def _is_users(request: CompletionRequest) -> bool:
     return bool(not request.session and request.user and users_are_sessions())
 
 
-def _create_or_find(
-    request: CompletionRequest, diff: RequestDiff, owner: AbstractBaseUser, key: str | None
-) -> SessionRecord:
-    is_one_turn = not request.session and not _is_users(request)
-    try:
-        return lifecycle.create_session(
-            owner=owner,
-            model=request.model,
-            system_prompt=diff.system_prompt or "",
-            labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
-            config={**ONE_TURN, "max_output_tokens": request.max_output_tokens} if is_one_turn else {},
-            first_message=diff.message,
-            origin=ORIGIN,
-            external_id=_name_of(request, key),
-        )
-    except DuplicateIDError:
-        # Another request of the same name was faster.
-        found = _find_session(request, owner, key)
-        if found is None:
-            raise
-        return found
-
-
 async def _answer_tools(session: SessionRecord, diff: RequestDiff, viewer: Viewer) -> RunningAnswer:
     """Give the caller's results to the turn that made the calls; results that it has already change nothing."""
     part_id = diff.results[0].tool_call_id
@@ -337,11 +318,12 @@ async def _answer_tools(session: SessionRecord, diff: RequestDiff, viewer: Viewe
         started = await lifecycle.answer_tools(session.id, found[1], owner_id=session.owner_id, results=results)
     except ToolCallAnswered:
         # A client that lost its connection sends them again.
-        started = await db(_answered_before, found, results)
+        started = await db(_load_answered, found, results)
     return RunningAnswer(session=session, started=started, viewer=viewer, answered_part=part_id)
 
 
-def _answered_before(place: tuple[str, str], results: list[ToolResult]) -> StartedTurn:
+def _load_answered(place: tuple[str, str], results: list[ToolResult]) -> StartedTurn:
+    """:raises ToolCallAnswered: the turn has another result of one of these calls."""
     turn = load_turn(place[1], session_id=place[0])
     messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
     outputs = {stored.id: getattr(stored.part, "output", None) for message in messages for stored in message.parts}
@@ -361,20 +343,16 @@ async def _texts(asked: RunningAnswer) -> AsyncIterator[str]:
             if is_new and (text := speech.take(frame)):
                 yield text
             is_live = is_live or frame["type"] == "caught_up"
-            # No delta comes of a text that was whole before the stream began.
-            if is_new and not is_live and (whole := await _whole_text(frame)) and (text := speech.take(whole)):
-                yield text
+            is_part = frame["type"] == EventType.PART_CREATED and frame["data"]["part_type"] == TextPart.type
+            if is_part and is_new and not is_live:
+                # No delta comes of a text that was whole before the stream began.
+                whole = await db(load_part_text, frame["data"]["part_id"])
+                place = {"message_id": whole.message_id, "part_index": whole.part_index, "part_type": whole.part_type}
+                if text := speech.take(Frame(type="delta", **place, offset=0, text=whole.text)):
+                    yield text
             stops = frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == asked.started.turn.id
             if stops and await db(_is_answered, asked):
                 return
-
-
-async def _whole_text(frame: Frame) -> Frame | None:
-    if frame["type"] != EventType.PART_CREATED or frame["data"]["part_type"] != TextPart.type:
-        return None
-    whole = await db(load_part_text, frame["data"]["part_id"])
-    place = {"message_id": whole.message_id, "part_index": whole.part_index, "part_type": whole.part_type}
-    return Frame(type="delta", **place, offset=0, text=whole.text)
 
 
 def _is_answered(asked: RunningAnswer) -> bool:
@@ -387,8 +365,12 @@ def _read_answer(asked: RunningAnswer) -> Answered:
     turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
     messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
     # The answer is what came after the last message of the request.
-    asking = max((index for index, message in enumerate(messages) if _is_asking(asked, message)), default=-1)
-    messages = messages[asking + 1 :]
+    if asked.answered_part:
+        asking = [any(stored.id == asked.answered_part for stored in message.parts) for message in messages]
+    else:
+        told = asked.started.turn.message_ids if asked.started.is_new else ()
+        asking = [message.role != "assistant" or message.id in told for message in messages]
+    messages = messages[max((at for at, is_asking in enumerate(asking) if is_asking), default=-1) + 1 :]
     text = joined(part.part.text for message in messages for part in message.parts if isinstance(part.part, TextPart))
     if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
         raise error_of(turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id)
@@ -409,24 +391,10 @@ def _read_answer(asked: RunningAnswer) -> Answered:
     )
 
 
-def _is_asking(asked: RunningAnswer, message: StoredMessage) -> bool:
-    if asked.answered_part:
-        return any(stored.id == asked.answered_part for stored in message.parts)
-    told = asked.started.turn.message_ids if asked.started.is_new else ()
-    return message.role != "assistant" or message.id in told
-
-
 def head_of(asked: RunningAnswer) -> Head:
     turn = asked.started.turn
     created = int(turn.created_at.timestamp())
     return Head(turn_id=turn.id, session_id=asked.session.id, model=asked.session.model, created=created)
-
-
-router = Router(tags=["openai"])
-
-SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
-Answer = TypeVar("Answer", HttpResponse, StreamingHttpResponse)
-DONE = "data: [DONE]\n\n"
 
 
 @router.post("/chat/completions", response=None, summary="Answer a chat")
@@ -438,14 +406,20 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
     pieces = follow_answer(asked)
     # Awaited before the answer begins, so that a call that fails at once has its status, streamed or not.
     first = await anext(pieces)
+    headers = {
+        SESSION: asked.session.id,
+        TURN: asked.started.turn.id,
+        UNUSED: ", ".join(wanted.unused),
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }
     if body.stream:
         chunks = _chunks(asked, first, pieces, include_usage=body.include_usage)
-        return _headed(StreamingHttpResponse(chunks, content_type="text/event-stream"), asked, wanted)
+        return StreamingHttpResponse(chunks, content_type="text/event-stream", headers=headers)
     piece = first
     while isinstance(piece, str):
         piece = await anext(pieces)
-    whole: HttpResponse = JsonResponse(read_completion(piece))
-    return _headed(whole, asked, wanted)
+    return JsonResponse(read_completion(piece), headers=headers)
 
 
 @router.get("/models", response=None, summary="List models")
@@ -471,19 +445,6 @@ def openai_error(error: MnesisError, status: int = 0) -> HttpResponse:
     return response
 
 
-def _headed(response: Answer, asked: RunningAnswer, wanted: CompletionRequest) -> Answer:
-    headers = {
-        SESSION: asked.session.id,
-        TURN: asked.started.turn.id,
-        UNUSED: ", ".join(wanted.unused),
-        "Cache-Control": "no-store",
-        "X-Accel-Buffering": "no",
-    }
-    for name, value in headers.items():
-        response.headers[name] = value
-    return response
-
-
 async def _chunks(
     asked: RunningAnswer, first: str | Answered, pieces: AsyncIterator[str | Answered], *, include_usage: bool
 ) -> AsyncIterator[str]:
@@ -495,7 +456,7 @@ async def _chunks(
             is_first, piece = False, await anext(pieces)
         for end in read_end(piece, include_usage=include_usage, is_first=is_first):
             yield _event(end)
-        yield DONE
+        yield "data: [DONE]\n\n"
     except Exception as problem:
         # A server may leave the connection of a failed generator open for ever.
         yield _event(read_error(to_error(problem, asked=f"the stream of turn {head.turn_id}")))

@@ -14,35 +14,21 @@ from ninja import Query, Router, Status
 from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
 from agents_app.tools.mcp.admin import ToolList, show_tools
 from agents_app.turns import claim, lifecycle
-from agents_app.turns.overview import (
-    ForkingOut,
-    InboxList,
-    InboxMessageOut,
-    SessionRead,
-    inbox_page,
-    session_begun,
-)
+from agents_app.turns.overview import ForkingOut, InboxList, InboxMessageOut, SessionRead, inbox_page, session_begun
+from mnesis_core.records import TurnRecord
 from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page, wants_stream
 from sessions_app.callers import Asker, owner_id
 from sessions_app.conf import list_models
 from sessions_app.database.threads import waiting_for
-from sessions_app.live import Frame, Viewer, follow, make_check, viewer_of
+from sessions_app.live import Check, Frame, follow, make_check, viewer_of
 from sessions_app.operations import by_name, waited_for
 from sessions_app.record import session_queries
 from sessions_app.schemas import ErrorOut, Limit, Out, Place, TurnOut
 
 router = Router(tags=["sessions"])
+tools_router = Router(tags=["tools"])
 
-ERRORS = {
-    400: ErrorOut,
-    401: ErrorOut,
-    404: ErrorOut,
-    409: ErrorOut,
-    413: ErrorOut,
-    422: ErrorOut,
-    429: ErrorOut,
-    503: ErrorOut,
-}
+ERRORS = dict.fromkeys((400, 401, 404, 409, 413, 422, 429, 503), ErrorOut)
 
 
 class PricesOut(Out):
@@ -188,8 +174,16 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     """
     started = waiting_for(lifecycle.start_turn)(session_id, owner_id=owner_id(request), **body.arguments())
     if body.stream or wants_stream(request):
-        return event_stream(_until_end(session_id, started.turn.id, viewer_of(request), after=started.seq - 1))
+        check = make_check(viewer_of(request), session_id)
+        return event_stream(_until_turn_stops(started.turn, after=started.seq - 1, check=check))
     return Status(202, started.turn)
+
+
+async def _until_turn_stops(turn: TurnRecord, *, after: int, check: Check) -> AsyncIterator[Frame]:
+    async for frame in follow(turn.session_id, after=after, check=check):
+        yield frame
+        if frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn.id:
+            return
 
 
 @by_name("turn/answer")
@@ -261,19 +255,6 @@ def read_inbox(
 def interrupt(request: Asker, session_id: str) -> Any:
     """End the running turn, from any process; what was said is kept."""
     return Status(202, lifecycle.interrupt(session_id, owner_id=owner_id(request)))
-
-
-async def _until_end(session_id: str, turn_id: str, viewer: Viewer, *, after: int) -> AsyncIterator[Frame]:
-    """The session's frames until the turn has ended or waits."""
-    async for frame in follow(session_id, after=after, check=make_check(viewer, session_id)):
-        yield frame
-        if frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn_id:
-            return
-
-
-# Tools at the REST endpoint.
-
-tools_router = Router(tags=["tools"])
 
 
 @tools_router.get("/tools", response={200: ToolList, 401: ErrorOut}, summary="List tools")

@@ -39,7 +39,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         self.session_id = self.scope["url_route"]["kwargs"]["session_id"]
         try:
-            after = _after(self.scope["query_string"])
+            after = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get("after", ["0"])[0]
+            if not after.isdecimal() or len(after) > 15:
+                raise InvalidRequest("after must be a whole number", field="after")
             await self._authorise()
         except NotFound:
             await self.close(NOT_FOUND)
@@ -52,7 +54,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             log_outage(logger, "Sockets are closed: the database does not answer", error)
             await self.close(TRY_AGAIN)
             return
-        self.tasks = [asyncio.create_task(self._follow(after)), asyncio.create_task(self._recheck())]
+        self.tasks = [asyncio.create_task(self._follow(int(after))), asyncio.create_task(self._recheck())]
 
     async def disconnect(self, code: int) -> None:
         # What the client started goes on.
@@ -70,29 +72,28 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         reference: Any = None
         try:
-            frame = _parse(text_data)
+            frame = read_json(text_data or "")
+            if not isinstance(frame, dict):
+                raise InvalidRequest("the frame must be an object")
             reference = frame.get("id")
             count_request(user_id=self.owner_id, key_prefix=self.scope.get("key_prefix", ""))
             await self._authorise()
-            await self._act(frame)
+            actions: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+                "turn": self._turn,
+                "answer": self._answer,
+                "approve": self._approve,
+                "interrupt": self._interrupt,
+                "ping": self._ping,
+            }
+            kind = str(frame.get("type"))
+            if kind not in actions:
+                raise InvalidRequest(f"type must be one of {', '.join(actions)}", field="type")
+            if kind != "ping":
+                check_may_write(self.scope.get("may_write", False))
+            await actions[kind](frame)
         except Exception as exception:
             error = to_error(exception, asked="websocket frame")
             await self._send({"type": "error", "id": reference, "error": error.as_dict()})
-
-    async def _act(self, frame: dict[str, Any]) -> None:
-        actions: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
-            "turn": self._turn,
-            "answer": self._answer,
-            "approve": self._approve,
-            "interrupt": self._interrupt,
-            "ping": self._ping,
-        }
-        act = actions.get(str(frame.get("type")))
-        if act is None:
-            raise InvalidRequest(f"type must be one of {', '.join(actions)}", field="type")
-        if act != self._ping:
-            check_may_write(self.scope.get("may_write", False))
-        await act(frame)
 
     async def _turn(self, frame: dict[str, Any]) -> None:
         asked = TurnStartIn.model_validate(frame)
@@ -153,17 +154,3 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 await self.send(text_data=frame.as_json() if isinstance(frame, Frame) else json.dumps(frame))
         except TimeoutError:
             await self._end(TOO_SLOW)
-
-
-def _after(query_string: bytes) -> int:
-    text = parse_qs(query_string.decode("ascii", "replace")).get("after", ["0"])[0]
-    if not text.isdecimal() or len(text) > 15:
-        raise InvalidRequest("after must be a whole number", field="after")
-    return int(text)
-
-
-def _parse(text: str | None) -> dict[str, Any]:
-    frame = read_json(text or "")
-    if not isinstance(frame, dict):
-        raise InvalidRequest("the frame must be an object")
-    return frame

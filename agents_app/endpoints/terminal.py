@@ -37,6 +37,22 @@ from sessions_app.record.turn_queries import load_turn
 from sessions_app.schemas import JSONEncoder
 
 PIPED = "-"  # the word of a message, or the path, that stands for what is piped in
+LINE = 100  # characters of a tool's arguments that are shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """Where a turn is shown: ``text`` takes pieces of the answer, ``note`` lines about what happens beside it."""
+
+    text: Callable[[str], None]
+    note: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    part_id: str
+    approved: bool
+    note: str = ""
 
 
 class EndpointCommand(BaseCommand):
@@ -124,9 +140,6 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-LINE = 100  # characters of a tool's arguments that are shown
-
-
 def find_user(username: str | None) -> User:
     """Return the user of this name, or the first administrator.
 
@@ -141,21 +154,6 @@ def find_user(username: str | None) -> User:
         known = f"there is no user {username!r}" if username else "there is no administrator yet"
         raise InvalidRequest(f"{known}; make one with 'manage.py createsuperuser', or name one with --user")
     return user
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
-    """Where a turn is shown: ``text`` takes pieces of the answer, ``note`` lines about what happens beside it."""
-
-    text: Callable[[str], None]
-    note: Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    part_id: str
-    approved: bool
-    note: str = ""
 
 
 def run_turn(session_id: str, *, owner_id: int, message: str, screen: Screen) -> TurnRecord:

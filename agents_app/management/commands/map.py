@@ -26,8 +26,7 @@ from mnesis_core.text import read_json
 from sessions_app.record.session_queries import find_session
 
 LOOK_SECONDS = 0.25
-QUIET_SECONDS = 10.0
-# After so long without any news, a note says what may be missing.
+QUIET_SECONDS = 10.0  # after so long without any news, a note says what may be missing
 STEPS: dict[str, Callable[..., RunRecord]] = {
     "pause": partial(service.set_state, state=RunState.PAUSED),
     "resume": partial(service.set_state, state=RunState.RUNNING),
@@ -77,14 +76,11 @@ class Command(EndpointCommand):
 
     def do_llm(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
-        asked = _request(options, owner_id)
-        run = service.start(asked, owner_id=owner_id)
-        if options["no_wait"]:
-            self._print(run, options)
-            return
-        run = self._watched(run, owner_id)
+        run = service.start(_request(options, owner_id), owner_id=owner_id)
+        if not options["no_wait"]:
+            run = self._watch(run, owner_id)
         self._print(run, options)
-        if run.state is not RunState.COMPLETED or run.counts.failed:
+        if not options["no_wait"] and (run.state is not RunState.COMPLETED or run.counts.failed):
             sys.exit(1)
 
     do_agentic = do_llm
@@ -99,10 +95,10 @@ class Command(EndpointCommand):
 
     def do_watch(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
-        self._print(self._watched(load_run(options["run"], owner_id=owner_id), owner_id), options)
+        self._print(self._watch(load_run(options["run"], owner_id=owner_id), owner_id), options)
 
-    def _watched(self, run: RunRecord, owner_id: int) -> RunRecord:
-        """The run when nothing more comes of it by itself; how far it is stands on a terminal meanwhile."""
+    def _watch(self, run: RunRecord, owner_id: int) -> RunRecord:
+        """Return the run when it goes on no more by itself, and show its progress on a terminal meanwhile."""
         pace, news, moved = Throughput(), run, time.monotonic()
         try:
             while run.state.is_live:
@@ -154,13 +150,22 @@ class Command(EndpointCommand):
 
 
 def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:
-    is_agentic = options["verb"] == OperatorKind.AGENTIC
-    session = options["session"]
+    is_agentic, session, template = options["verb"] == OperatorKind.AGENTIC, options["session"], options["template"]
+    if template.startswith("@"):
+        template = _read(template[1:]).decode(errors="replace")
+    session_id = find_session(session, owner_id=owner_id).id if session else None
+    schema = None
+    if path := options["schema"]:
+        text = _read(path)
+        try:
+            schema = read_json(text)
+        except InvalidRequest as error:
+            raise InvalidSchema(f"{path}: {error.message}") from None
     asked = service.MapRequest(
         kind=OperatorKind(options["verb"]),
-        template=_text_of(options["template"]),
-        session_id=find_session(session, owner_id=owner_id).id if session else None,
-        schema=_schema_in(options["schema"]),
+        template=template,
+        session_id=session_id,
+        schema=schema,
         model=options["model"],
         system_prompt=options["system_prompt"],
         concurrency=options["concurrency"],
@@ -183,18 +188,6 @@ def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:
     return replace(asked, session_id=session_id, file_id=kept.id)
 
 
-def _text_of(text: str) -> str:
-    if not text.startswith("@"):
-        return text
-    with opened(text[1:]) as file:
-        return file.read().decode(errors="replace")
-
-
-def _schema_in(path: str | None) -> Any:
-    if not path:
-        return None
+def _read(path: str) -> bytes:
     with opened(path) as file:
-        try:
-            return read_json(file.read())
-        except InvalidRequest as error:
-            raise InvalidSchema(f"{path}: {error.message}") from None
+        return file.read()

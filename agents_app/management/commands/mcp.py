@@ -16,17 +16,13 @@ from sessions_app.callers import Caller
 
 
 class Command(EndpointCommand):
-    """The Model Context Protocol for a program that started this one."""
-
     help = "Speak the Model Context Protocol on standard input and output, until the end of input."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """For whom."""
         parser.add_argument("--user", help="whose sessions (default: the first administrator)")
         parser.add_argument("--read-only", action="store_true", help="refuse every tool that writes")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Serve until the input ends."""
         caller = Caller(user=find_user(options["user"]), may_write=not options["read_only"])
         asyncio.run(_serve(caller))
 

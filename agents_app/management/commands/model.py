@@ -17,6 +17,13 @@ from sessions_app.catalogue.model_store import EnteredModel, EnteredPrices, chec
 from sessions_app.conf import list_models
 
 PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
+# What this command calls a value, where the name is another.
+OPTION_OF = {
+    "context_window": "context",
+    "max_output_tokens": "max-output",
+    "timeout_seconds": "timeout",
+    "total_timeout_seconds": "total-timeout",
+}
 SHOWN = (
     *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
     *("max_output_tokens", "max_output_source", "prices", "prices_source", "fallbacks"),
@@ -57,7 +64,23 @@ class Command(EndpointCommand):
         check.add_argument("alias")
 
     def do_add(self, options: dict[str, Any]) -> None:
-        spec = _spec(options)
+        entered = EnteredModel(
+            alias=options["alias"],
+            litellm_model=options["litellm"],
+            api_base=options["api_base"],
+            context_window=options["context"],
+            max_output_tokens=options["max_output"],
+            prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
+            timeout_seconds=options["timeout"],
+            total_timeout_seconds=options["total_timeout"],
+            fallbacks=tuple(options["fallback"]),
+        )
+        try:
+            spec = settle_model(entered)
+        except InvalidRequest as error:
+            name = str(error.details["field"])
+            option = f"--{OPTION_OF.get(name, name.replace('_', '-'))}"
+            raise CommandError(f"{option}: {error.message}", returncode=error.exit_status) from None
         model_store.put_model(replace(spec, entered_on_host=True), api_key_env=options["api_key_env"])
         self.stdout.write(_line(spec))
         if spec.context_window_source is LimitSource.DEFAULT:
@@ -95,32 +118,3 @@ def _line(spec: ModelSpec) -> str:
         f"answer {spec.max_output_tokens:,} ({spec.max_output_source}), "
         f"prices {shown_prices(spec)} ({spec.prices_source}){others}"
     )
-
-
-OPTION_OF = {
-    "context_window": "context",
-    "max_output_tokens": "max-output",
-    "timeout_seconds": "timeout",
-    "total_timeout_seconds": "total-timeout",
-}
-"""What this command calls a value."""
-
-
-def _spec(options: dict[str, Any]) -> ModelSpec:
-    entered = EnteredModel(
-        alias=options["alias"],
-        litellm_model=options["litellm"],
-        api_base=options["api_base"],
-        context_window=options["context"],
-        max_output_tokens=options["max_output"],
-        prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
-        timeout_seconds=options["timeout"],
-        total_timeout_seconds=options["total_timeout"],
-        fallbacks=tuple(options["fallback"]),
-    )
-    try:
-        return settle_model(entered)
-    except InvalidRequest as error:
-        name = str(error.details["field"])
-        option = f"--{OPTION_OF.get(name, name.replace('_', '-'))}"
-        raise CommandError(f"{option}: {error.message}", returncode=error.exit_status) from None

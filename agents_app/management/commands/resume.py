@@ -11,8 +11,6 @@ from sessions_app.record.session_queries import find_session
 
 
 class Command(RunCommand):
-    """One more turn of a session."""
-
     help = "Go on with a session: its id, 'last', or '~N' for the Nth before the last."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -21,7 +19,6 @@ class Command(RunCommand):
         self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Find, run, report."""
         owner_id = find_user(options["user"]).pk
         session_id, message = find_session(options["session"], owner_id=owner_id).id, read_message(options["message"])
         self.turn(

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from argparse import ArgumentParser
-from typing import IO, Any
+from typing import Any
 
 from agents_app.endpoints.jsonrpc import serve
 from agents_app.endpoints.terminal import EndpointCommand, find_user
@@ -15,23 +15,16 @@ from sessions_app.callers import Caller
 
 
 class Command(EndpointCommand):
-    """JSON-RPC for a program that started this one."""
-
     help = "Speak JSON-RPC 2.0 on standard input and output, a message on each line, until the end of input."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """For whom."""
         parser.add_argument("--user", help="whose sessions (default: the first administrator)")
         parser.add_argument("--read-only", action="store_true", help="refuse every method that writes")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Serve until the input ends."""
         caller = Caller(user=find_user(options["user"]), may_write=not options["read_only"])
         # Standard output belongs to the protocol alone: whatever else is printed goes where logs go.
         with contextlib.redirect_stdout(sys.stderr):
-            asyncio.run(serve(caller, _input(), sys.__stdout__ or sys.stdout))
-
-
-def _input() -> IO[bytes]:
-    """Standard input in a reader of our own: Python cannot end while a thread still reads from its own one."""
-    return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+            # A reader of our own: Python cannot end while a thread still reads from its own one.
+            source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+            asyncio.run(serve(caller, source, sys.__stdout__ or sys.stdout))

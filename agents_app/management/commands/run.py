@@ -63,7 +63,11 @@ class Command(EndpointCommand):
         """
         screen = Screen(text=(lambda text: None) if as_json else self.print_text, note=self.print_note)
         turn = begin(screen)
-        while not as_json and sys.stdin.isatty() and (asked := approvals(turn)):
+        while (
+            not as_json
+            and sys.stdin.isatty()
+            and (asked := [one for one in turn.waits_for if one.reason == WaitsFor.APPROVAL])
+        ):
             try:
                 decisions = [self._ask(waiting) for waiting in asked]
             except (KeyboardInterrupt, EOFError):
@@ -74,7 +78,11 @@ class Command(EndpointCommand):
             self.print_json(AnswerOut.model_validate(turn).dict())
         else:
             self.stdout.write("")
-        self.print_note(_line(turn))
+        usage = turn.usage
+        tokens = (
+            f"{usage.tokens_input or 0:,} + {usage.tokens_output or 0:,} tokens ({usage.usage_source or 'unknown'})"
+        )
+        self.print_note(f"{turn.session_id}  {turn.state}, {tokens}")
         if turn.state != TurnState.COMPLETED:
             raise failed(_error_of(turn))
 
@@ -87,10 +95,6 @@ class Command(EndpointCommand):
         return Decision(part_id=waiting.part_id, approved=False, note=note)
 
 
-def approvals(turn: TurnRecord) -> list[Waiting]:
-    return [waiting for waiting in turn.waits_for if waiting.reason == WaitsFor.APPROVAL]
-
-
 def _error_of(turn: TurnRecord) -> MnesisError:
     if turn.state == TurnState.CANCELLED:
         return TurnCancelled(turn_id=turn.id)
@@ -101,12 +105,4 @@ def _error_of(turn: TurnRecord) -> MnesisError:
         f"The turn waits, and no one is at this terminal to answer: {calls}. Approve or refuse with "
         f"'manage.py sessions approve {turn.session_id} PART' or 'refuse', or in the browser.",
         turn_id=turn.id,
-    )
-
-
-def _line(turn: TurnRecord) -> str:
-    usage = turn.usage
-    return (
-        f"{turn.session_id}  {turn.state}, {usage.tokens_input or 0:,} + {usage.tokens_output or 0:,} tokens"
-        f" ({usage.usage_source or 'unknown'})"
     )

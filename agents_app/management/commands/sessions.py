@@ -23,18 +23,8 @@ from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.schemas import Out, SessionOut, TurnOut
 
 VERBS = (
-    "read",
-    "interrupt",
-    "archive",
-    "reopen",
-    "fork",
-    "compact",
-    "approve",
-    "refuse",
-    "host",
-    "send",
-    "inbox",
-    "delete",
+    *("read", "interrupt", "archive", "reopen", "fork", "compact"),
+    *("approve", "refuse", "host", "send", "inbox", "delete"),
 )
 _CHOICE = {"yes": True, "no": False, "all": None}
 
@@ -128,10 +118,8 @@ class Command(RunCommand):
         self._print(SessionOut, lifecycle.reopen_session(session_id, owner_id=owner_id), options)
 
     def do_fork(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        owner = find_user(options["user"])
-        fork = lifecycle.fork_session(
-            session_id, owner=owner, at_message_id=options["at"], before_message_id=options["before"]
-        )
+        owner, at, before = find_user(options["user"]), options["at"], options["before"]
+        fork = lifecycle.fork_session(session_id, owner=owner, at_message_id=at, before_message_id=before)
         self._print(SessionOut, fork, options)
 
     def do_compact(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:

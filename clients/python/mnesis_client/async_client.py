@@ -11,56 +11,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, cast
+from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 import httpx
 
-from mnesis_client import requests
+from mnesis_client import requests, values
 from mnesis_client.errors import ConnectionFailed, MnesisError, read_answer
-from mnesis_client.requests import (
-    PIECE_BYTES,
-    AgenticMapValues,
-    FileSearchOptions,
-    LocalFile,
-    MapValues,
-    RecordedValues,
-    Request,
-    SearchOptions,
-    SessionChanges,
-    SessionFilters,
-    SessionValues,
-    Spoken,
-    ToolResult,
-    TurnOptions,
-    opened_files,
-    whole_file,
-)
 from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, stops, text_of
-from mnesis_client.values import (
-    Answer,
-    Compaction,
-    Context,
-    Event,
-    Expanded,
-    File,
-    FileFound,
-    FileLines,
-    Found,
-    Frame,
-    Import,
-    InboxMessage,
-    MapItem,
-    MapResult,
-    MapRun,
-    Message,
-    Model,
-    ModelCall,
-    Page,
-    Session,
-    Summary,
-    Turn,
-    Verified,
-)
+
+LOOK_SECONDS = 0.5
+T = TypeVar("T")
 
 
 class AsyncConnection:
@@ -82,26 +42,27 @@ class AsyncConnection:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def _send(self, request: Request) -> Any:
-        return read_answer(await self._answer(request))
+    async def _send(self, kind: type[T], request: requests.Request) -> T:
+        """Return the JSON of the answer, which is of this type."""
+        return cast(T, read_answer(await self._answer(request)))
 
-    async def _items(self, request: Request) -> list[Any]:
-        return cast(list[Any], (await self._send(request))["items"])
+    async def _items(self, request: requests.Request) -> list[Any]:
+        return (await self._send(values.Page[Any], request))["items"]
 
     async def _pages(
-        self, request: Request, *, parameter: str = "cursor", first: int | None = None
+        self, request: requests.Request, *, parameter: str = "cursor", first: int | None = None
     ) -> AsyncIterator[Any]:
         """Yield the items of every page."""
         cursor: str | int | None = first
         while True:
-            page = cast(Page[Any], await self._send(request.page(parameter, cursor)))
+            page = await self._send(values.Page[Any], request.page(parameter, cursor))
             for item in page["items"]:
                 yield item
             cursor = page["next_cursor"]
             if cursor is None:
                 return
 
-    async def _answer(self, request: Request) -> httpx.Response:
+    async def _answer(self, request: requests.Request) -> httpx.Response:
         """Return a successful answer. A safe request is sent again after a lost connection.
 
         :raises MnesisError: the server answers an error
@@ -127,7 +88,7 @@ class AsyncConnection:
             else:
                 return answer if answer.is_success else read_answer(answer)
 
-    async def _bytes(self, request: Request) -> AsyncGenerator[bytes, None]:
+    async def _bytes(self, request: requests.Request) -> AsyncGenerator[bytes, None]:
         """Yield the body of an answer as it arrives."""
         try:
             async with self._http.stream(request.method, request.path, params=request.params) as answer:
@@ -139,7 +100,7 @@ class AsyncConnection:
         except httpx.TransportError as problem:
             raise ConnectionFailed(str(problem)) from problem
 
-    async def _frames(self, session_id: str, follower: Follower) -> AsyncGenerator[Frame, None]:
+    async def _frames(self, session_id: str, follower: Follower) -> AsyncGenerator[values.Frame, None]:
         """Yield the frames of a session without end, over as many connections as it takes."""
         while True:
             try:
@@ -151,7 +112,7 @@ class AsyncConnection:
                     raise ConnectionFailed(str(problem)) from problem
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _frames_of_connection(self, session_id: str, follower: Follower) -> AsyncGenerator[Frame, None]:
+    async def _frames_of_connection(self, session_id: str, follower: Follower) -> AsyncGenerator[values.Frame, None]:
         request = requests.get("sessions", session_id, "events", after=follower.seq)
         headers = {"Accept": "text/event-stream"}
         async with self._http.stream(
@@ -170,12 +131,9 @@ class AsyncConnection:
                 yield frame
         raise httpx.ReadError("the server ended the stream")
 
-    async def _message(self, session_id: str, seq: int) -> Message:
+    async def _message(self, session_id: str, seq: int) -> values.Message:
         [message] = await self._items(requests.get("sessions", session_id, "messages", after=seq - 1, limit=1))
-        return cast(Message, message)
-
-
-LOOK_SECONDS = 0.5
+        return cast(values.Message, message)
 
 
 class AsyncClient(AsyncConnection):
@@ -185,50 +143,50 @@ class AsyncClient(AsyncConnection):
     :raises ConnectionFailed: from every method, when no answer arrives
     """
 
-    async def models(self) -> list[Model]:
+    async def models(self) -> list[values.Model]:
         return await self._items(requests.get("models"))
 
-    async def create_session(self, **values: Unpack[SessionValues]) -> Session:
-        return cast(Session, await self._send(requests.post("sessions", **values)))
+    async def create_session(self, **given: Unpack[requests.SessionValues]) -> values.Session:
+        return await self._send(values.Session, requests.post("sessions", **given))
 
-    def sessions(self, **filters: Unpack[SessionFilters]) -> AsyncIterator[Session]:
+    def sessions(self, **filters: Unpack[requests.SessionFilters]) -> AsyncIterator[values.Session]:
         """Iterate over every session that passes the filters, latest first."""
         return self._pages(requests.get("sessions", **filters))
 
-    async def read_session(self, session_id: str) -> Session:
+    async def read_session(self, session_id: str) -> values.Session:
         """Return a session with its context meter and its bill. This never waits for a running turn."""
-        return cast(Session, await self._send(requests.get("sessions", session_id)))
+        return await self._send(values.Session, requests.get("sessions", session_id))
 
-    async def update_session(self, session_id: str, **changes: Unpack[SessionChanges]) -> Session:
-        return cast(Session, await self._send(requests.patch("sessions", session_id, **changes)))
+    async def update_session(self, session_id: str, **changes: Unpack[requests.SessionChanges]) -> values.Session:
+        return await self._send(values.Session, requests.patch("sessions", session_id, **changes))
 
-    async def archive_session(self, session_id: str) -> Session:
+    async def archive_session(self, session_id: str) -> values.Session:
         """Close a session for new turns; it stays readable."""
-        return cast(Session, await self._send(requests.post("sessions", session_id, "archive")))
+        return await self._send(values.Session, requests.post("sessions", session_id, "archive"))
 
-    async def reopen_session(self, session_id: str) -> Session:
+    async def reopen_session(self, session_id: str) -> values.Session:
         """Let an archived session take turns again."""
-        return cast(Session, await self._send(requests.post("sessions", session_id, "reopen")))
+        return await self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
     async def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
-    ) -> Session:
+    ) -> values.Session:
         """Copy a session up to and including one message, or up to before one, and wait until all is copied."""
         where = {"at_message_id": at_message_id, "before_message_id": before_message_id}
-        made = await self._send(requests.post("sessions", session_id, "fork", **where))
+        made = await self._send(dict[str, Any], requests.post("sessions", session_id, "fork", **where))
         while made.get("copied", 0) < made.get("messages", 0):
             await asyncio.sleep(PAUSE_SECONDS)
-            made = await self._send(requests.get("sessions", made["id"], "fork"))
+            made = await self._send(dict[str, Any], requests.get("sessions", made["id"], "fork"))
         return await self.read_session(made["id"])
 
-    async def start_turn(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Turn:
+    async def start_turn(self, session_id: str, message: str, **options: Unpack[requests.TurnOptions]) -> values.Turn:
         """Start a turn and return at once."""
         request = requests.post_keyed("sessions", session_id, "turns", message=message, **options)
-        return cast(Turn, await self._send(request))
+        return await self._send(values.Turn, request)
 
     async def stream(
-        self, session_id: str, message: str, **options: Unpack[TurnOptions]
-    ) -> AsyncGenerator[Frame, None]:
+        self, session_id: str, message: str, **options: Unpack[requests.TurnOptions]
+    ) -> AsyncGenerator[values.Frame, None]:
         """Start a turn and follow it until it stops."""
         after = (await self.read_session(session_id))["last_seq"]
         turn = await self.start_turn(session_id, message, **options)
@@ -238,11 +196,11 @@ class AsyncClient(AsyncConnection):
                 if stops(frame, turn["id"]):
                     return
 
-    async def say(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Answer:
+    async def say(self, session_id: str, message: str, **options: Unpack[requests.TurnOptions]) -> values.Answer:
         """Start a turn and wait until it stops."""
         return await self.wait(await self.start_turn(session_id, message, **options))
 
-    async def wait(self, turn: Turn) -> Answer:
+    async def wait(self, turn: values.Turn) -> values.Answer:
         """Wait until a turn stops: it has ended, or waits for the caller or for a person."""
         session_id, turn_id = turn["session_id"], turn["id"]
         session = await self.read_session(session_id)
@@ -253,61 +211,66 @@ class AsyncClient(AsyncConnection):
                     if stops(frame, turn_id):
                         break
             turn = await self.read_turn(session_id, turn_id)
-        return Answer(turn=turn, text=text_of(await self._messages_of(turn)))
+        return values.Answer(turn=turn, text=text_of(await self._messages_of(turn)))
 
-    async def answer_tools(self, session_id: str, turn_id: str, results: Sequence[ToolResult]) -> Turn:
+    async def answer_tools(self, session_id: str, turn_id: str, results: Sequence[requests.ToolResult]) -> values.Turn:
         """Give a suspended turn the results of tools that the caller runs."""
         request = requests.post("sessions", session_id, "turns", turn_id, "tool-results", results=[*results])
-        return cast(Turn, await self._send(request))
+        return await self._send(values.Turn, request)
 
-    async def decide_approval(self, session_id: str, part_id: str, *, approved: bool, note: str = "") -> Turn:
+    async def decide_approval(self, session_id: str, part_id: str, *, approved: bool, note: str = "") -> values.Turn:
         """Approve or refuse a tool call that waits for a decision."""
         request = requests.post("sessions", session_id, "approvals", part_id, approved=approved, note=note)
-        return cast(Turn, await self._send(request))
+        return await self._send(values.Turn, request)
 
-    async def read_turn(self, session_id: str, turn_id: str) -> Turn:
-        return cast(Turn, await self._send(requests.get("sessions", session_id, "turns", turn_id)))
+    async def read_turn(self, session_id: str, turn_id: str) -> values.Turn:
+        return await self._send(values.Turn, requests.get("sessions", session_id, "turns", turn_id))
 
-    def turns(self, session_id: str) -> AsyncIterator[Turn]:
+    def turns(self, session_id: str) -> AsyncIterator[values.Turn]:
         """Iterate over every turn, newest first."""
         return self._pages(requests.get("sessions", session_id, "turns"))
 
     async def send_message(
         self, session_id: str, text: str, *, kind: str = "message", in_reply_to: str | None = None
-    ) -> InboxMessage:
+    ) -> values.InboxMessage:
         """Leave a message for a session in host mode, which reads it in a turn when it is idle."""
         request = requests.post_keyed("sessions", session_id, "inbox", text=text, kind=kind, in_reply_to=in_reply_to)
-        return cast(InboxMessage, await self._send(request))
+        return await self._send(values.InboxMessage, request)
 
-    def inbox(self, session_id: str, *, waiting: bool | None = None) -> AsyncIterator[InboxMessage]:
+    def inbox(self, session_id: str, *, waiting: bool | None = None) -> AsyncIterator[values.InboxMessage]:
         """Iterate over the messages to a session, oldest first: those that wait, those that were read, or all."""
         request = requests.get("sessions", session_id, "inbox", waiting=waiting)
         return self._pages(request, parameter="after", first=0)
 
-    async def interrupt(self, session_id: str) -> Turn:
+    async def interrupt(self, session_id: str) -> values.Turn:
         """End the running turn. What the model wrote is kept."""
-        return cast(Turn, await self._send(requests.post("sessions", session_id, "interrupt")))
+        return await self._send(values.Turn, requests.post("sessions", session_id, "interrupt"))
 
     async def record_turn(
-        self, session_id: str, *, user: Spoken, assistant: Spoken, **known: Unpack[RecordedValues]
-    ) -> Turn:
+        self,
+        session_id: str,
+        *,
+        user: requests.Spoken,
+        assistant: requests.Spoken,
+        **known: Unpack[requests.RecordedValues],
+    ) -> values.Turn:
         """Record a turn that you ran with your own model."""
         request = requests.post_keyed("sessions", session_id, "record", user=user, assistant=assistant, **known)
-        return cast(Turn, await self._send(request))
+        return await self._send(values.Turn, request)
 
-    async def context(self, session_id: str, *, format: str = "mnesis", at: int | None = None) -> Context:
+    async def context(self, session_id: str, *, format: str = "mnesis", at: int | None = None) -> values.Context:
         """Return what the model would see now, or saw as of event ``at``, in the format of a provider."""
-        return cast(Context, await self._send(requests.get("sessions", session_id, "context", format=format, at=at)))
+        return await self._send(values.Context, requests.get("sessions", session_id, "context", format=format, at=at))
 
-    def messages(self, session_id: str, *, after: int = 0) -> AsyncIterator[Message]:
+    def messages(self, session_id: str, *, after: int = 0) -> AsyncIterator[values.Message]:
         """Iterate over the messages after message ``after``, oldest first."""
         return self._pages(requests.get("sessions", session_id, "messages"), parameter="after", first=after)
 
-    def events(self, session_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+    def events(self, session_id: str, *, after: int = 0) -> AsyncIterator[values.Event]:
         """Iterate over the events after event ``after`` that are in the ledger now."""
         return self._pages(requests.get("sessions", session_id, "events"), parameter="after", first=after)
 
-    def follow(self, session_id: str, *, after: int = 0) -> AsyncGenerator[Frame, None]:
+    def follow(self, session_id: str, *, after: int = 0) -> AsyncGenerator[values.Frame, None]:
         """Iterate without end over the events after ``after``, then over new ones and the running answer's text.
 
         A lost connection is opened again where it broke off. A text that was complete before the call has no deltas.
@@ -316,112 +279,116 @@ class AsyncClient(AsyncConnection):
         """
         return self._frames(session_id, Follower(after))
 
-    def calls(self, session_id: str) -> AsyncIterator[ModelCall]:
+    def calls(self, session_id: str) -> AsyncIterator[values.ModelCall]:
         """Iterate over every model call, newest first."""
         return self._pages(requests.get("sessions", session_id, "calls"))
 
     async def call_payload(self, call_id: str) -> dict[str, Any]:
         """Return what a model was sent, rebuilt from the record, with its digest."""
-        return cast(dict[str, Any], await self._send(requests.get("calls", call_id, "payload")))
+        return await self._send(dict[str, Any], requests.get("calls", call_id, "payload"))
 
     async def compact(self, session_id: str, *, wait: bool = False) -> dict[str, Any]:
         """Ask for a compaction, and with ``wait`` return only when it is done."""
-        return cast(dict[str, Any], await self._send(requests.post("sessions", session_id, "compact", wait=wait)))
+        return await self._send(dict[str, Any], requests.post("sessions", session_id, "compact", wait=wait))
 
-    async def compactions(self, session_id: str) -> list[Compaction]:
+    async def compactions(self, session_id: str) -> list[values.Compaction]:
         return await self._items(requests.get("sessions", session_id, "compactions"))
 
-    async def summaries(self, session_id: str) -> list[Summary]:
+    async def summaries(self, session_id: str) -> list[values.Summary]:
         return await self._items(requests.get("sessions", session_id, "summaries"))
 
-    async def expand(self, summary_id: str, *, deep: bool | None = None, cursor: str | None = None) -> Expanded:
+    async def expand(self, summary_id: str, *, deep: bool | None = None, cursor: str | None = None) -> values.Expanded:
         """Return what a summary stands for, one level down, or the messages with ``deep``."""
         request = requests.get("summaries", summary_id, "expand", deep=deep, cursor=cursor)
-        return cast(Expanded, await self._send(request))
+        return await self._send(values.Expanded, request)
 
-    async def search(self, q: str, *, session_id: str | None = None, **options: Unpack[SearchOptions]) -> Found:
+    async def search(
+        self, q: str, *, session_id: str | None = None, **options: Unpack[requests.SearchOptions]
+    ) -> values.Found:
         """Search one session or all."""
         steps = ("sessions", session_id, "search") if session_id else ("search",)
-        return cast(Found, await self._send(requests.get(*steps, q=q, **options)))
+        return await self._send(values.Found, requests.get(*steps, q=q, **options))
 
-    async def verify(self, session_id: str) -> Verified:
+    async def verify(self, session_id: str) -> values.Verified:
         """Prove that a session's record is as it was written."""
-        return cast(Verified, await self._send(requests.post("sessions", session_id, "verify")))
+        return await self._send(values.Verified, requests.post("sessions", session_id, "verify"))
 
-    async def upload_file(self, session_id: str, path: str | Path, *, name: str | None = None) -> File:
+    async def upload_file(self, session_id: str, path: str | Path, *, name: str | None = None) -> values.File:
         """Give a session a file of this machine. A large one resumes after a lost connection."""
-        source = LocalFile(path, name)
-        if source.size <= PIECE_BYTES:
-            return cast(File, await self._send(requests.upload(session_id, source.name, source.piece(0))))
+        source = requests.LocalFile(path, name)
+        if source.size <= requests.PIECE_BYTES:
+            return await self._send(values.File, requests.upload(session_id, source.name, source.piece(0)))
         return await self._upload_in_pieces(session_id, source)
 
-    def files(self, session_id: str | None = None) -> AsyncIterator[File]:
+    def files(self, session_id: str | None = None) -> AsyncIterator[values.File]:
         """Iterate over every file of a session, or of all, newest first."""
         return self._pages(requests.get("files", session_id=session_id))
 
-    async def read_file(self, file_id: str) -> File:
+    async def read_file(self, file_id: str) -> values.File:
         """Return what is known of a file, not its content."""
-        return cast(File, await self._send(requests.get("files", file_id)))
+        return await self._send(values.File, requests.get("files", file_id))
 
-    async def file_lines(self, file_id: str, *, first: int = 1, limit: int | None = None) -> FileLines:
+    async def file_lines(self, file_id: str, *, first: int = 1, limit: int | None = None) -> values.FileLines:
         """Return lines of a file from line number ``first`` on."""
-        return cast(FileLines, await self._send(requests.get("files", file_id, "lines", first=first, limit=limit)))
+        return await self._send(values.FileLines, requests.get("files", file_id, "lines", first=first, limit=limit))
 
-    async def search_file(self, file_id: str, q: str, **options: Unpack[FileSearchOptions]) -> FileFound:
-        return cast(FileFound, await self._send(requests.get("files", file_id, "search", q=q, **options)))
+    async def search_file(
+        self, file_id: str, q: str, **options: Unpack[requests.FileSearchOptions]
+    ) -> values.FileFound:
+        return await self._send(values.FileFound, requests.get("files", file_id, "search", q=q, **options))
 
-    async def llm_map(self, template: str, **values: Unpack[MapValues]) -> MapRun:
+    async def llm_map(self, template: str, **given: Unpack[requests.MapValues]) -> values.MapRun:
         """Begin to ask a model about each item; workers do it after this returns."""
-        return cast(MapRun, await self._send(requests.post_keyed("operators", "llm-map", template=template, **values)))
+        return await self._send(values.MapRun, requests.post_keyed("operators", "llm-map", template=template, **given))
 
-    async def agentic_map(self, template: str, **values: Unpack[AgenticMapValues]) -> MapRun:
+    async def agentic_map(self, template: str, **given: Unpack[requests.AgenticMapValues]) -> values.MapRun:
         """Begin to have a sub-agent work on each item; workers do it after this returns."""
-        request = requests.post_keyed("operators", "agentic-map", template=template, **values)
-        return cast(MapRun, await self._send(request))
+        request = requests.post_keyed("operators", "agentic-map", template=template, **given)
+        return await self._send(values.MapRun, request)
 
-    async def read_map(self, run_id: str) -> MapRun:
+    async def read_map(self, run_id: str) -> values.MapRun:
         """Return a run with its progress and its first failures."""
-        return cast(MapRun, await self._send(requests.get("operators", run_id)))
+        return await self._send(values.MapRun, requests.get("operators", run_id))
 
-    def maps(self, session_id: str | None = None) -> AsyncIterator[MapRun]:
+    def maps(self, session_id: str | None = None) -> AsyncIterator[values.MapRun]:
         """Iterate over every run of a session, or of all, newest first."""
         return self._pages(requests.get("operators", session_id=session_id))
 
-    async def wait_map(self, run: MapRun) -> MapRun:
+    async def wait_map(self, run: values.MapRun) -> values.MapRun:
         """Wait until a run is over or paused."""
         while (run := await self.read_map(run["id"]))["state"] in ("pending", "running"):
             await asyncio.sleep(LOOK_SECONDS)
         return run
 
-    async def pause_map(self, run_id: str) -> MapRun:
+    async def pause_map(self, run_id: str) -> values.MapRun:
         """Begin no more items of a run; those that have begun are completed."""
-        return cast(MapRun, await self._send(requests.post("operators", run_id, "pause")))
+        return await self._send(values.MapRun, requests.post("operators", run_id, "pause"))
 
-    async def resume_map(self, run_id: str) -> MapRun:
+    async def resume_map(self, run_id: str) -> values.MapRun:
         """Go on with a run that was paused or cancelled."""
-        return cast(MapRun, await self._send(requests.post("operators", run_id, "resume")))
+        return await self._send(values.MapRun, requests.post("operators", run_id, "resume"))
 
-    async def cancel_map(self, run_id: str) -> MapRun:
+    async def cancel_map(self, run_id: str) -> values.MapRun:
         """Stop a run; its results are kept."""
-        return cast(MapRun, await self._send(requests.post("operators", run_id, "cancel")))
+        return await self._send(values.MapRun, requests.post("operators", run_id, "cancel"))
 
-    async def retry_map(self, run_id: str) -> MapRun:
+    async def retry_map(self, run_id: str) -> values.MapRun:
         """Try the failed items again."""
-        return cast(MapRun, await self._send(requests.post("operators", run_id, "retry")))
+        return await self._send(values.MapRun, requests.post("operators", run_id, "retry"))
 
-    def map_items(self, run_id: str, *, state: str | None = None) -> AsyncIterator[MapItem]:
+    def map_items(self, run_id: str, *, state: str | None = None) -> AsyncIterator[values.MapItem]:
         """Iterate over all items or those in one state, in the order of the input."""
         return self._pages(requests.get("operators", run_id, "items", state=state), parameter="after", first=0)
 
-    async def read_map_item(self, run_id: str, item: int) -> MapItem:
+    async def read_map_item(self, run_id: str, item: int) -> values.MapItem:
         """Return one item with every try at it."""
-        return cast(MapItem, await self._send(requests.get("operators", run_id, "items", str(item))))
+        return await self._send(values.MapItem, requests.get("operators", run_id, "items", str(item)))
 
-    def map_results(self, run_id: str) -> AsyncGenerator[MapResult, None]:
+    def map_results(self, run_id: str) -> AsyncGenerator[values.MapResult, None]:
         """Iterate over the results that there are now, in the order of the input."""
         return self._results(requests.get("operators", run_id, "output.jsonl"))
 
-    def follow_map(self, run_id: str, *, after: int = 0) -> AsyncGenerator[MapResult, None]:
+    def follow_map(self, run_id: str, *, after: int = 0) -> AsyncGenerator[values.MapResult, None]:
         """Iterate over results as their items end, until the run is over. A paused run is waited for.
 
         :param after: the ``seq`` of a result; only results of later events come
@@ -434,33 +401,33 @@ class AsyncClient(AsyncConnection):
     ) -> Path:
         """Write a whole session into a file. Only ``jsonl`` may be imported again."""
         request = requests.get("sessions", session_id, "export", format=format)
-        with whole_file(path) as file:
+        with requests.whole_file(path) as file:
             async with aclosing(self._bytes(request)) as pieces:
                 async for piece in pieces:
                     file.write(piece)
         return Path(path)
 
-    async def import_files(self, *paths: str | Path, model: str | None = None) -> Import:
+    async def import_files(self, *paths: str | Path, model: str | None = None) -> values.Import:
         """Begin to import exports of a site and conversations of other programs; a worker does it after this returns.
 
         Repeating an import adds only what is new.
 
         :param model: the model of the sessions that conversations of other programs become
         """
-        with opened_files(paths) as files:
-            return cast(Import, await self._send(requests.import_files(files, model)))
+        with requests.opened_files(paths) as files:
+            return await self._send(values.Import, requests.import_files(files, model))
 
-    async def read_import(self, import_id: str) -> Import:
+    async def read_import(self, import_id: str) -> values.Import:
         """Return the progress of an import, which is known for a day."""
-        return cast(Import, await self._send(requests.get("sessions", "import", import_id)))
+        return await self._send(values.Import, requests.get("sessions", "import", import_id))
 
-    async def wait_import(self, begun: Import) -> Import:
+    async def wait_import(self, begun: values.Import) -> values.Import:
         """Wait until an import is done or has failed."""
         while (begun := await self.read_import(begun["id"]))["state"] in ("waiting", "running"):
             await asyncio.sleep(LOOK_SECONDS)
         return begun
 
-    async def _messages_of(self, turn: Turn) -> list[Message]:
+    async def _messages_of(self, turn: values.Turn) -> list[values.Message]:
         # They are the last of the session, unless another turn came after this one.
         count = (await self.read_session(turn["session_id"]))["message_count"]
         for after in (max(0, count - len(turn["message_ids"])), 0):
@@ -470,7 +437,7 @@ class AsyncClient(AsyncConnection):
                 break
         return found
 
-    async def _upload_in_pieces(self, session_id: str, source: LocalFile) -> File:
+    async def _upload_in_pieces(self, session_id: str, source: requests.LocalFile) -> values.File:
         begun = await self._answer(requests.begin_upload(session_id, source.name, source.size))
         upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
         while True:
@@ -493,7 +460,7 @@ class AsyncClient(AsyncConnection):
             if file_id := answer.headers.get("Mnesis-File"):
                 return await self.read_file(file_id)
 
-    async def _uploaded(self, session_id: str, source: LocalFile) -> File:
+    async def _uploaded(self, session_id: str, source: requests.LocalFile) -> values.File:
         """Return the file of an upload that was complete when only the answer was lost."""
         digest = source.digest()
         async for file in self.files(session_id):
@@ -501,10 +468,10 @@ class AsyncClient(AsyncConnection):
                 return file
         raise MnesisError("UPLOAD_NOT_FOUND", "The upload is gone. Begin it again.", status=httpx.codes.NOT_FOUND)
 
-    async def _results(self, request: Request) -> AsyncGenerator[MapResult, None]:
+    async def _results(self, request: requests.Request) -> AsyncGenerator[values.MapResult, None]:
         async with aclosing(self._bytes(request)) as pieces:
             rest = b""
             async for piece in pieces:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
-                    yield cast(MapResult, json.loads(line))
+                    yield cast(values.MapResult, json.loads(line))

@@ -124,14 +124,14 @@ def test_a_run_is_begun_paused_resumed_and_cancelled(given: list[str], session: 
 
 
 def test_where_no_worker_runs_it_is_said(given: list[str], alice: User, monkeypatch: pytest.MonkeyPatch):
-    def stop(run: Any, pace: Any) -> None:
-        looked.append(run)
+    def stop(pace: Any, ended: int, *, now: float) -> None:
+        looked.append(now)
         if len(looked) == 8:
             raise KeyboardInterrupt
 
     looked: list[Any] = []
     monkeypatch.setattr(command, "QUIET_SECONDS", 0.5)
-    monkeypatch.setattr(command.Command, "_show_progress", lambda self, run, pace: stop(run, pace))
+    monkeypatch.setattr(command.Throughput, "see", stop)
     _output, errors, status = run(*given)
     assert status == 130
     assert "Does a worker run?" in errors
