@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -25,6 +24,7 @@ from sessions_app.live import Frame, check_viewer, follow, viewer_of_socket
 
 # Close codes; a client may try again once the database is back.
 NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED, TRY_AGAIN = 4401, 4404, 4408, 4409, 4503
+FRAMES = ("turn", "answer", "approve", "interrupt", "ping")
 logger = logging.getLogger(__name__)
 
 
@@ -78,47 +78,35 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             reference = frame.get("id")
             count_request(user_id=self.owner_id, key_prefix=self.scope.get("key_prefix", ""))
             await self._authorise()
-            actions: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
-                "turn": self._turn,
-                "answer": self._answer,
-                "approve": self._approve,
-                "interrupt": self._interrupt,
-                "ping": self._ping,
-            }
             kind = str(frame.get("type"))
-            if kind not in actions:
-                raise InvalidRequest(f"type must be one of {', '.join(actions)}", field="type")
-            if kind != "ping":
-                check_may_write(self.scope.get("may_write", False))
-            await actions[kind](frame)
+            if kind not in FRAMES:
+                raise InvalidRequest(f"type must be one of {', '.join(FRAMES)}", field="type")
+            if kind == "ping":
+                await self._send({"type": "pong", "id": reference})
+                return
+            check_may_write(self.scope.get("may_write", False))
+            turn = await self._act(kind, frame)
+            await self._send({"type": "accepted", "id": reference, "turn_id": turn.id})
         except Exception as exception:
             error = to_error(exception, asked="websocket frame")
             await self._send({"type": "error", "id": reference, "error": error.as_dict()})
 
-    async def _turn(self, frame: dict[str, Any]) -> None:
-        asked = TurnStartIn.model_validate(frame)
-        started = await lifecycle.start_turn(self.session_id, owner_id=self.owner_id, **asked.arguments())
-        await self._accepted(frame, started.turn)
-
-    async def _answer(self, frame: dict[str, Any]) -> None:
-        asked = AnswerIn.model_validate(frame)
-        results = [claim.ToolResult(**result.dict()) for result in asked.results]
-        answered = await lifecycle.answer_tools(self.session_id, asked.turn_id, owner_id=self.owner_id, results=results)
-        await self._accepted(frame, answered.turn)
-
-    async def _approve(self, frame: dict[str, Any]) -> None:
-        asked = DecisionIn.model_validate(frame)
-        turn = await lifecycle.decide_approval(self.session_id, owner_id=self.owner_id, **asked.dict())
-        await self._accepted(frame, turn)
-
-    async def _interrupt(self, frame: dict[str, Any]) -> None:
-        await self._accepted(frame, await db(lifecycle.interrupt, self.session_id, owner_id=self.owner_id))
-
-    async def _accepted(self, frame: dict[str, Any], turn: TurnRecord) -> None:
-        await self._send({"type": "accepted", "id": frame.get("id"), "turn_id": turn.id})
-
-    async def _ping(self, frame: dict[str, Any]) -> None:
-        await self._send({"type": "pong", "id": frame.get("id")})
+    async def _act(self, kind: str, frame: dict[str, Any]) -> TurnRecord:
+        session_id, owner_id = self.session_id, self.owner_id
+        match kind:
+            case "turn":
+                arguments = TurnStartIn.model_validate(frame).arguments()
+                return (await lifecycle.start_turn(session_id, owner_id=owner_id, **arguments)).turn
+            case "answer":
+                asked = AnswerIn.model_validate(frame)
+                results = [claim.ToolResult(**result.dict()) for result in asked.results]
+                started = await lifecycle.answer_tools(session_id, asked.turn_id, owner_id=owner_id, results=results)
+                return started.turn
+            case "approve":
+                decision = DecisionIn.model_validate(frame).dict()
+                return await lifecycle.decide_approval(session_id, owner_id=owner_id, **decision)
+            case _:
+                return await db(lifecycle.interrupt, session_id, owner_id=owner_id)
 
     async def _follow(self, after: int) -> None:
         async with contextlib.aclosing(follow(self.session_id, after=after)) as frames:  # type: ignore[type-var]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from agents_app.store import LONGEST_ERROR
@@ -124,7 +125,13 @@ def _errors(session_id: str, using: str) -> Iterator[Difference]:
 
 
 def _calls(session_id: str, using: str) -> Iterator[Difference]:
-    asked = {_item_of(manifest): id for id, manifest in fetch(_ASKED, [session_id], using=using)}
+    asked: dict[tuple[str, int], str] = {}
+    for id, manifest in fetch(_ASKED, [session_id], using=using):
+        about = ("", 0)  # of a forged manifest
+        with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            [named] = [row for row in json.loads(manifest) if row["kind"] == "map"]
+            about = str(named["run_id"]), int(named["item"])
+        asked[about] = id
     held = {(run_id, number): id for run_id, number, id in fetch(_HELD, [session_id], using=using)}
     for run_id, number in sorted(asked.keys() | held.keys()):
         key = run_id, number
@@ -147,29 +154,15 @@ def _lines(run_id: str, content_id: str, using: str) -> Iterator[Difference]:
 
 
 def _compare_places(run_id: str, places: Iterator[NewItem], using: str) -> Iterator[Difference]:
-    place = next(places, None)
-    for number, *found in _places_in_rows(run_id, using):
-        # A forged row may hold a text in any column of SQLite; texts come after all numbers.
-        while place is not None and type(number) is int and place.number < number:
-            place = next(places, None)
-        wanted = [None, None] if place is None or place.number != number else [place.offset, place.length]
-        yield from _compare(run_id, number, ["line_offset", "line_length"], wanted, found)
-
-
-def _places_in_rows(run_id: str, using: str) -> Iterator[tuple[int, int, int]]:
-    after = -(2**63)
+    place, after = next(places, None), -(2**63)
     while rows := fetch(_PLACES, [run_id, after, ITEMS_A_QUERY], using=using):
-        yield from rows
+        for number, *found in rows:
+            # A forged row may hold a text in any column of SQLite; texts come after all numbers.
+            while place is not None and type(number) is int and place.number < number:
+                place = next(places, None)
+            wanted = [None, None] if place is None or place.number != number else [place.offset, place.length]
+            yield from _compare(run_id, number, ["line_offset", "line_length"], wanted, found)
         after = rows[-1][0]
-
-
-def _item_of(manifest: str) -> tuple[str, int]:
-    """Return the run and the item number that a call asks about; ("", 0) for a forged manifest."""
-    try:
-        [named] = [row for row in json.loads(manifest) if row["kind"] == "map"]
-        return str(named["run_id"]), int(named["item"])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return "", 0
 
 
 def _plain(value: Any) -> Any:

@@ -118,7 +118,13 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
         limits = read_options(load_turn(turn_id, session_id=session.id).options).limits or TurnLimits()
         of_turn = TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
         spec = replace(spec, limits=tightest(spec.limits, of_turn))
-    _try_first_item(spec, file)
+    with reading(file.content_id) as read:
+        line_bytes = site_config().operators.line_bytes
+        first = next(input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
+        if first is None:
+            raise errors.InvalidInput("The input has no items.", field="file_id")
+        # A template that fails with the first item would fail with every item.
+        compile_template(spec.template).render(read_item(read(first.offset, first.length)))
     with change(session.id) as record:
         if (known := find_run_by_key(session.id, key) if (key := asked.idempotency_key) else None) is not None:
             if (known.kind, known.spec, known.input_file_id) != (asked.kind, spec, file.id):
@@ -271,16 +277,6 @@ def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -
     if not least <= value <= most:
         raise errors.InvalidRequest(f"{name} must lie between {least:g} and {most:g}", field=name)
     return value
-
-
-def _try_first_item(spec: OperatorSpec, file: FileReference) -> None:
-    # A template that fails with the first item would fail with every item.
-    line_bytes = site_config().operators.line_bytes
-    with reading(file.content_id) as read:
-        first = next(input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
-        if first is None:
-            raise errors.InvalidInput("The input has no items.", field="file_id")
-        compile_template(spec.template).render(read_item(read(first.offset, first.length)))
 
 
 @tool(timeout_seconds=None)
