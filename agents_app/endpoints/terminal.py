@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 from argparse import ArgumentParser
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +38,7 @@ from sessions_app.schemas import JSONEncoder
 
 PIPED = "-"  # the word of a message, or the path, that stands for what is piped in
 LINE = 100  # characters of a tool's arguments that are shown
+Begin = Callable[[], Awaitable[TurnRecord]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,14 @@ class EndpointCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the verb of a command that has several, such as ``do_list`` for ``list``."""
         getattr(self, f"do_{options['verb']}")(options)
+
+    def show(self, value: Any, lines: Iterable[str], *, as_json: bool) -> None:
+        """Print a value as JSON, or else lines about it for people."""
+        if as_json:
+            self.print_json(value)
+            return
+        for line in lines:
+            self.stdout.write(self.readable(line))
 
     def print_json(self, value: Any) -> None:
         # Lone surrogates stay escaped.
@@ -156,39 +165,27 @@ def find_user(username: str | None) -> User:
     return user
 
 
-def run_turn(session_id: str, *, owner_id: int, message: str, screen: Screen) -> TurnRecord:
-    """Run one turn here and now, until it ends or waits. Ctrl-C interrupts it and keeps what was said.
-
-    :raises MnesisError: see ``lifecycle.start_turn``
-    """
+def starting(session_id: str, owner_id: int, message: str) -> Begin:
+    """Return what starts a turn, for ``watch``; it raises as ``lifecycle.start_turn`` does."""
 
     async def begin() -> TurnRecord:
         return (await lifecycle.start_turn(session_id, owner_id=owner_id, message=message)).turn
 
-    return asyncio.run(watch(session_id, owner_id, begin, screen))
+    return begin
 
 
-def decide(session_id: str, decisions: Sequence[Decision], *, owner_id: int, screen: Screen) -> TurnRecord:
-    """Decide on tool calls, and go on with their turn here and now if it waits for nothing more.
-
-    :raises MnesisError: see ``lifecycle.decide_approval``
-    """
+def deciding(session_id: str, owner_id: int, decisions: Sequence[Decision]) -> Begin:
+    """Return what decides on tool calls of a turn, for ``watch``; it raises as ``lifecycle.decide_approval`` does."""
 
     async def begin() -> TurnRecord:
-        turns = [
-            await lifecycle.decide_approval(
-                session_id, said.part_id, owner_id=owner_id, approved=said.approved, note=said.note
-            )
-            for said in decisions
-        ]
-        return turns[-1]
+        for said in decisions:
+            turn = await lifecycle.decide_approval(session_id, owner_id=owner_id, **asdict(said))
+        return turn
 
-    return asyncio.run(watch(session_id, owner_id, begin, screen))
+    return begin
 
 
-async def watch(
-    session_id: str, owner_id: int, begin: Callable[[], Awaitable[TurnRecord]], screen: Screen
-) -> TurnRecord:
+async def watch(session_id: str, owner_id: int, begin: Begin, screen: Screen) -> TurnRecord:
     """Start a turn and show all of it, however soon it ends; return it when it has ended or waits. Ctrl-C interrupts it."""
     loop = asyncio.get_running_loop()
     interrupts: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to its tasks

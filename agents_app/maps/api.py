@@ -31,8 +31,9 @@ LONGEST_ERROR = 500
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 CHANGING = ERRORS | {409: ErrorOut}
 STARTING = CHANGING | {413: ErrorOut}
-JSON_LINES = {"content": {"application/jsonl": {"schema": {"type": "string"}}}, "description": "A line for each item"}
-CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A row for each item"}
+TEXT = {"schema": {"type": "string"}}
+JSON_LINES = {"responses": {200: {"content": {"application/jsonl": TEXT}, "description": "A line for each item"}}}
+CSV = {"responses": {200: {"content": {"text/csv": TEXT}, "description": "A row for each item"}}}
 ErrorWord = Annotated[str, BeforeValidator(lambda kind: kind or "")]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 router = Router(tags=["operators"])
@@ -313,7 +314,7 @@ def read_item(request: Asker, run_id: str, number: Annotated[int, Field(ge=1, le
     "/operators/{run_id}/output.jsonl",
     response=ERRORS,
     summary="Download a run's results as JSON Lines",
-    openapi_extra={"responses": {200: JSON_LINES}},
+    openapi_extra=JSON_LINES,
 )
 def read_output(request: HttpRequest, run_id: str) -> Any:
     """A line for each item in the order of the input, also while it runs: ``item``, ``input``, and ``output`` or ``error``."""
@@ -325,7 +326,7 @@ def read_output(request: HttpRequest, run_id: str) -> Any:
     "/operators/{run_id}/results.jsonl",
     response=ERRORS,
     summary="Follow a run's results as JSON Lines",
-    openapi_extra={"responses": {200: JSON_LINES}},
+    openapi_extra=JSON_LINES,
 )
 def follow_results(request: HttpRequest, run_id: str, after: Place = 0) -> Any:
     """A line whenever an item ends, as in output.jsonl with its event's ``seq``, until the run is over.
@@ -338,10 +339,7 @@ def follow_results(request: HttpRequest, run_id: str, after: Place = 0) -> Any:
 
 
 @router.get(
-    "/operators/{run_id}/output.csv",
-    response=ERRORS,
-    summary="Download a run's results as CSV",
-    openapi_extra={"responses": {200: CSV}},
+    "/operators/{run_id}/output.csv", response=ERRORS, summary="Download a run's results as CSV", openapi_extra=CSV
 )
 def read_table(request: HttpRequest, run_id: str) -> Any:
     """A row for each item in the order of the input; a quote before what a spreadsheet would take for a formula."""

@@ -30,10 +30,11 @@ class Command(EndpointCommand):
     def do_add(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
         session_id = find_session(options["session"], owner_id=owner_id).id
-        with opened(options["path"]) as file:
-            chunks = chunks_of(file, CHUNK_BYTES)
+        with opened(options["path"]) as source:
+            chunks = chunks_of(source, CHUNK_BYTES)
             kept = keep_file(session_id, owner_id=owner_id, path=options["name"] or options["path"], chunks=chunks)
-        self._print(FileOut.model_validate(kept), options)
+        file = FileOut.model_validate(kept)
+        self.show(file.model_dump(), [_line(file)], as_json=options["as_json"])
 
     def do_list(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
@@ -45,27 +46,17 @@ class Command(EndpointCommand):
             cursor=None,
         )
         files = FileList.model_validate(page).items
-        if options["as_json"]:
-            self.print_json([file.model_dump() for file in files])
-            return
-        for file in files:
-            self._line(file)
-        if not files:
+        self.show([file.model_dump() for file in files], map(_line, files), as_json=options["as_json"])
+        if not files and not options["as_json"]:
             self.print_note("There is no file. Give a session one: manage.py files add last PATH")
 
     def do_show(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
         file = FileOut.model_validate(load_file_reference(options["file"], owner_id=owner_id))
-        self._print(file, options)
-        if not options["as_json"] and file.exploration_summary:
-            self.stdout.write(self.readable(f"\n{file.exploration_summary}"))
+        summary = [f"\n{file.exploration_summary}"] if file.exploration_summary else []
+        self.show(file.model_dump(), [_line(file), *summary], as_json=options["as_json"])
 
-    def _print(self, file: FileOut, options: dict[str, Any]) -> None:
-        if options["as_json"]:
-            self.print_json(file.model_dump())
-        else:
-            self._line(file)
 
-    def _line(self, file: FileOut) -> None:
-        size = "?" if file.size is None else f"{file.size:,}"
-        self.stdout.write(self.readable(f"{file.id}  {file.state:8} {file.file_type:10} {size:>13}  {file.path}"))
+def _line(file: FileOut) -> str:
+    size = "?" if file.size is None else f"{file.size:,}"
+    return f"{file.id}  {file.state:8} {file.file_type:10} {size:>13}  {file.path}"

@@ -130,12 +130,11 @@ class Command(EndpointCommand):
             limit=min(max(options["limit"], 1), 500),
             cursor=None,
         )
-        if options["as_json"]:
-            self.print_json(MapRunList.model_validate(page).model_dump()["items"])
-            return
+        lines = []
         for run in page["items"]:
             done = f"{run.counts.completed:,} of {run.counts.items if run.counts.items is not None else '?'}"
-            self.stdout.write(f"{run.id}  {run.kind:8} {run.state:10} {done:>16}  {run.counts.failed:,} failed")
+            lines.append(f"{run.id}  {run.kind:8} {run.state:10} {done:>16}  {run.counts.failed:,} failed")
+        self.show(MapRunList.model_validate(page).model_dump()["items"], lines, as_json=options["as_json"])
 
     def do_output(self, options: dict[str, Any]) -> None:
         run = readable_run(options["run"], owner_id=find_user(options["user"]).pk)

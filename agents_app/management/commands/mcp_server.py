@@ -39,9 +39,8 @@ class Command(EndpointCommand):
             action="store_true",
             help="take its own word for which of its tools change nothing (readOnlyHint)",
         )
-        add.add_argument(
-            "--program", nargs=REMAINDER, default=[], help="the program to start and its arguments; the last option"
-        )
+        program = "the program to start and its arguments; the last option"
+        add.add_argument("--program", nargs=REMAINDER, default=[], help=program)
         listing = verbs.add_parser("list", help="list the servers that are attached")
         listing.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
         tools = verbs.add_parser("tools", help="show a server's tools, or say which of them change nothing")
@@ -75,11 +74,7 @@ class Command(EndpointCommand):
         self._print(waiting_for(attach_server)(address, errors=_errors()))
 
     def do_list(self, options: dict[str, Any]) -> None:
-        if options["as_json"]:
-            self.print_json(show_servers(user_id=None))
-            return
-        for server in list_servers():
-            self.stdout.write(_line(server))
+        self.show(show_servers(user_id=None), map(_line, list_servers()), as_json=options["as_json"])
 
     def do_tools(self, options: dict[str, Any]) -> None:
         name, marked = options["name"], options["read_only"]

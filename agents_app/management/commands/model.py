@@ -96,11 +96,8 @@ class Command(EndpointCommand):
 
     def do_list(self, options: dict[str, Any]) -> None:
         models = list_models(user_id=None)
-        if options["as_json"]:
-            self.print_json([{name: asdict(spec)[name] for name in SHOWN} for spec in models])
-            return
-        for spec in models:
-            self.stdout.write(_line(spec))
+        values = [{name: asdict(spec)[name] for name in SHOWN} for spec in models]
+        self.show(values, map(_line, models), as_json=options["as_json"])
 
     def do_check(self, options: dict[str, Any]) -> None:
         result, error = check_model(options["alias"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from agents_app.endpoints.terminal import find_user, read_message, run_turn
+from agents_app.endpoints.terminal import find_user, read_message, starting
 from agents_app.management.commands.run import Command as RunCommand
 from sessions_app.record.session_queries import find_session
 
@@ -21,8 +21,4 @@ class Command(RunCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         owner_id = find_user(options["user"]).pk
         session_id, message = find_session(options["session"], owner_id=owner_id).id, read_message(options["message"])
-        self.turn(
-            owner_id,
-            lambda screen: run_turn(session_id, owner_id=owner_id, message=message, screen=screen),
-            as_json=options["as_json"],
-        )
+        self.turn(session_id, owner_id, starting(session_id, owner_id, message), as_json=options["as_json"])

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable
 from typing import Any
 
 from agents_app.endpoints.terminal import (
+    Begin,
     Decision,
     EndpointCommand,
     Screen,
-    decide,
+    deciding,
     failed,
     find_user,
     read_message,
-    run_turn,
+    starting,
+    watch,
 )
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut
 from mnesis_core.errors import MnesisError, TurnCancelled, TurnSuspended, error_of
 from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
 from sessions_app.pages.markdown import show_invisible
-
-Turning = Callable[[Screen], TurnRecord]
 
 
 class Command(EndpointCommand):
@@ -50,49 +50,39 @@ class Command(EndpointCommand):
             host_mode=bool(options["host"]),
             peer_name=options["host"],
         )
-        self.turn(
-            user.pk,
-            lambda screen: run_turn(session.id, owner_id=user.pk, message=message, screen=screen),
-            as_json=options["as_json"],
-        )
+        self.turn(session.id, user.pk, starting(session.id, user.pk, message), as_json=options["as_json"])
 
-    def turn(self, owner_id: int, begin: Turning, *, as_json: bool) -> None:
+    def turn(self, session_id: str, owner_id: int, begin: Begin, *, as_json: bool) -> None:
         """Run one turn at the terminal, with questions where a person must decide.
 
         :raises CommandError: it did not come to a good end.
         """
         screen = Screen(text=(lambda text: None) if as_json else self.print_text, note=self.print_note)
-        turn = begin(screen)
-        while (
-            not as_json
-            and sys.stdin.isatty()
-            and (asked := [one for one in turn.waits_for if one.reason == WaitsFor.APPROVAL])
-        ):
+        turn = asyncio.run(watch(session_id, owner_id, begin, screen))
+        may_ask = not as_json and sys.stdin.isatty()
+        while may_ask and (asked := [one for one in turn.waits_for if one.reason == WaitsFor.APPROVAL]):
             try:
                 decisions = [self._ask(waiting) for waiting in asked]
             except (KeyboardInterrupt, EOFError):
-                turn = lifecycle.interrupt(turn.session_id, owner_id=owner_id)
+                turn = lifecycle.interrupt(session_id, owner_id=owner_id)
             else:
-                turn = decide(turn.session_id, decisions, owner_id=owner_id, screen=screen)
+                begin = deciding(session_id, owner_id, decisions)
+                turn = asyncio.run(watch(session_id, owner_id, begin, screen))
         if as_json:
             self.print_json(AnswerOut.model_validate(turn).dict())
         else:
             self.stdout.write("")
         usage = turn.usage
-        tokens = (
-            f"{usage.tokens_input or 0:,} + {usage.tokens_output or 0:,} tokens ({usage.usage_source or 'unknown'})"
-        )
-        self.print_note(f"{turn.session_id}  {turn.state}, {tokens}")
+        tokens = f"{usage.tokens_input or 0:,} + {usage.tokens_output or 0:,} tokens"
+        self.print_note(f"{turn.session_id}  {turn.state}, {tokens} ({usage.usage_source or 'unknown'})")
         if turn.state != TurnState.COMPLETED:
             raise failed(_error_of(turn))
 
     def _ask(self, waiting: Waiting) -> Decision:
         self.print_note(f"\n{waiting.tool_name} {waiting.input}")
         answer = input(f"Allow {show_invisible(waiting.tool_name)}? [y/N, or why not] ").strip()
-        if answer.lower() in ("y", "yes"):
-            return Decision(part_id=waiting.part_id, approved=True)
-        note = "" if answer.lower() in ("n", "no") else answer
-        return Decision(part_id=waiting.part_id, approved=False, note=note)
+        note = "" if answer.lower() in ("y", "yes", "n", "no") else answer
+        return Decision(part_id=waiting.part_id, approved=answer.lower() in ("y", "yes"), note=note)
 
 
 def _error_of(turn: TurnRecord) -> MnesisError:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from agents_app.endpoints.terminal import Decision, decide, find_user, read_message
+from agents_app.endpoints.terminal import Decision, deciding, find_user, read_message
 from agents_app.management.commands.run import Command as RunCommand
 from agents_app.turns import lifecycle
 from agents_app.turns.inbox import deliver
@@ -86,14 +86,9 @@ class Command(RunCommand):
             limit=min(max(options["limit"], 1), 500),
             cursor=None,
         )
-        if options["as_json"]:
-            self.print_json(SessionList.model_validate(page).model_dump()["items"])
-            return
-        for session in page["items"]:
-            self.stdout.write(
-                self.readable(f"{session.id}  {session.state:11} {session.model:12} {printable(session.title)}")
-            )
-        if not page["items"]:
+        lines = [f"{one.id}  {one.state:11} {one.model:12} {printable(one.title)}" for one in page["items"]]
+        self.show(SessionList.model_validate(page).model_dump()["items"], lines, as_json=options["as_json"])
+        if not lines and not options["as_json"]:
             self.print_note("There is no session. Start one: manage.py run 'Hello'")
 
     def do_read(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
@@ -127,11 +122,7 @@ class Command(RunCommand):
 
     def do_approve(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         said = Decision(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])
-        self.turn(
-            owner_id,
-            lambda screen: decide(session_id, [said], owner_id=owner_id, screen=screen),
-            as_json=options["as_json"],
-        )
+        self.turn(session_id, owner_id, deciding(session_id, owner_id, [said]), as_json=options["as_json"])
 
     do_refuse = do_approve
 
@@ -147,31 +138,21 @@ class Command(RunCommand):
         )
         # Delivered only: a web process takes it within seconds, and this one is about to end.
         sent = InboxMessageOut.model_validate(deliver(session_id, owner_id=owner_id, draft=draft)).model_dump()
-        if options["as_json"]:
-            self.print_json(sent)
-        else:
-            self.stdout.write(_line_of(sent))
+        self.show(sent, [_line_of(sent)], as_json=options["as_json"])
 
     def do_inbox(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         messages = _every(partial(inbox_page, waiting=None), InboxList, session_id, owner_id)
-        if options["as_json"]:
-            self.print_json(messages)
-            return
-        for message in messages:
-            self.stdout.write(f"{_line_of(message)}  {excerpt(message['text'], 100)}")
+        lines = [f"{_line_of(message)}  {excerpt(message['text'], 100)}" for message in messages]
+        self.show(messages, lines, as_json=options["as_json"])
 
     def do_delete(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         lifecycle.delete_session(session_id, owner_id=owner_id)
-        if options["as_json"]:
-            self.print_json({"id": session_id, "state": "deleted"})
-        else:
-            self.stdout.write(f"{session_id}  deleted")
+        gone = {"id": session_id, "state": "deleted"}
+        self.show(gone, [f"{session_id}  deleted"], as_json=options["as_json"])
 
     def _print(self, schema: type[Out], record: Any, options: dict[str, Any]) -> None:
-        if options["as_json"]:
-            self.print_json(schema.model_validate(record).model_dump())
-        else:
-            self.stdout.write(f"{record.id}  {record.state}")
+        value = schema.model_validate(record).model_dump()
+        self.show(value, [f"{record.id}  {record.state}"], as_json=options["as_json"])
 
 
 def _line_of(message: dict[str, Any]) -> str:
