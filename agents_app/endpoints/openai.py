@@ -158,10 +158,6 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
     metadata: dict[str, Any] | None = None
     user: str | None = None
 
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
-
     def request(self, session: str) -> CompletionRequest:
         """Return the request as a value; ``session`` is the header's.
 
@@ -414,7 +410,8 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
         "X-Accel-Buffering": "no",
     }
     if body.stream:
-        chunks = _chunks(asked, first, pieces, include_usage=body.include_usage)
+        include_usage = body.stream_options is not None and body.stream_options.include_usage
+        chunks = _chunks(asked, first, pieces, include_usage=include_usage)
         return StreamingHttpResponse(chunks, content_type="text/event-stream", headers=headers)
     piece = first
     while isinstance(piece, str):

@@ -94,7 +94,11 @@ def operator_differences(session_id: str, *, using: str = "default") -> Iterator
         yield from _compare(run_id, number, ["state"], ["running" if is_held else "pending"], [state])
     for run_id, number, *values in fetch(_ITEMS, [session_id, session_id], using=using):
         yield from _compare(run_id, number, ["accepted_try_id", *_ITEM_SUMS], values[::2], values[1::2])
-    yield from _errors(session_id, using)
+    for run_id, number, is_completed, *found, kind, error in fetch(_ERRORS, [session_id], using=using):
+        is_told = kind is not None and not is_completed
+        # Cut as it was said, and then encoded: what is escaped is longer.
+        told = [kind, encode_text(decode_text(error)[:LONGEST_ERROR])] if is_told else ["", ""]
+        yield from _compare(run_id, number, ["error_kind", "error"], told, found, show=_shortened)
     yield from _calls(session_id, using)
     for run_id, content_id, *_ in runs:
         yield from _lines(run_id, content_id or "", using)
@@ -114,14 +118,6 @@ def _counters(runs: Sequence[tuple[Any, ...]], session_id: str, using: str) -> I
         items = sum(count for (run_id, _), count in states.items() if run_id == id)
         if item_count not in (None, items):
             yield Difference(what="operator_items", id=id, ledger=item_count, rows=items)
-
-
-def _errors(session_id: str, using: str) -> Iterator[Difference]:
-    for run_id, number, is_completed, *found, kind, error in fetch(_ERRORS, [session_id], using=using):
-        is_told = kind is not None and not is_completed
-        # Cut as it was said, and then encoded: what is escaped is longer.
-        wanted = [kind, encode_text(decode_text(error)[:LONGEST_ERROR])] if is_told else ["", ""]
-        yield from _compare(run_id, number, ["error_kind", "error"], wanted, found, show=_shortened)
 
 
 def _calls(session_id: str, using: str) -> Iterator[Difference]:

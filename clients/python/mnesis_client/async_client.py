@@ -10,7 +10,6 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 import httpx
@@ -34,9 +33,7 @@ class AsyncConnection:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -126,14 +123,12 @@ class AsyncConnection:
                 if frame is None:
                     continue
                 if seq := follower.missed(frame):
-                    for text in follower.missed_texts(await self._message(session_id, seq)):
+                    found = requests.get("sessions", session_id, "messages", after=seq - 1, limit=1)
+                    [message] = await self._items(found)
+                    for text in follower.missed_texts(message):
                         yield text
                 yield frame
         raise httpx.ReadError("the server ended the stream")
-
-    async def _message(self, session_id: str, seq: int) -> values.Message:
-        [message] = await self._items(requests.get("sessions", session_id, "messages", after=seq - 1, limit=1))
-        return cast(values.Message, message)
 
 
 class AsyncClient(AsyncConnection):

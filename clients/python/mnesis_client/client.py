@@ -10,7 +10,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 import httpx
@@ -34,7 +33,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -124,14 +123,12 @@ class Connection:
                 if frame is None:
                     continue
                 if seq := follower.missed(frame):
-                    for text in follower.missed_texts(self._message(session_id, seq)):
+                    found = requests.get("sessions", session_id, "messages", after=seq - 1, limit=1)
+                    [message] = self._items(found)
+                    for text in follower.missed_texts(message):
                         yield text
                 yield frame
         raise httpx.ReadError("the server ended the stream")
-
-    def _message(self, session_id: str, seq: int) -> values.Message:
-        [message] = self._items(requests.get("sessions", session_id, "messages", after=seq - 1, limit=1))
-        return cast(values.Message, message)
 
 
 class Client(Connection):
