@@ -22,7 +22,7 @@ from agents_app.endpoints.terminal import (
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut
 from mnesis_core.errors import MnesisError, TurnCancelled, TurnSuspended, error_of
-from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
+from mnesis_core.records import TurnRecord, TurnState, WaitsFor
 from sessions_app.pages.markdown import show_invisible
 
 
@@ -61,8 +61,14 @@ class Command(EndpointCommand):
         turn = asyncio.run(watch(session_id, owner_id, begin, screen))
         may_ask = not as_json and sys.stdin.isatty()
         while may_ask and (asked := [one for one in turn.waits_for if one.reason == WaitsFor.APPROVAL]):
+            decisions = []
             try:
-                decisions = [self._ask(waiting) for waiting in asked]
+                for waiting in asked:
+                    self.print_note(f"\n{waiting.tool_name} {waiting.input}")
+                    answer = input(f"Allow {show_invisible(waiting.tool_name)}? [y/N, or why not] ").strip()
+                    approved, refused = answer.lower() in ("y", "yes"), answer.lower() in ("n", "no")
+                    note = "" if approved or refused else answer
+                    decisions.append(Decision(part_id=waiting.part_id, approved=approved, note=note))
             except (KeyboardInterrupt, EOFError):
                 turn = lifecycle.interrupt(session_id, owner_id=owner_id)
             else:
@@ -77,12 +83,6 @@ class Command(EndpointCommand):
         self.print_note(f"{turn.session_id}  {turn.state}, {tokens} ({usage.usage_source or 'unknown'})")
         if turn.state != TurnState.COMPLETED:
             raise failed(_error_of(turn))
-
-    def _ask(self, waiting: Waiting) -> Decision:
-        self.print_note(f"\n{waiting.tool_name} {waiting.input}")
-        answer = input(f"Allow {show_invisible(waiting.tool_name)}? [y/N, or why not] ").strip()
-        note = "" if answer.lower() in ("y", "yes", "n", "no") else answer
-        return Decision(part_id=waiting.part_id, approved=answer.lower() in ("y", "yes"), note=note)
 
 
 def _error_of(turn: TurnRecord) -> MnesisError:

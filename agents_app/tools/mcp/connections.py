@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
@@ -253,12 +253,10 @@ class Connection:
 
     async def _wait_until_unused(self) -> None:
         while self._calls or self.loop.time() - self._used_at < IDLE_SECONDS:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(IDLE_SECONDS):
                     await self._closing.wait()
-            except TimeoutError:
-                continue
-            return
+                    return
 
     def _fail(self, error: MnesisError) -> None:
         if not self._ready.done():

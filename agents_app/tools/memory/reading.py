@@ -94,13 +94,9 @@ def describe_file(file: FileReference, offset: int = 0) -> str:
     start = min(max(offset, 0), len(entries))
     page = entries[start : start + MOST_IDS]
     ids = [entry for entry in page if isinstance(entry, str)]
-    family = [
-        kin.id
-        for kin in session_queries.load_line(
-            file.session_id, owner_id=session_queries.load_session(file.session_id).owner_id
-        )
-    ]
-    kept = load_file_references(ids, session_ids=family)
+    owner_id = session_queries.load_session(file.session_id).owner_id
+    family = session_queries.load_line(file.session_id, owner_id=owner_id)
+    kept = load_file_references(ids, session_ids=[kin.id for kin in family])
     parts = session_queries.load_file_parts([id for id in ids if id not in kept], session_id=file.session_id)
     lines = []
     for entry in page:
@@ -125,6 +121,12 @@ def _facts(file: FileReference) -> str:
         lines = "none, it is no text"
     except FileContentNotFound:
         lines = "unknown"
+    explored, told = "not yet", file.exploration
+    if file.is_explored and told is not None:
+        problem = f", problem: {excerpt(told['problem'], EXCERPT)}" if told.get("problem") else ""
+        explored = f"by {told.get('explorer')}, covered {told.get('covered') or 'unknown'}{problem}"
+    elif file.is_explored:
+        explored = "not here" if file.exploration_summary else "no"
     scope = Scope(owner_id=session_queries.load_session(file.session_id).owner_id, session_id=file.session_id)
     result = search(scope, f'"{file.id}"', limit=MOST_IDS)
     mentions = list(dict.fromkeys(hit.message_id for hit in result.hits if hit.message_id))
@@ -135,19 +137,9 @@ def _facts(file: FileReference) -> str:
         f"lines: {lines}\n"
         f"SHA-256 {file.content_id}, added {file.created_at:%Y-%m-%d %H:%M} UTC to session {file.session_id}\n"
         f"version: {version or 'the only one at this path'}\n"
-        f"content: {content}\nexplored: {_describe_exploration(file)}\n"
+        f"content: {content}\nexplored: {explored}\n"
         f"spoken of in: {', '.join(mentions[:MOST_MESSAGES]) + others if mentions else 'none'}\n{file.exploration_summary}"
     )
-
-
-def _describe_exploration(file: FileReference) -> str:
-    if not file.is_explored:
-        return "not yet"
-    if file.exploration is None:
-        return "not here" if file.exploration_summary else "no"
-    problem = file.exploration.get("problem")
-    explorer = f"by {file.exploration.get('explorer')}, covered {file.exploration.get('covered') or 'unknown'}"
-    return f"{explorer}, problem: {excerpt(problem, EXCERPT)}" if problem else explorer
 
 
 def describe(found: Found, *, offset: int = 0) -> str:
