@@ -47,9 +47,6 @@ class InboxMessage(AppendOnlyModel):
         ]
         indexes = [models.Index(fields=["session"], condition=Q(turn__isnull=True), name="inbox_waiting")]
 
-    def __str__(self) -> str:
-        return self.id
-
 
 # Runs of operators over the lines of a file, their items, and every try at one.
 
@@ -129,9 +126,6 @@ class OperatorRun(AppendOnlyModel):
             models.Index(fields=["session", "-created_at"], name="operator_run_of_session"),
             models.Index(fields=["state"], condition=Q(state__in=["pending", "running"]), name="operator_run_live"),
         ]
-
-    def __str__(self) -> str:
-        return self.id
 
 
 class OperatorItem(AppendOnlyModel):
@@ -225,9 +219,6 @@ class OperatorTry(AppendOnlyModel):
             # Whatever the code does: an item has one result at the most.
             models.UniqueConstraint(fields=["run", "item"], condition=Q(accepted=True), name="operator_try_accepted"),
         ]
-
-    def __str__(self) -> str:
-        return self.id
 
 
 class OperatorShare(models.Model):

@@ -86,9 +86,6 @@ class CompactionRun(AppendOnlyModel):
         ]
         indexes = [models.Index(fields=["session", "created_at"], name="compaction_of_session")]
 
-    def __str__(self) -> str:
-        return self.id
-
 
 class SummaryTry(AppendOnlyModel):
     """One attempt at a summary, or at a piece of one: the reply word for word, rejected or not."""
@@ -127,9 +124,6 @@ class SummaryTry(AppendOnlyModel):
         verbose_name_plural = "summary tries"
         constraints = [models.UniqueConstraint(fields=["summary_id", "number"], name="try_number_unique")]
         indexes = [models.Index(fields=["created_at"], name="try_of_day")]
-
-    def __str__(self) -> str:
-        return self.id
 
 
 class Freshness(models.TextChoices):
@@ -182,9 +176,6 @@ class SummaryNode(AppendOnlyModel):
         constraints = [models.UniqueConstraint(fields=["revises"], name="summary_revised_once")]
         indexes = [models.Index(fields=["session", "first_seq"], name="summary_span")]
 
-    def __str__(self) -> str:
-        return self.id
-
 
 class SummaryPreview(AppendOnlyModel):
     """What a summary would say in a revision. It is in no context, and nothing in the DAG knows of it."""
@@ -214,9 +205,6 @@ class SummaryPreview(AppendOnlyModel):
     class Meta:
         db_table = "summary_previews"
         indexes = [models.Index(fields=["batch_id"], name="preview_batch")]
-
-    def __str__(self) -> str:
-        return self.id
 
 
 class SummaryEdge(AppendOnlyModel):

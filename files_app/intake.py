@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import PurePosixPath
-from time import sleep
 from typing import IO, Any, ParamSpec, TypeVar
 
 from django.conf import settings
@@ -45,7 +44,6 @@ from mnesis_core.errors import (
     FileQuotaExceeded,
     ModelCallAbandoned,
     ModelNotFoundError,
-    NotFound,
     RequestTooLarge,
     SessionArchived,
 )
@@ -72,8 +70,7 @@ from sessions_app.usage.limits import SpendingLimit, load_limits
 
 P = ParamSpec("P")
 R = TypeVar("R")
-TASK = "files_app.intake.explore"
-LOOK_SECONDS = 1.0
+TASK = "files_app.tasks.explore"
 CALL_SECONDS = 60.0  # of one call, and of all calls about one file together
 LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)  # a call that has run longer has lost its process
 CHUNK_BYTES = 1_048_576
@@ -238,14 +235,6 @@ def add_file(record: Change, *, content_id: str, path: str, file_type: str, toke
     if is_waiting(file_id):
         async_task(TASK, file_id, owner_id=record.owner_id)
     return file_id
-
-
-def explore(file_id: str, *, owner_id: int, **_later: Any) -> None:
-    """Explore a file: the worker's task. It may run twice or late, since an exploration is written once."""
-    with suppress(NotFound):  # its session was deleted meanwhile
-        while not explore_file(file_id, owner_id=owner_id).is_explored:
-            # A turn's process asks a model about it; this worker takes over if that process dies.
-            sleep(LOOK_SECONDS)
 
 
 def explore_file(file_id: str, *, owner_id: int) -> FileReference:

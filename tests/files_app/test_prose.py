@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from audit_app.proof.verify import verify_session
 from compaction_app.context import rebuild_payload
-from files_app import intake
+from files_app import tasks
 from files_app.intake import LOST_AFTER, explore_file, keep_file
 from files_app.queries import load_file_reference
 from mnesis_core.errors import ModelUnavailable
@@ -309,8 +309,8 @@ def test_a_worker_waits_for_whoever_asks_and_explores_the_file_if_nothing_comes_
         with change(told.id) as record:
             finish_call(record, lost, MessageEnd(outcome="failed", error_code="MODEL_UNAVAILABLE"))
 
-    monkeypatch.setattr("files_app.intake.sleep", close)
-    intake.explore(file.id, owner_id=told.owner_id)
+    monkeypatch.setattr("files_app.tasks.sleep", close)
+    tasks.explore(file.id, owner_id=told.owner_id)
     assert SAID in load_file_reference(file.id, owner_id=told.owner_id).exploration_summary
 
 

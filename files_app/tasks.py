@@ -1,0 +1,20 @@
+"""The worker's task. It keeps its name: no sweep queues again what waits in the queue under another one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import sleep
+from typing import Any
+
+from files_app.intake import explore_file
+from mnesis_core.errors import NotFound
+
+LOOK_SECONDS = 1.0
+
+
+def explore(file_id: str, *, owner_id: int, **_later: Any) -> None:
+    """Explore a file. The task may run twice or late, since an exploration is written once."""
+    with suppress(NotFound):  # its session was deleted meanwhile
+        while not explore_file(file_id, owner_id=owner_id).is_explored:
+            # A turn's process asks a model about it; this worker takes over if that process dies.
+            sleep(LOOK_SECONDS)
