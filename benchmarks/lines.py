@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.cache import cache
 
 from files_app.contents import put_stream
-from files_app.lines import read_lines, search_file
+from files_app.queries import read_lines, search_file
 from files_app.store import store_file_reference
 from sessions_app.record import session_store
 from sessions_app.record.change import change

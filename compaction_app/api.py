@@ -11,7 +11,7 @@ from ninja import Field, Query, Router, Schema, Status
 from pydantic import BeforeValidator
 from pydantic import Field as PydanticField
 
-from compaction_app import lineage, queries, revise
+from compaction_app import queries, revise
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import compare_calls, rebuild_payload
 from compaction_app.search import router as search_router
@@ -175,7 +175,7 @@ def list_summaries(request: HttpRequest, session_id: str) -> dict[str, Any]:
 def read_cover(request: HttpRequest, session_id: str) -> Any:
     """Expand the whole context: does it give every message of the session once, in order? Names those that it does not."""
     load_session(session_id, owner_id=owner_id(request))
-    return lineage.cover(session_id)
+    return queries.cover(session_id)
 
 
 @router.get(
@@ -186,14 +186,14 @@ def read_cover(request: HttpRequest, session_id: str) -> Any:
 def trace_message(request: HttpRequest, session_id: str, message_id: str) -> dict[str, Any]:
     """The summaries that stand for a message, and what of them is in the context now, if not the message itself."""
     load_session(session_id, owner_id=owner_id(request))
-    traced = lineage.trace_message(message_id, session_id=session_id)
+    traced = queries.trace_message(message_id, session_id=session_id)
     return {"id": message_id, "seq": traced.seq, "above": traced.above, "in_context": traced.in_context}
 
 
 @router.get("/summaries/{summary_id}", response={200: DescriptionOut, **ERRORS}, summary="Describe a summary")
 def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
     """One summary: text, level, span and sources, what stands for it, and what it and all under it took."""
-    found = lineage.describe(queries.load_summary(summary_id, owner_id=owner_id(request)))
+    found = queries.describe_summary(queries.load_summary(summary_id, owner_id=owner_id(request)))
     later = next((node.id for node in found.revisions if node.revises_id == summary_id), None)
     return summary_out(found.summary, superseded_by=later) | {
         "revisions": found.revisions,
@@ -209,7 +209,7 @@ def read_lineage(
 ) -> dict[str, Any]:
     """Return the summaries that stand for this one and those under it, a page at a time, each with its cost."""
     offset = parse_offset(cursor)
-    found = lineage.describe(queries.load_summary(summary_id, owner_id=owner_id(request)))
+    found = queries.describe_summary(queries.load_summary(summary_id, owner_id=owner_id(request)))
     page = found.below[offset : offset + limit]
     return {
         "id": found.summary.id,
@@ -228,9 +228,9 @@ def expand_summary(
     offset = parse_offset(cursor)
     summary = queries.load_summary(summary_id, owner_id=owner_id(request))
     if summary.kind == "condensed" and not deep:
-        items = [summary_out(source) | {"source_id": read} for read, source in lineage.expand_step(summary)]
+        items = [summary_out(source) | {"source_id": read} for read, source in queries.expand_step(summary)]
         return {"kind": "summaries", "items": items, "next_cursor": None}
-    page = lineage.expand_messages(summary, offset=offset, limit=limit)
+    page = queries.expand_messages(summary, offset=offset, limit=limit)
     rows = load_message_rows(summary.session_id, [message.id for message in page.messages])
     return {
         "kind": "messages",

@@ -15,8 +15,15 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from files_app.contents import content_size, find_size, read_content
 from files_app.intake import keep_file, keep_path
-from files_app.lines import MOST_HITS, MOST_LINES, read_lines, search_file
-from files_app.queries import list_files, load_file_reference, read_range
+from files_app.queries import (
+    MOST_HITS,
+    MOST_LINES,
+    list_files,
+    load_file_reference,
+    read_lines,
+    read_range,
+    search_file,
+)
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.footers import name_of_upload
 from mnesis_core.files.lines import Mode, Span, parse_range

@@ -12,8 +12,7 @@ from django.utils.html import escape
 from django.utils.safestring import mark_safe
 
 from files_app.contents import find_size, read_content
-from files_app.lines import read_lines
-from files_app.queries import list_files, load_file_reference, versions_of
+from files_app.queries import list_files, load_file_reference, read_lines, versions_of
 from mnesis_core.errors import FileNotText
 from mnesis_core.files.detection import BY_NAME, is_text
 from mnesis_core.files.lines import FileLine

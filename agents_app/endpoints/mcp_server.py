@@ -28,7 +28,7 @@ from agents_app.tools.memory import reading
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut, SessionRead
-from files_app.lines import MOST_HITS
+from files_app.queries import MOST_HITS
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFoundError
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord

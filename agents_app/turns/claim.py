@@ -1,5 +1,8 @@
 """Every way in which a process gets a turn: it begins, resumes with the last answer it waited for, or lost its process.
 
+Messages to a session in host mode wait in the record: any process may take them, one does, and a process that dies loses
+none. They and the turn that reads them are written in one transaction, so none is read twice.
+
 What is claimed is written in one transaction with the claim. No process holds a suspended turn: it is its state and its
 calls in the record. A turn whose process died is closed as interrupted, with all that was streamed, and never run again.
 """
@@ -11,11 +14,14 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils import timezone
 
+from agents_app import store
+from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_message, load_taken, spoken_at
 from agents_app.turns.transactions import (
     LongResult,
     close_open_rows,
@@ -24,7 +30,8 @@ from agents_app.turns.transactions import (
     tool_parts,
     write_result,
 )
-from compaction_app.schedule import find_trigger, request_if_due
+from compaction_app.compact import find_trigger, request_if_due
+from compaction_app.context import load_frame, meter_of, read_newest_state
 from files_app.contents import content_size, read_content
 from files_app.intake import explore_file
 from files_app.queries import load_file_reference, versions_of
@@ -33,20 +40,37 @@ from mnesis_core.errors import (
     ApprovalNotPending,
     FileContentNotFound,
     IdempotencyMismatch,
+    InboxFull,
     InvalidRequest,
     MnesisError,
+    NotInHostMode,
     RequestTooLarge,
+    SessionArchived,
+    SessionNotFoundError,
     ToolCallAnswered,
     ToolCallNotCallers,
     ToolCallNotFoundError,
     TurnInterrupted,
 )
 from mnesis_core.files.footers import part_of_file
-from mnesis_core.llm.interface import Outcome
+from mnesis_core.llm.interface import Outcome, Usage, cost_micros
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, Part, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import FileReference, MessageEnd, SessionRecord, TurnRecord, TurnState, WaitsFor
+from mnesis_core.spending import highest_of, passed_by
 from mnesis_core.text import encode_text, text_of_bytes
-from mnesis_core.turns.inbox import Hosting, hosting_after
+from mnesis_core.turns.inbox import (
+    INBOX,
+    Draft,
+    Hosting,
+    InboxMessage,
+    check_draft,
+    fitting,
+    hops_after,
+    hosting_after,
+    is_resting,
+    joined,
+)
 from mnesis_core.turns.options import TurnOptions, check_options, read_options, texts_of, write_options
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
@@ -54,12 +78,14 @@ from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import find_tool_part, load_messages_by_ids
 from sessions_app.record.rows import PreparedPart, prepare_parts
-from sessions_app.record.session_queries import launched_by_turn, load_session
-from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, load_turn, open_turn
+from sessions_app.record.session_queries import launched_by_turn, load_session, peer_names
+from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, list_turns, load_turn, open_turn
+from sessions_app.usage.limits import limits_for, look
 
 logger = logging.getLogger(__name__)
 MOST_FILES = 50  # of one message
 MOST_RESULTS = 1_000
+MOST_TAKEN = 100  # messages of an inbox that one turn reads
 NOTE_CHARACTERS = 2_000
 KEY_LENGTH = 200  # stored characters of the column
 TITLE_FROM_MESSAGE = 60  # characters of the first message that become the title of an untitled session
@@ -289,6 +315,84 @@ def stored_key(idempotency_key: str | None) -> str | None:
         return None
     check_stored("idempotency_key", idempotency_key, KEY_LENGTH)
     return encode_text(idempotency_key)
+
+
+# Messages come into a session's inbox, and an idle session in host mode takes them as a turn.
+
+
+def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None) -> InboxMessage:
+    """Put a message into a session's inbox; a repeated request with its key returns the message that is there."""
+    session = load_session(session_id, owner_id=owner_id)
+    config = session_config(session.config)
+    idempotency_key = stored_key(idempotency_key)
+    if draft.sender_turn:
+        load_session(draft.sender, owner_id=owner_id)
+        draft = replace(draft, hops=hops_after(load_taken(draft.sender, draft.sender_turn)))
+    check_draft(draft, config.inbox)
+    if draft.in_reply_to:
+        load_inbox_message(draft.in_reply_to, owner_id=owner_id)
+    with change(session_id) as record:
+        known = find_sent(session_id, idempotency_key) if idempotency_key else None
+        if known is not None:
+            before = (known.text, known.kind, known.sender, known.in_reply_to)
+            if before != (draft.text, draft.kind, draft.sender, draft.in_reply_to):
+                raise IdempotencyMismatch(inbox_id=known.id)
+            return known
+        if record.archived:
+            raise SessionArchived(session_id=session_id)
+        if not load_session(session_id).host_mode:
+            raise NotInHostMode(session_id=session_id)
+        if count_waiting(session_id) >= config.inbox.waiting:
+            raise InboxFull(session_id=session_id, waiting=config.inbox.waiting)
+        message_id = store.receive_message(record, draft, idempotency_key=idempotency_key)
+    return load_inbox_message(message_id, owner_id=owner_id)
+
+
+def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
+    """Claim an idle session in host mode for a turn that reads what waits; return ``None`` if no turn is to begin."""
+    with suppress(SessionNotFoundError):  # deleted meanwhile
+        session = load_session(session_id)
+        config = session_config(session.config)
+        if not session.host_mode or session.archived_at or session.running_turn_id:
+            return None
+        last = next(iter(list_turns(session.id, limit=1)), None)
+        # Read before what waits: a message that ends the rest is then among those that the turn reads.
+        if is_resting(last, spoken_at=spoken_at(session.id)):
+            return None
+        waiting = list_inbox(session.id, waiting=True, limit=MOST_TAKEN)
+        messages = list(fitting(waiting, characters=config.inbox.message_characters))
+        if messages:
+            return _claim_messages(session, config, messages, lease_owner)
+    return None
+
+
+def _claim_messages(
+    session: SessionRecord, config: Config, messages: Sequence[InboxMessage], lease_owner: str
+) -> TurnRecord | None:
+    senders = {message.sender for message in messages}
+    text = joined(messages, peer_names(senders, owner_id=session.owner_id))
+    # A message that no limit leaves room for waits until the day is over, or until a limit is raised.
+    if limits := limits_for(session):
+        state = read_newest_state(load_frame(session.id))
+        most = Usage(
+            input_tokens=min(meter_of(state).used_tokens + estimate_text(text), state.budget.usable),
+            output_tokens=state.budget.reserved_output,
+        )
+        if passed_by(highest_of(most.total_tokens, cost_micros(state.spec, most)), look(limits)) is not None:
+            return None
+
+    said = Message(role="user", parts=(TextPart(text=text),))
+    parts = prepare_parts(said.parts)
+    with change(session.id) as record:
+        # Another process may have begun a turn since the session was read.
+        if record.turn_seq != session.turn_seq or record.archived or not load_session(session.id).host_mode:
+            return None
+        turn_id = turn_store.start_turn(
+            record, model=session.model, origin=INBOX, lease_owner=lease_owner, lease_seconds=config.turn.lease_seconds
+        )
+        message_store.append_message(record, turn_id=turn_id, message=said, parts=parts)
+        store.take_messages(record, [message.id for message in messages], turn_id=turn_id)
+    return load_turn(turn_id, session_id=session.id)
 
 
 # A suspended turn is answered by its caller, decided by a person, and resumed.

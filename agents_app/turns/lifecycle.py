@@ -28,6 +28,7 @@ from agents_app.turns.claim import (
     claim_turn,
     close_dead_turn,
     compact_if_due,
+    deliver,
     end_waiting,
     find_started,
     stored_key,
@@ -35,7 +36,6 @@ from agents_app.turns.claim import (
     wait_until_explored,
     write_ended_turn,
 )
-from agents_app.turns.inbox import deliver
 from agents_app.turns.runner import runner
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config

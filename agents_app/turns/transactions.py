@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from compaction_app.compact import request_if_due, trigger_after
 from compaction_app.context import Frame
-from compaction_app.schedule import request_if_due, trigger_after
 from files_app.contents import put_content
 from files_app.intake import add_file
 from mnesis_core.config import StreamConfig

@@ -11,8 +11,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.context import load_ranges
-from compaction_app.lineage import MessageLineage, trace_message
-from compaction_app.queries import SummaryHead, attempts_of_calls, covering_summaries, load_heads, runs_that_pruned
+from compaction_app.queries import (
+    MessageLineage,
+    SummaryHead,
+    attempts_of_calls,
+    covering_summaries,
+    load_heads,
+    runs_that_pruned,
+    trace_message,
+)
 from mnesis_core.compaction.transcript import pieces_of_message
 from mnesis_core.context.entries import read_manifest
 from mnesis_core.errors import InvalidRequest

@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.utils.cache import get_conditional_response
 from django.views.decorators.gzip import gzip_page
 
-from compaction_app import lineage, queries
+from compaction_app import queries
 from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Cost, Graph, Node, Span
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
@@ -136,7 +136,7 @@ class SummaryView:
 
 def load_view(summary: SummaryRecord) -> SummaryView:
     """Return a summary with its lineage, its first sources and its attempts; a fixed number of queries."""
-    description = lineage.describe(summary)
+    description = queries.describe_summary(summary)
     try:
         run = queries.load_run(summary.run_id, session_id=summary.session_id) if summary.run_id else None
     except CompactionNotFoundError:
@@ -331,7 +331,7 @@ def message(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
     message_id = timeline_queries.id_of_message(about.id, seq) if seq <= about.message_seq else None
     if message_id is None:
         raise MessageNotFoundError(message_id=str(seq))
-    traced = lineage.trace_message(message_id, session_id=about.id)
+    traced = queries.trace_message(message_id, session_id=about.id)
     context = {
         "about": about,
         "preview": timeline_queries.preview_messages([message_id], at=timeline_queries.NOW)[message_id],

@@ -13,8 +13,7 @@ from django.utils import timezone
 
 from agents_app.turns import lifecycle
 from agents_app.turns import runner as runner_module
-from agents_app.turns.claim import recover_turns
-from agents_app.turns.inbox import claim_waiting
+from agents_app.turns.claim import claim_waiting, recover_turns
 from agents_app.turns.runner import runner
 from audit_app.proof.verify import verify_session
 from mnesis_core.errors import NotInHostMode

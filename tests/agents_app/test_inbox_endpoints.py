@@ -15,7 +15,7 @@ from mcp.client.client import Client as McpClient
 from agents_app.endpoints.mcp_server import always, make_server
 from agents_app.queries import list_inbox
 from agents_app.turns import lifecycle
-from agents_app.turns.inbox import deliver
+from agents_app.turns.claim import deliver
 from audit_app.proof.verify import verify_session
 from mnesis_core.turns.inbox import Draft
 from sessions_app.callers import Caller

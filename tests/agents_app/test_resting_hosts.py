@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agents_app.queries import list_inbox
-from agents_app.turns import inbox as inbox_module
+from agents_app.turns import claim as claim_module
 from agents_app.turns import lifecycle
 from agents_app.turns import runner as runner_module
-from agents_app.turns.inbox import claim_waiting, deliver
+from agents_app.turns.claim import claim_waiting, deliver
 from agents_app.turns.runner import runner
 from mnesis_core.config import override
 from mnesis_core.errors import AtCapacity
@@ -90,7 +90,7 @@ async def test_a_word_that_comes_while_a_session_looks_is_not_left_out_of_the_tu
         deliver(ida.id, owner_id=ida.owner_id, draft=Draft(text="Go on, please."))
         return read
 
-    monkeypatch.setattr(inbox_module, "list_inbox", read_and_then_speak)
+    monkeypatch.setattr(claim_module, "list_inbox", read_and_then_speak)
     assert await db(claim_waiting, ida.id, lease_owner=OTHERS) is None
 
 

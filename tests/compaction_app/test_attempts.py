@@ -11,10 +11,9 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django_q.models import OrmQ
 
 from compaction_app import store
-from compaction_app.compact import compact, compact_now, compact_session, request_manual
+from compaction_app.compact import claim, compact, compact_now, compact_session, request_manual, wake_stale
 from compaction_app.models import LIVE, CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import list_runs, list_summaries, load_run
-from compaction_app.schedule import claim, wake_stale
 from mnesis_core.config import CompactionConfig, Config
 from mnesis_core.errors import TakenOver
 from mnesis_core.llm.interface import Request

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from compaction_app import lineage, queries
+from compaction_app import queries
 from sessions_app.guards.triggers import guarded_models, remove_guards
 from sessions_app.record.change import change
 from sessions_app.record.session_store import soft_delete_session
@@ -105,7 +105,7 @@ def test_a_page_costs_as_many_reads_wherever_it_is_and_however_much_there_is(tre
         with CaptureQueriesContext(
             connection,
         ) as captured:
-            assert lineage.expand_messages(summary, offset=offset, limit=limit).messages
+            assert queries.expand_messages(summary, offset=offset, limit=limit).messages
         return len(captured)
 
     assert {reads(tree, offset, limit) for offset, limit in ((0, 1), (3, 3), (0, 10), (9, 500))} == {4}

@@ -16,7 +16,7 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app import lineage, revise
+from compaction_app import queries, revise
 from compaction_app.context import build_context, rebuild_payload
 from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_summary
@@ -347,7 +347,7 @@ def test_the_terminal_previews_applies_and_undoes(tree, script, tmp_path: Path):
     assert [item["before"]["id"] for item in values["items"]] == [tree.left, tree.right, tree.top]
     assert command("--apply", preview).splitlines()[-1] == f"applied {preview}"
     assert len(json.loads(command("--undo", tree.top, "--subtree", "--json"))["undone"]) == 3
-    assert lineage.cover(tree.id).ok
+    assert queries.cover(tree.id).ok
     for arguments, status in (
         (["--apply", preview], 5),
         (["--show", "sum_x"], 4),

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
 from audit_app.proof.verify import check_replay, replay_session, verify_session
-from compaction_app import lineage
+from compaction_app import queries
 from compaction_app.context import build_context, load_state
 from compaction_app.models import SummaryNode
 from compaction_app.queries import covering_summaries, list_summaries, load_graph, load_summary
@@ -81,7 +81,7 @@ def stale(session_id: str) -> set[str]:
 def prove(session_id: str) -> None:
     assert verify_session(session_id).problems == []
     assert check_replay(session_id) == []
-    assert lineage.cover(session_id).ok
+    assert queries.cover(session_id).ok
 
 
 def standing(session_id: str) -> list[str]:
@@ -119,7 +119,7 @@ def test_what_was_made_from_a_revised_summary_is_stale_until_it_is_made_again(tr
     assert (event.data["stale"], event.data["fresh"], event.data["because"]) == ([tree.top], [], newer)
     # The edges say what was read; expansion shows what is there now.
     assert [id for _, id in load_summary(tree.top).source_ids] == [tree.left, tree.right]
-    shown = [(read, source.id) for read, source in lineage.expand_step(load_summary(tree.top))]
+    shown = [(read, source.id) for read, source in queries.expand_step(load_summary(tree.top))]
     assert shown == [(tree.left, newer), (tree.right, tree.right)]
     assert covering_summaries(tree.id, [1, 5]) == {1: newer, 5: tree.right}
     top = revise(tree.id, tree.top)

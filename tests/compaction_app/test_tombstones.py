@@ -11,9 +11,8 @@ from django.test import Client
 from agents_app.tools import ToolContext, find_tool
 from agents_app.turns import lifecycle
 from audit_app.transfer.export import export_session
-from compaction_app.compact import compact_session
+from compaction_app.compact import compact_session, request_compaction
 from compaction_app.context import build_context, load_state, size_of
-from compaction_app.schedule import request_compaction
 from mnesis_core.messages import StoredMessage, ToolPart
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events

@@ -8,10 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from compaction_app.compact import compact, compact_now
+from compaction_app.compact import compact, compact_now, find_trigger
 from compaction_app.context import load_meter
 from compaction_app.queries import list_runs
-from compaction_app.schedule import find_trigger
 from mnesis_core.context.fitting import Reason
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm.interface import Request

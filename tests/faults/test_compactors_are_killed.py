@@ -13,11 +13,10 @@ from django.contrib.auth.models import User
 
 from agents_app.turns.lifecycle import create_session
 from audit_app.proof.verify import verify_session
-from compaction_app import lineage
-from compaction_app.compact import compact_session
+from compaction_app import queries
+from compaction_app.compact import compact_session, wake_stale
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import live_run
-from compaction_app.schedule import wake_stale
 from mnesis_core.records import SessionRecord
 from sessions_app.models import ModelCall
 from sessions_app.record.context_queries import load_events
@@ -79,7 +78,7 @@ def recover(session: SessionRecord) -> None:
 
 def check(session: SessionRecord) -> None:
     """Nothing is uncovered, nothing covered twice, and the ledger proves and tells it."""
-    assert lineage.cover(session.id).ok
+    assert queries.cover(session.id).ok
     sources = Counter(SummaryEdge.objects.filter(node__session_id=session.id).values_list("source_id", flat=True))
     assert set(sources.values()) <= {1}
     assert verify_session(session.id).problems == []

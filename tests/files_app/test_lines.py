@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
 
-from files_app import lines as reading
+from files_app import queries as reading
 from files_app.contents import put_content
-from files_app.lines import read_lines, search_file
+from files_app.queries import read_lines, search_file
 from files_app.store import store_file_reference
 from mnesis_core.errors import (
     FileContentNotFound,
@@ -178,7 +178,7 @@ def test_a_line_without_end_is_shown_cut_and_searched_through(session_id, monkey
     ]
     assert found.total == 3
     for seconds in (60.0, 0.0):  # in one go, and a window for each request
-        monkeypatch.setattr(reading, "SECONDS", seconds)
+        monkeypatch.setattr(reading, "LINES_SECONDS", seconds)
         hits = every_hit(session_id, file_id, "needle", limit=1)
         assert [(hit.number, hit.offset - 6) for hit in hits[:-1]] == [(2, place) for place in at]
         assert hits[-1].number == 3
@@ -188,7 +188,7 @@ def test_a_line_without_end_is_shown_cut_and_searched_through(session_id, monkey
 def test_what_takes_too_long_goes_on_with_the_next_request(session_id, monkeypatch):
     text = long_log()
     file_id = keep(session_id, text.encode())
-    monkeypatch.setattr(reading, "SECONDS", 0.0)
+    monkeypatch.setattr(reading, "LINES_SECONDS", 0.0)
     monkeypatch.setattr(reading, "STRIDE_BYTES", 1)
     first = read_lines(file_id, first_line=29_000, lines=1, session_id=session_id)
     assert (first.lines, first.total, first.next_line) == ((), None, 29_000)

@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.html import strip_tags
 
-from files_app import lines
+from files_app import queries
 from files_app.contents import put_content
 from files_app.intake import explore_file
 from files_app.queries import load_file_reference
@@ -189,7 +189,7 @@ def test_very_long_lines_are_cut_and_none_is_missing(ask: Ask, reader: User) -> 
 def test_a_text_whose_lines_are_not_all_counted_yet_is_shown_all_the_same(
     ask: Ask, reader: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "SECONDS", -1.0)
+    monkeypatch.setattr(queries, "LINES_SECONDS", -1.0)
     file_id = keep(new_session(reader), b"a line of it\n" * 200_000, exploration_summary="")
     page = ask(f"/files/{file_id}/")
     assert 'data-total=""' in page

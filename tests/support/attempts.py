@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from audit_app.proof.verify import verify_session
 from compaction_app import store
+from compaction_app.compact import ClaimedRun
 from compaction_app.models import LIVE, CompactionRun
-from compaction_app.schedule import ClaimedRun
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord

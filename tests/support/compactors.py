@@ -16,8 +16,7 @@ import traceback
 from django.conf import settings
 from django.db import DatabaseError
 
-from compaction_app.compact import compact_session, request_manual
-from compaction_app.schedule import wake_stale
+from compaction_app.compact import compact_session, request_manual, wake_stale
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm.interface import Model, ModelSpec, Request
 from mnesis_core.messages import Message, TextPart

@@ -10,7 +10,7 @@ from typing import Any
 from agents_app.endpoints.terminal import Decision, deciding, find_user, read_message
 from agents_app.management.commands.run import Command as RunCommand
 from agents_app.turns import lifecycle
-from agents_app.turns.inbox import deliver
+from agents_app.turns.claim import deliver
 from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_page
 from compaction_app.compact import compact_now
 from compaction_app.views import CompactionOut

@@ -9,8 +9,7 @@ from time import monotonic
 
 from agents_app.tools.memory.reach import Family, find, wanted_id
 from compaction_app.queries import covering_summaries, load_summary
-from files_app.lines import search_file
-from files_app.queries import list_files, load_file_reference, versions_of
+from files_app.queries import list_files, load_file_reference, search_file, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, NotFound
 from mnesis_core.files.footers import version_of
 from mnesis_core.files.lines import FileSearch, Mode, parse_lines

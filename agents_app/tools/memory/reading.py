@@ -9,12 +9,10 @@ from agents_app.queries import first_failures
 from agents_app.queries import load_run as load_map
 from agents_app.tools.definition import ToolContext
 from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
-from compaction_app.lineage import describe as describe_node
-from compaction_app.lineage import expand_messages, expand_step, trace_message
-from compaction_app.queries import load_run, load_summary
+from compaction_app.queries import describe_summary as describe_node
+from compaction_app.queries import expand_messages, expand_step, load_run, load_summary, trace_message
 from files_app.contents import find_size, read_content
-from files_app.lines import MOST_LINES, read_lines
-from files_app.queries import load_file_reference, load_file_references, read_range, versions_of
+from files_app.queries import MOST_LINES, load_file_reference, load_file_references, read_lines, read_range, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
 from mnesis_core.files.footers import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from compaction_app import lineage, queries
+from compaction_app import queries
 from mnesis_core.compaction.dag import Cover, Span
 from mnesis_core.errors import MnesisError
 from mnesis_core.messages import text_of
@@ -63,7 +63,7 @@ class Command(BaseCommand):
         )
 
     def _describe(self, options: dict[str, Any]) -> None:
-        found = lineage.describe(queries.load_summary(options["summary"]))
+        found = queries.describe_summary(queries.load_summary(options["summary"]))
         summary, cost = found.summary, found.cost
         values = {
             "summary": asdict(summary),
@@ -94,7 +94,7 @@ class Command(BaseCommand):
     def _expand(self, options: dict[str, Any]) -> None:
         summary = queries.load_summary(options["summary"])
         if summary.kind == "condensed" and not options["deep"]:
-            sources = lineage.expand_step(summary)
+            sources = queries.expand_step(summary)
             words = [
                 f"{source.id}{'' if source.id == read else f', a revision of {read}, which was read'}\n"
                 f"{printable(source.text)}\n"
@@ -104,7 +104,7 @@ class Command(BaseCommand):
             return
         offset: int | None = 0
         while offset is not None:
-            page = lineage.expand_messages(summary, offset=offset, limit=MESSAGES_AT_ONCE)
+            page = queries.expand_messages(summary, offset=offset, limit=MESSAGES_AT_ONCE)
             for message in page.messages:
                 text = text_of(tuple(stored.part for stored in message.parts))
                 values = {"id": message.id, "seq": message.seq, "role": message.role, "text": text}
@@ -116,7 +116,7 @@ class Command(BaseCommand):
         if bool(options["sessions"]) == options["all"]:
             raise CommandError("Name the sessions, or say --all.", returncode=2)
         ids = queries.summarised_sessions() if options["all"] else options["sessions"]
-        found = {session_id: lineage.cover(session_id) for session_id in dict.fromkeys(ids)}
+        found = {session_id: queries.cover(session_id) for session_id in dict.fromkeys(ids)}
         self._answer(
             {session_id: asdict(cover) | {"ok": cover.ok} for session_id, cover in found.items()},
             [f"{session_id}: {_cover_line(cover)}" for session_id, cover in found.items()],
