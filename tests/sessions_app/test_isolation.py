@@ -15,7 +15,7 @@ import pytest
 from django.utils import timezone
 
 from agents_app import queries as agent_queries
-from compaction_app import context, lineage
+from compaction_app import context
 from compaction_app import queries as compaction_queries
 from files_app import queries as file_queries
 from mnesis_core.errors import NotFound
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.both_databases
 MODULES = (
     *(call_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
     *(model_store, spending_store, search, transcript),
-    *(compaction_queries, context, lineage, file_queries, agent_queries),
+    *(compaction_queries, context, file_queries, agent_queries),
 )
 NOW = timeline_queries.NOW
 
@@ -204,8 +204,8 @@ BY_SESSION: dict[Query, Ask] = {
     timeline_queries.load_context_spans: lambda ask, who, its: ask(who.session_id, at=10**6),
     timeline_queries.load_stay: lambda ask, who, its: ask(who.session_id, its.summary),
     timeline_queries.spans_out_of_context: lambda ask, who, its: ask(who.session_id, first=0, last=None),
-    lineage.cover: lambda ask, who, its: ask(who.session_id).messages,
-    lineage.trace_message: lambda ask, who, its: ask(its.first, session_id=who.session_id),
+    compaction_queries.cover: lambda ask, who, its: ask(who.session_id).messages,
+    compaction_queries.trace_message: lambda ask, who, its: ask(its.first, session_id=who.session_id),
     context.build_context: lambda ask, who, its: ask(who.session_id).payload,
     context.load_frame: lambda ask, who, its: ask(who.session_id),
     context.load_meter: lambda ask, who, its: ask(who.session_id).used_tokens,
@@ -317,6 +317,8 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.is_waiting: "the file is one that the caller has just written",
     file_queries.versions_of: "the file was loaded for whoever asks",
     file_queries.read_range: "reads what load_file_reference has found",
+    file_queries.read_lines: "reads what load_file_reference has found",
+    file_queries.search_file: "reads what load_file_reference has found",
     session_queries.load_depth: "the session is one that its owner has loaded",
     session_queries.session_of: "says of which session something is, so that the caller can ask whose that is",
     spending_store.list_account_limits: "a list for administrators",
@@ -345,9 +347,9 @@ NOT_SCOPED: dict[Query, str] = {
     compaction_queries.longest_wait: "for whoever watches the site: a number of seconds",
     compaction_queries.stale_runs: "for the janitor, who wakes forgotten runs",
     compaction_queries.summarised_sessions: "for the administrator's command",
-    lineage.describe: "the summary was loaded for whoever asks",
-    lineage.expand_messages: "the summary was loaded for whoever asks",
-    lineage.expand_step: "the summary was loaded for whoever asks",
+    compaction_queries.describe_summary: "the summary was loaded for whoever asks",
+    compaction_queries.expand_messages: "the summary was loaded for whoever asks",
+    compaction_queries.expand_step: "the summary was loaded for whoever asks",
     context.load_sources: "the call was loaded for the caller",
     context.rebuild_payload: "the call was loaded for the caller",
     context.register_payload: "reads nothing",

@@ -17,7 +17,6 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from compaction_app import lineage
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from compaction_app.context import Frame, build_context, load_frame, load_meter, read_state
@@ -342,9 +341,9 @@ READS: dict[str, Row] = {
     "journal_texts": (lambda s: message_queries.journal_texts(s.id), 1),
     "last_summary": (lambda s: compaction_queries.last_summary(s.id), 3),
     "load_graph": (lambda s: compaction_queries.load_graph(s.id), 2),
-    "describe": (lambda s: lineage.describe(compaction_queries.load_summary(s.summary)), 5),
+    "describe": (lambda s: compaction_queries.describe_summary(compaction_queries.load_summary(s.summary)), 5),
     "expand_messages": (
-        lambda s: lineage.expand_messages(compaction_queries.load_summary(s.summary), offset=0, limit=100),
+        lambda s: compaction_queries.expand_messages(compaction_queries.load_summary(s.summary), offset=0, limit=100),
         6,
     ),
     "list_summaries": (lambda s: compaction_queries.list_summaries(s.id), 2),
