@@ -1,97 +1,13 @@
 """Every error of the product.
 
-* MnesisError
-  + InvalidRequest            the caller's input is wrong
-    - RequestTooLarge
-      . FileQuotaExceeded
-    - RequestTimeout
-    - RangeNotSatisfiable
-    - UnknownParameter
-    - InvalidTemplate
-    - InvalidSchema
-    - InvalidInput
-  + NotSignedIn
-  + PermissionDenied
-    - NotListed
-  + NotFound                  it does not exist, or belongs to another person
-    - SessionNotFoundError
-    - TurnNotFoundError
-    - MessageNotFoundError
-    - PartNotFoundError
-    - CallNotFoundError
-    - SummaryNotFoundError
-    - PreviewNotFoundError
-    - CompactionNotFoundError
-    - FileReferenceNotFoundError
-    - FileContentNotFound
-    - FileNotAllowed
-    - UploadNotFound
-    - ModelNotFoundError
-    - ToolNotFoundError
-    - ToolCallNotFoundError
-    - ToolServerNotFound
-    - PeerNotFoundError
-    - InboxMessageNotFoundError
-    - OperatorRunNotFoundError
-    - OperatorItemNotFoundError
-  + Conflict                  it exists, and its state forbids the request
-    - SessionBusy
-    - SessionNotRunning
-    - SessionArchived
-    - ApprovalNotPending
-    - ToolCallAnswered
-    - ToolCallNotCallers
-    - DuplicateIDError
-    - IdempotencyMismatch
-    - SummaryRevised
-    - ImmutableFieldError
-    - NotInHostMode
-    - PeerNameTaken
-    - TooManyHops
-    - FileNotText
-    - OperatorRunNotInState
-    - ContextChanged
-    - DelegationRefused
-    - TakenOver
-  + AtCapacity
-    - InboxFull
-    - PasswordsBusy
-  + TooManyRequests
-    - TooManyTurns
-    - TooManyAttempts
-  + NotReady                  a part of the server is missing; asking again later helps
-    - DatabaseUnavailable
-    - StorageFull
-  + TurnInterrupted           the process of the turn died
-  + TurnCancelled             a person interrupted the turn
-  + TurnSuspended             a command stops at what it cannot answer
-  + BudgetExhausted
-  + StepLimitReached
-  + DoomLoop
-  + CompactionAbandoned       the workers of a compaction died
-  + DelegationFailed
-  + ToolFailed
-  + ToolServerUnreachable
-  + ModelError                a model call ended badly
-    - ModelNotConfigured
-    - ModelNotAllowed
-    - ModelAuthenticationFailed
-    - ModelRateLimited
-    - ModelUnreachable
-    - ModelTimeout
-    - ModelRefusedRequest
-      . ContextWindowExceeded
-    - ModelUnavailable
-    - ModelStreamBroken
-    - ModelReplyIncomplete
-    - ModelCallAbandoned
-
-The docstring of a class is its default message. Every endpoint reads the class attributes: ``code`` (stable, public),
-``status`` (HTTP), ``rpc_code`` (JSON-RPC 2.0) and ``exit_status`` (commands).
+The docstring of a class is its default message. Every endpoint reads the class attributes: ``code`` (stable, public,
+made of the class's name unless the class sets it), ``status`` (HTTP), ``rpc_code`` (JSON-RPC 2.0) and ``exit_status``
+(commands).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 
@@ -103,6 +19,11 @@ class MnesisError(Exception):
     rpc_code: ClassVar[int] = -32603
     exit_status: ClassVar[int] = 1
     retry_after: ClassVar[int] = 0  # Seconds for the HTTP header ``Retry-After``; 0 for no header.
+
+    def __init_subclass__(cls) -> None:
+        # ``SessionNotFoundError`` has the code ``SESSION_NOT_FOUND``. A subclass in another module keeps its base's code.
+        if cls.__module__ == __name__ and "code" not in vars(cls):
+            cls.code = re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).upper()
 
     def __init__(self, message: str = "", **details: Any) -> None:
         self.message = message or " ".join((type(self).__doc__ or "").split())
@@ -117,127 +38,99 @@ class MnesisError(Exception):
 class InvalidRequest(MnesisError):
     """The request is not valid."""
 
-    code, status, rpc_code, exit_status = "INVALID_REQUEST", 422, -32602, 2
+    status, rpc_code, exit_status = 422, -32602, 2
 
 
 class RequestTooLarge(InvalidRequest):
     """The request is larger than this server accepts. Send less, or upload it as a file."""
 
-    code, status, rpc_code, exit_status = "REQUEST_TOO_LARGE", 413, -32013, 2
+    status, rpc_code, exit_status = 413, -32013, 2
 
 
 class FileQuotaExceeded(RequestTooLarge):
     """Your files would take more space than you may use here. Delete sessions whose files you no longer need, or ask for more space."""
 
-    code = "FILE_QUOTA_EXCEEDED"
-
 
 class RequestTimeout(InvalidRequest):
     """The request's body came too slowly. Send it again over a faster connection, or in smaller pieces."""
 
-    code, status, rpc_code, exit_status = "REQUEST_TIMEOUT", 408, -32027, 2
+    status, rpc_code, exit_status = 408, -32027, 2
 
 
 class RangeNotSatisfiable(InvalidRequest):
     """The file has no such bytes: the range begins after its end."""
 
-    code, status, rpc_code, exit_status = "RANGE_NOT_SATISFIABLE", 416, -32602, 2
+    status, rpc_code, exit_status = 416, -32602, 2
 
 
 class UnknownParameter(InvalidRequest):
     """The address has a query parameter that this endpoint does not know. Leave it out, or correct its name."""
 
-    code = "UNKNOWN_PARAMETER"
-
 
 class InvalidTemplate(InvalidRequest):
     """The prompt template cannot be used: it must be a Jinja template that names 'item'."""
-
-    code = "INVALID_TEMPLATE"
 
 
 class InvalidSchema(InvalidRequest):
     """The output schema is not a JSON Schema that can be used here."""
 
-    code = "INVALID_SCHEMA"
-
 
 class InvalidInput(InvalidRequest):
     """The input cannot be read as JSON Lines: one JSON value per line, in UTF-8."""
-
-    code = "INVALID_INPUT"
 
 
 class NotSignedIn(MnesisError):
     """Sign in, or send an API key as 'Authorization: Bearer mns_…'."""
 
-    code, status, rpc_code, exit_status = "NOT_SIGNED_IN", 401, -32001, 3
+    status, rpc_code, exit_status = 401, -32001, 3
 
 
 class PermissionDenied(MnesisError):
     """Your account may not do this. Ask an administrator."""
 
-    code, status, rpc_code, exit_status = "PERMISSION_DENIED", 403, -32003, 3
+    status, rpc_code, exit_status = 403, -32003, 3
 
 
 class NotListed(PermissionDenied):
     """The host's owner has not listed the program, the secret's variable or the internal address that this names."""
 
-    code = "NOT_LISTED"
-
 
 class NotFound(MnesisError):
     """There is no such thing here."""
 
-    code, status, rpc_code, exit_status = "NOT_FOUND", 404, -32004, 4
+    status, rpc_code, exit_status = 404, -32004, 4
 
 
 class SessionNotFoundError(NotFound):
     """There is no such session, or it is not yours."""
 
-    code = "SESSION_NOT_FOUND"
-
 
 class TurnNotFoundError(NotFound):
     """There is no such turn, or it is not yours."""
-
-    code = "TURN_NOT_FOUND"
 
 
 class MessageNotFoundError(NotFound):
     """There is no such message, or it is not yours."""
 
-    code = "MESSAGE_NOT_FOUND"
-
 
 class PartNotFoundError(NotFound):
     """There is no such message part, or it is not yours."""
-
-    code = "PART_NOT_FOUND"
 
 
 class CallNotFoundError(NotFound):
     """There is no such model call, or it is not yours."""
 
-    code = "CALL_NOT_FOUND"
-
 
 class SummaryNotFoundError(NotFound):
     """There is no such summary, or it is not yours."""
-
-    code = "SUMMARY_NOT_FOUND"
 
 
 class PreviewNotFoundError(NotFound):
     """There is no such preview, or it is not yours."""
 
-    code = "PREVIEW_NOT_FOUND"
-
 
 class CompactionNotFoundError(NotFound):
     """There is no such compaction, or it is not yours."""
-
-    code = "COMPACTION_NOT_FOUND"
 
 
 class FileReferenceNotFoundError(NotFound):
@@ -249,79 +142,57 @@ class FileReferenceNotFoundError(NotFound):
 class FileContentNotFound(NotFound):
     """The content of this file is not here: it was never kept, or was left behind by a move. What is known about it is still here."""
 
-    code = "FILE_CONTENT_NOT_FOUND"
-
 
 class FileNotAllowed(NotFound):
     """No file at this path can be added: it does not exist, is not an ordinary file, or lies outside MNESIS_FILE_ROOTS."""
-
-    code = "FILE_NOT_ALLOWED"
 
 
 class UploadNotFound(NotFound):
     """There is no such upload any more, or it is not yours. Start it again."""
 
-    code = "UPLOAD_NOT_FOUND"
-
 
 class ModelNotFoundError(NotFound):
     """No model has this name. 'manage.py model list' shows all models."""
-
-    code = "MODEL_NOT_FOUND"
 
 
 class ToolNotFoundError(NotFound):
     """No tool has this name."""
 
-    code = "TOOL_NOT_FOUND"
-
 
 class ToolCallNotFoundError(NotFound):
     """This turn made no tool call with this id. Read the turn: waits_for names the calls."""
-
-    code = "TOOL_CALL_NOT_FOUND"
 
 
 class ToolServerNotFound(NotFound):
     """No tool server has this name. 'manage.py mcp_server list' shows all of them."""
 
-    code = "TOOL_SERVER_NOT_FOUND"
-
 
 class PeerNotFoundError(NotFound):
     """No session of yours in host mode has this name."""
-
-    code = "PEER_NOT_FOUND"
 
 
 class InboxMessageNotFoundError(NotFound):
     """There is no such message in an inbox, or it is not yours."""
 
-    code = "INBOX_MESSAGE_NOT_FOUND"
-
 
 class OperatorRunNotFoundError(NotFound):
     """There is no such operator run, or it is not yours."""
-
-    code = "OPERATOR_RUN_NOT_FOUND"
 
 
 class OperatorItemNotFoundError(NotFound):
     """The run has no item with this number."""
 
-    code = "OPERATOR_ITEM_NOT_FOUND"
-
 
 class Conflict(MnesisError):
     """The thing is in a state that forbids this."""
 
-    code, status, rpc_code, exit_status = "CONFLICT", 409, -32009, 5
+    status, rpc_code, exit_status = 409, -32009, 5
 
 
 class SessionBusy(Conflict):
     """A turn is already running in this session. Wait for it, or interrupt it."""
 
-    code, rpc_code, exit_status = "SESSION_BUSY", -32010, 6
+    rpc_code, exit_status = -32010, 6
     waiting = "A turn of this session is waiting for an approval or for results of its caller's tools. Answer it, or interrupt it."
 
     def __init__(self, message: str = "", **details: Any) -> None:
@@ -331,157 +202,125 @@ class SessionBusy(Conflict):
 class SessionNotRunning(Conflict):
     """No turn is running in this session, so there is nothing to interrupt."""
 
-    code, rpc_code, exit_status = "SESSION_NOT_RUNNING", -32011, 7
+    rpc_code, exit_status = -32011, 7
 
 
 class SessionArchived(Conflict):
     """This session is archived. It can be read and exported; fork it to continue."""
 
-    code, rpc_code, exit_status = "SESSION_ARCHIVED", -32012, 8
+    rpc_code, exit_status = -32012, 8
 
 
 class ApprovalNotPending(Conflict):
     """This tool call is not waiting for an approval: it was already decided, or needs none."""
 
-    code = "APPROVAL_NOT_PENDING"
-
 
 class ToolCallAnswered(Conflict):
     """This tool call already has its result."""
-
-    code = "TOOL_CALL_ANSWERED"
 
 
 class ToolCallNotCallers(Conflict):
     """This tool runs here, so its result does not come from the caller."""
 
-    code = "TOOL_CALL_NOT_CALLERS"
-
 
 class DuplicateIDError(Conflict):
     """A row with this id already exists."""
-
-    code = "DUPLICATE_ID"
 
 
 class IdempotencyMismatch(Conflict):
     """This idempotency key was used before with another request."""
 
-    code = "IDEMPOTENCY_MISMATCH"
-
 
 class SummaryRevised(Conflict):
     """A revision has replaced this summary in the meantime. Look at the newest one, and start from there."""
-
-    code = "SUMMARY_REVISED"
 
 
 class ImmutableFieldError(Conflict):
     """The record is append-only: what has been written cannot be changed or deleted."""
 
-    code = "IMMUTABLE_FIELD"
-
 
 class NotInHostMode(Conflict):
     """This session is not in host mode, so it takes no messages. Set host_mode, or start a turn."""
-
-    code = "NOT_IN_HOST_MODE"
 
 
 class PeerNameTaken(Conflict):
     """Another session of yours in host mode has this name. Choose another peer_name."""
 
-    code = "PEER_NAME_TAKEN"
-
 
 class TooManyHops(Conflict):
     """Too many agents have answered each other without a message from a person (inbox.max_hops), so this was not sent."""
-
-    code = "TOO_MANY_HOPS"
 
 
 class FileNotText(Conflict):
     """This file holds bytes, not lines of text. Read a range of its bytes, or what its exploration found."""
 
-    code = "FILE_NOT_TEXT"
-
 
 class OperatorRunNotInState(Conflict):
     """The run's state forbids this. Read the run to see its state."""
-
-    code = "OPERATOR_RUN_NOT_IN_STATE"
 
 
 class ContextChanged(Conflict):
     """The context changed in the meantime: what this was to replace has left it."""
 
-    code = "CONTEXT_CHANGED"
-
 
 class DelegationRefused(Conflict):
     """This may not be handed to a sub-agent."""
-
-    code = "DELEGATION_REFUSED"
 
 
 class TakenOver(Conflict):
     """Another process has taken this over, so nothing was written here."""
 
-    code = "TAKEN_OVER"
-
 
 class AtCapacity(MnesisError):
     """This server runs as many turns as it is allowed to. Try again in a moment."""
 
-    code, status, rpc_code, exit_status = "AT_CAPACITY", 503, -32015, 9
+    status, rpc_code, exit_status = 503, -32015, 9
 
 
 class InboxFull(AtCapacity):
     """Too many messages are waiting in this session's inbox (inbox.waiting). Try again when it has read some."""
 
-    code, rpc_code = "INBOX_FULL", -32023
+    rpc_code = -32023
 
 
 class PasswordsBusy(AtCapacity):
     """Too many people are signing in at the same moment. Try again in a few seconds."""
 
-    code = "PASSWORDS_BUSY"
-
 
 class TooManyRequests(MnesisError):
     """You ask faster than this server allows one person or key to. Wait, then ask again."""
 
-    code, status, rpc_code, exit_status = "TOO_MANY_REQUESTS", 429, -32025, 9
+    status, rpc_code, exit_status = 429, -32025, 9
 
 
 class TooManyTurns(TooManyRequests):
     """You have as many running turns as one person may have. Wait until one has ended."""
 
-    code, rpc_code = "TOO_MANY_TURNS", -32026
+    rpc_code = -32026
 
 
 class TooManyAttempts(TooManyRequests):
     """Too many wrong passwords. Wait, then try again."""
 
-    code, rpc_code = "TOO_MANY_ATTEMPTS", -32024
+    rpc_code = -32024
 
 
 class NotReady(MnesisError):
     """The server is not ready. /readyz says which part is missing."""
 
-    code, status, rpc_code, exit_status = "NOT_READY", 503, -32016, 9
+    status, rpc_code, exit_status = 503, -32016, 9
 
 
 class DatabaseUnavailable(NotReady):
     """The database did not answer. Ask again, with the same idempotency key."""
 
-    code, retry_after = "DATABASE_UNAVAILABLE", 2
+    retry_after = 2
 
 
 class StorageFull(NotReady):
     """The server's disk is full, so nothing was written. Ask again when there is space; reading still works."""
 
-    code, status, retry_after = "STORAGE_FULL", 507, 30
+    status, retry_after = 507, 30
 
 
 # How a turn, a compaction, a tool or a model call ended.
@@ -490,62 +329,56 @@ class StorageFull(NotReady):
 class TurnInterrupted(MnesisError):
     """The server stopped while this turn was running. What had arrived is kept; send a message to continue."""
 
-    code, rpc_code = "TURN_INTERRUPTED", -32017
+    rpc_code = -32017
 
 
 class TurnCancelled(MnesisError):
     """The turn was interrupted. What was said is kept; send a message to go on."""
 
     # 130 is what a shell reports of a program that Ctrl-C ended.
-    code, status, rpc_code, exit_status = "TURN_CANCELLED", 409, -32019, 130
+    status, rpc_code, exit_status = 409, -32019, 130
 
 
 class TurnSuspended(MnesisError):
     """The turn is waiting for a person to approve a tool call, or for results of the caller's tools."""
 
-    code, status, rpc_code, exit_status = "TURN_SUSPENDED", 409, -32021, 13
+    status, rpc_code, exit_status = 409, -32021, 13
 
 
 class BudgetExhausted(MnesisError):
     """What may be spent is used up. What was said is kept. Ask an administrator for more."""
 
-    code, status, rpc_code, exit_status = "BUDGET_EXHAUSTED", 429, -32018, 11
+    status, rpc_code, exit_status = 429, -32018, 11
 
 
 class StepLimitReached(MnesisError):
     """The turn stopped at its limit of model calls. Send a message to go on."""
 
-    code = "STEP_LIMIT_REACHED"
-
 
 class DoomLoop(MnesisError):
     """The model made the same call again and again, so the turn was stopped. Send a message to go on."""
-
-    code = "DOOM_LOOP"
 
 
 class CompactionAbandoned(MnesisError):
     """Every process that ran this compaction died, so it is not attempted again. The next one starts anew."""
 
-    code = "COMPACTION_ABANDONED"
-
 
 class DelegationFailed(MnesisError):
     """The sub-agent gave no answer. Its session says why."""
 
-    code, status, rpc_code, exit_status = "DELEGATION_FAILED", 502, -32022, 1
+    status, rpc_code, exit_status = 502, -32022, 1
 
 
 class ToolFailed(MnesisError):
     """The tool says that it failed."""
 
-    code, status, rpc_code, exit_status = "TOOL_FAILED", 502, -32030, 12
+    status, rpc_code, exit_status = 502, -32030, 12
 
 
 class ToolServerUnreachable(MnesisError):
     """The server of this tool cannot be reached. 'manage.py mcp_server check NAME' says why."""
 
-    code, status, rpc_code, exit_status = "TOOL_SERVER_UNREACHABLE", 502, -32031, 12
+    status, rpc_code, exit_status = 502, -32031, 12
 
 
 class ModelError(MnesisError):
@@ -558,74 +391,58 @@ class ModelError(MnesisError):
 class ModelNotConfigured(ModelError):
     """The model has no key. Set the environment variable that its entry names."""
 
-    code = "MODEL_NOT_CONFIGURED"
-
 
 class ModelNotAllowed(ModelError):
     """The model's entry names a variable or an address that the host's owner has not listed."""
-
-    code = "MODEL_NOT_ALLOWED"
 
 
 class ModelAuthenticationFailed(ModelError):
     """The provider refused the key. Check the key that this model's entry names."""
 
-    code = "MODEL_AUTHENTICATION_FAILED"
-
 
 class ModelRateLimited(ModelError):
     """The provider says: too many requests. Wait, then try again."""
 
-    code, status, retriable = "MODEL_RATE_LIMITED", 429, True
+    status, retriable = 429, True
 
 
 class ModelUnreachable(ModelError):
     """The model's server cannot be reached. Check its address and that it runs."""
 
-    code, retriable = "MODEL_UNREACHABLE", True
+    retriable = True
 
 
 class ModelTimeout(ModelError):
     """The model did not answer in time."""
 
-    code, retriable = "MODEL_TIMEOUT", True
+    retriable = True
 
 
 class ModelRefusedRequest(ModelError):
     """The provider refused the request."""
-
-    code = "MODEL_REFUSED_REQUEST"
 
 
 class ContextWindowExceeded(ModelRefusedRequest):
     """The provider says that the prompt is too long for the model. Send less at once, or attach it as a file; or correct
     the model's limit."""
 
-    code = "CONTEXT_WINDOW_EXCEEDED"
-
 
 class ModelUnavailable(ModelError):
     """The provider answered with a server error. Try again in a moment."""
 
-    code, retriable = "MODEL_UNAVAILABLE", True
+    retriable = True
 
 
 class ModelStreamBroken(ModelError):
     """The answer broke off. What arrived is kept; send a message to go on."""
 
-    code = "MODEL_STREAM_BROKEN"
-
 
 class ModelReplyIncomplete(ModelError):
     """The stream ended without proof that the answer is whole. What arrived is kept."""
 
-    code = "MODEL_REPLY_INCOMPLETE"
-
 
 class ModelCallAbandoned(ModelError):
     """The process that asked ended before the answer was written."""
-
-    code = "MODEL_CALL_ABANDONED"
 
 
 def error_of(code: str, message: str = "", **details: Any) -> MnesisError:
