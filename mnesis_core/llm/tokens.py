@@ -1,4 +1,4 @@
-"""How many tokens a text has, offline and fast. ``calibration`` corrects it by a model's own counts.
+"""How many tokens a text has, estimated offline and fast, and how a model's own counts correct the estimate.
 
 The estimate counts classes of characters and the seams between them (where words start, ``camelCase``, runs of digits),
 weighted so that the sum lies between OpenAI's cl100k and o200k encodings: within about 8 % on English, code, JSON and
@@ -9,6 +9,7 @@ It never shrinks when text is appended.
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
@@ -33,45 +34,16 @@ MESSAGE_FRAMING = 4  # role and delimiters beside a message's text
 TOOL_FRAMING = 8  # ids and a second message's framing beside the text of a tool call and its result
 MOST_CHARACTERS_PER_TOKEN = 20  # More than any text has: a run of spaces comes to 17.
 SHORT = 80  # characters
+MOST_TOKENS = 2**53
 
-_CONTINUATION = bytes(range(0x80, 0xC0))
-
-
-def _class_table() -> bytes:
-    """Return one letter for every byte that can begin a character of UTF-8."""
-    table = bytearray(b"z" * 256)
-    ranges = {
-        "p": (0x21, 0x7F),  # Punctuation; digits and letters overwrite their part of it.
-        "d": (0x30, 0x3A),
-        "U": (0x41, 0x5B),
-        "l": (0x61, 0x7B),
-        "a": (0xC2, 0xC4),  # Latin-1
-        "e": (0xC4, 0xCE),  # other Latin
-        "g": (0xCE, 0xD0),  # Greek
-        "c": (0xD0, 0xD4),  # Cyrillic
-        "h": (0xD4, 0xD8),  # Armenian, Hebrew
-        "r": (0xD8, 0xE0),  # Arabic and its neighbours
-        "i": (0xE0, 0xE1),  # Indic, Thai
-        "x": (0xE1, 0xE2),  # Vietnamese and polytonic Latin, Georgian and others
-        "y": (0xE2, 0xE3),  # typography, symbols, box drawing
-        "k": (0xE3, 0xE4),  # kana
-        "H": (0xE4, 0xEA),  # Han
-        "G": (0xEA, 0xEE),  # Hangul
-        "w": (0xEE, 0xF0),  # full-width forms, private use
-        "m": (0xF0, 0xF8),  # emoji and rare planes
-    }
-    for name, (first, end) in ranges.items():
-        table[first:end] = name.encode() * (end - first)
-    for byte in b" \t":
-        table[byte] = ord("s")
-    for byte in b"\n\r":
-        table[byte] = ord("n")
-    return bytes(table)
-
-
-_CLASSES = _class_table()
-_LETTERS = bytes(ord("L") if chr(byte) in "lU" else 0x20 for byte in range(256))
-_DIGITS = bytes(ord("D") if chr(byte) == "d" else 0x20 for byte in range(256))
+SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0  # A provider that claims to count beyond these is not believed.
+# The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing.
+LARGEST_REFUSED = 8.0
+GROWTH = 1.4  # How much the ratio is raised above the least that explains a refusal without a usable number.
+SMALLEST_WINDOW = 512  # A provider that claims to take fewer tokens is not believed.
+NEWEST_WEIGHT = 0.2  # the least weight of the newest report
+LARGEST_ERROR = 10.0  # Larger errors of an estimate count as this.
+SMALLEST_CHANGE = 0.01  # A smaller change of a model's shared ratio is not worth a write.
 
 # Fitted by non-negative least squares on prose, documentation, code in several languages, JSON, agent
 # transcripts, logs, base64, hexadecimal and the interface texts of eighteen languages.
@@ -91,37 +63,50 @@ _ASCII_WEIGHTS: tuple[tuple[bytes, float], ...] = (
     (b"ss", 0.119),
     (b"z", 1.2),
 )
-_OTHER_WEIGHTS: tuple[tuple[bytes, float], ...] = (
-    (b"a", 1.65),
-    (b"e", 0.63),
-    (b"g", 0.79),
-    (b"c", 0.46),
-    (b"h", 0.88),
-    (b"r", 0.66),
-    (b"i", 0.88),
-    (b"x", 0.63),
-    (b"y", 1.68),
-    (b"k", 0.83),
-    (b"H", 1.08),
-    (b"G", 1.0),
-    (b"w", 1.68),
-    (b"m", 1.97),
+# Classes of characters beyond ASCII: the first bytes that they have in UTF-8, up to the last one not included, and what
+# a character weighs.
+_OTHER_CLASSES: tuple[tuple[bytes, int, int, float], ...] = (
+    (b"a", 0xC2, 0xC4, 1.65),  # Latin-1
+    (b"e", 0xC4, 0xCE, 0.63),  # other Latin
+    (b"g", 0xCE, 0xD0, 0.79),  # Greek
+    (b"c", 0xD0, 0xD4, 0.46),  # Cyrillic
+    (b"h", 0xD4, 0xD8, 0.88),  # Armenian, Hebrew
+    (b"r", 0xD8, 0xE0, 0.66),  # Arabic and its neighbours
+    (b"i", 0xE0, 0xE1, 0.88),  # Indic, Thai
+    (b"x", 0xE1, 0xE2, 0.63),  # Vietnamese and polytonic Latin, Georgian and others
+    (b"y", 0xE2, 0xE3, 1.68),  # typography, symbols, box drawing
+    (b"k", 0xE3, 0xE4, 0.83),  # kana
+    (b"H", 0xE4, 0xEA, 1.08),  # Han
+    (b"G", 0xEA, 0xEE, 1.0),  # Hangul
+    (b"w", 0xEE, 0xF0, 1.68),  # full-width forms, private use
+    (b"m", 0xF0, 0xF8, 1.97),  # emoji and rare planes
 )
+_OTHER_WEIGHTS = tuple((name, weight) for name, _, _, weight in _OTHER_CLASSES)
+_MEMBERS = {
+    b"s": b" \t",
+    b"n": b"\n\r",
+    b"d": string.digits.encode(),
+    b"U": string.ascii_uppercase.encode(),
+    b"l": string.ascii_lowercase.encode(),
+    b"p": string.punctuation.encode(),
+    **{name: bytes(range(first, end)) for name, first, end, _ in _OTHER_CLASSES},
+}
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+# One letter for every byte that can begin a character of UTF-8
+_CLASSES = bytes(next((ord(name) for name, own in _MEMBERS.items() if byte in own), ord("z")) for byte in range(256))
+_LETTERS = bytes(ord("L") if chr(byte) in "lU" else 0x20 for byte in range(256))
+_DIGITS = bytes(ord("D") if chr(byte) == "d" else 0x20 for byte in range(256))
 
 
 def estimate_text(text: str) -> int:
     """Return the tokens of ``text``, 0 only for the empty text. Takes lone surrogates and NUL."""
-    if len(text) < SHORT:
-        return _estimate_short(text)
-    return _estimate(text)
-
-
-@lru_cache(maxsize=4096)
-def _estimate_short(text: str) -> int:
-    return _estimate(text) if text else 0
+    return _estimate_short(text) if len(text) < SHORT else _estimate(text)
 
 
 def _estimate(text: str) -> int:
+    if not text:
+        return 0
     is_ascii = text.isascii()
     raw = text.encode() if is_ascii else text.encode("utf-8", "surrogatepass")
     # The leading line break lets a word or number at the very start count as a start.
@@ -132,6 +117,9 @@ def _estimate(text: str) -> int:
     if not is_ascii:
         total += _weigh(classes, _OTHER_WEIGHTS)
     return max(1, ceil(total - 0.3))
+
+
+_estimate_short = lru_cache(maxsize=4096)(_estimate)
 
 
 def _weigh(classes: bytes, weights: tuple[tuple[bytes, float], ...]) -> float:
@@ -178,7 +166,8 @@ def estimate_message(parts: tuple[Part, ...]) -> int:
     return MESSAGE_FRAMING + sum(map(estimate_part, parts))
 
 
-MOST_TOKENS = 2**53
+# The numbers in a provider's words when it refuses a prompt as too long
+
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum context|maximum (?:supported )?(?:prompt|input|model|sequence) length"
     r"|(?:prompt|input) (?:is )?too (?:long|large)|too many (?:input )?tokens|input token count|model token limit"
@@ -275,16 +264,6 @@ def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
 
 # How a model's own counts of tokens correct our estimates, and how far off these are
 
-SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0  # A provider that claims to count beyond these is not believed.
-# The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing.
-LARGEST_REFUSED = 8.0
-# How much the ratio is raised above the least that explains a refusal without a usable number.
-GROWTH = 1.4
-SMALLEST_WINDOW = 512  # A provider that claims to take fewer tokens is not believed.
-NEWEST_WEIGHT = 0.2  # the least weight of the newest report
-LARGEST_ERROR = 10.0  # Larger errors of an estimate count as this.
-SMALLEST_CHANGE = 0.01  # A smaller change of a model's shared ratio is not worth a write.
-
 
 class CountSource(StrEnum):
     PROVIDER = "provider"  # what the provider reported in this session
@@ -316,7 +295,7 @@ class Calibration:
 
 
 def describe_count(*, source: str, ratio: float, samples: int, error: float | None) -> str:
-    """Return for people how tokens were counted, and how well."""
+    """Return a sentence for people on how tokens were counted, and how well."""
     correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
     if source == CountSource.PROVIDER:
         reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"
