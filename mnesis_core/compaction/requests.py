@@ -1,6 +1,7 @@
-"""What a summary's model is asked: the prompts, the question with its manifest, and what its reply must keep to.
+"""What a model that summarises a span or describes a file is asked, and what its reply must keep to.
 
-Prompts are text files with a version. A site may replace any of them.
+Prompts are text files with a version, and a site may replace any of them. A question is kept as a manifest from which
+the same payload can be made again. Nothing in a reply is taken on trust.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from mnesis_core.compaction.dag import runs_of
 from mnesis_core.compaction.transcript import piece_limit, summary_pieces, text_pieces, transcript_pieces
 from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
@@ -24,8 +26,23 @@ from mnesis_core.messages import StoredMessage
 from mnesis_core.text import LONGEST_CHARACTER, character_start, printable, quote_file
 
 SHIPPED_FOLDER = Path(__file__).parent / "prompts"
-_SHAPE = re.compile(r"version: ([\w.-]{1,16})\n\n# System\n\n(.+?)\n\n# User\n\n(.+)", re.DOTALL)
 MARKER = "MNESIS-SUMMARISE"  # Every system text has it, so that a model or a gateway knows what is asked.
+JOINT = "\n\n"  # between the drafts that are merged
+REPLY_SLACK = 1_024  # tokens beside the summary that a call may write
+CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
+LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
+SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word by word by chance.
+
+# Kinds of files that are prose. Only those whose bytes are the text: anything else would have to be parsed again, by a
+# library that may read it differently by then, to say what a model saw.
+KINDS = frozenset({"text", "markdown"})
+READ_TOKENS = 8_000  # the most that a model reads of a file
+READ_BYTES = 131_072  # No text of READ_TOKENS is longer.
+TARGET_TOKENS = 300  # What the model is asked to keep to. A shorter text is not asked about.
+LONGEST_TOKENS = 2 * TARGET_TOKENS
+LINE_CHARACTERS = 1_600  # The rest of a summary is for what was counted.
+
+_SHAPE = re.compile(r"version: ([\w.-]{1,16})\n\n# System\n\n(.+?)\n\n# User\n\n(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +120,9 @@ def read_prompts(folder: Path) -> Prompts:
 SHIPPED = Prompts(**{field.name: read_prompt(SHIPPED_FOLDER / f"{field.name}.md") for field in fields(Prompts)})
 
 
-# Whether a model's text is of use as a summary. Nothing is taken on trust.
+# Whether a model's text is of use as a summary
 
-LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
+_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
 SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word by word by chance.
 
 _REFUSAL = re.compile(
@@ -137,52 +154,43 @@ def judge(text: str, *, source: str, source_tokens: int, target: int, named: Nam
     above ``target`` tokens), ``missing_summary_ids``, ``missing_file_ids``.
     """
     body = without_footer(text)
-    reason = _unusable(body) or ("echo" if len(body) >= SHORTEST_ECHO and body in source else None)
-    if reason is not None:
-        return reason
-    if estimate_text(text) >= source_tokens:
-        return "not_smaller"
-    if estimate_text(body) > target:
-        return "too_long"
-    if not all(name in text for name in named.summaries):
-        return "missing_summary_ids"
-    return None if all(name in text for name in named.file_entries) else "missing_file_ids"
-
-
-def _unusable(body: str) -> str | None:
-    if not re.search(r"\w", body):
-        return "empty"
-    if len(body) <= LONGEST_REFUSAL and _REFUSAL.match(body):
-        return "refusal"
-    if _OPEN_THINKING.match(body):
-        return "reasoning"
-    if _TOOL_CALL.match(body):
-        return "tool_call"
-    return "leaked_prompt" if _LEAKED.search(body) else None
+    against = (
+        ("empty", not re.search(r"\w", body)),
+        ("refusal", len(body) <= LONGEST_REFUSAL and _REFUSAL.match(body)),
+        ("reasoning", _OPEN_THINKING.match(body)),
+        ("tool_call", _TOOL_CALL.match(body)),
+        ("leaked_prompt", _LEAKED.search(body)),
+        ("echo", len(body) >= SHORTEST_ECHO and body in source),
+        ("not_smaller", estimate_text(text) >= source_tokens),
+        ("too_long", estimate_text(body) > target),
+        ("missing_summary_ids", not all(name in text for name in named.summaries)),
+        ("missing_file_ids", not all(name in text for name in named.file_entries)),
+    )
+    return next((reason for reason, holds in against if holds), None)
 
 
 # One question to a summarising model: what it reads, how it is asked, and how it is rebuilt from the record
 
-JOINT = "\n\n"  # between the drafts that are merged
-REPLY_SLACK = 1_024  # tokens beside the summary that a call may write
-CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    prompt: SummaryPrompt
+    request: Request
+
+    @property
+    def tokens(self) -> int:
+        return sum(estimate_text(message["content"]) for message in self.request.payload["messages"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(_Question):
     level: int
-    prompt: SummaryPrompt
     target: int  # tokens that the summary is asked to keep to
     limit: int  # tokens of a piece: with ``piece``, what is needed to cut the same one again
     piece: int
     pieces: int
     # The attempts whose drafts are merged, in order; none when it reads what the summary stands for.
     merges: tuple[str, ...]
-    request: Request
-
-    @property
-    def tokens(self) -> int:
-        return sum(estimate_text(message["content"]) for message in self.request.payload["messages"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +220,7 @@ Judge = Callable[[Reply], str | None]  # Return why a reply may not be a summary
 
 
 class Recorder(Protocol):
-    """Asks a model and keeps each attempt. ``Unrecorded`` only asks."""
+    """Ask a model and keep each attempt. ``Unrecorded`` only asks."""
 
     async def ask(self, question: Question, judge: Judge) -> Answer: ...
 
@@ -278,7 +286,6 @@ def reply_limit(spec: ModelSpec, target: int) -> int:
 
 
 def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any]:
-    """Return exactly what the model is sent."""
     return {"messages": prompt.messages(printable(source), target)}
 
 
@@ -298,13 +305,7 @@ def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) 
 
 def messages_row(messages: Sequence[StoredMessage]) -> dict[str, Any]:
     """Return the manifest row of a span, with its messages' ``seq`` as (first, last), since there may be 100,000."""
-    ranges: list[list[int]] = []
-    for message in messages:
-        if ranges and ranges[-1][1] + 1 == message.seq:
-            ranges[-1][1] = message.seq
-        else:
-            ranges.append([message.seq, message.seq])
-    return {"kind": "messages", "ranges": ranges}
+    return {"kind": "messages", "ranges": [list(span) for span in runs_of([message.seq for message in messages])]}
 
 
 def rebuild_question(
@@ -332,14 +333,7 @@ def rebuild_question(
     return payload_of(prompt, pieces[number - 1], rows["prompt"]["target"])
 
 
-# Kinds of files that are prose. Only those whose bytes are the text: anything else would have to be parsed again, by a
-# library that may read it differently by then, to say what a model saw.
-KINDS = frozenset({"text", "markdown"})
-READ_TOKENS = 8_000  # the most that a model reads of a file
-READ_BYTES = 131_072  # No text of READ_TOKENS is longer.
-TARGET_TOKENS = 300  # What the model is asked to keep to. A shorter text is not asked about.
-LONGEST_TOKENS = 2 * TARGET_TOKENS
-LINE_CHARACTERS = 1_600  # The rest of a summary is for what was counted.
+# One question about the beginning of a file of prose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,15 +347,9 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileQuestion:
+class FileQuestion(_Question):
     content_id: str
     beginning: Beginning
-    prompt: SummaryPrompt
-    request: Request
-
-    @property
-    def tokens(self) -> int:
-        return sum(estimate_text(message["content"]) for message in self.request.payload["messages"])
 
     @property
     def manifest(self) -> list[dict[str, Any]]:
@@ -389,7 +377,7 @@ def question_about(
     beginning = read_beginning(data, limit=min(READ_TOKENS, piece_limit(spec, config)))
     if beginning.tokens <= TARGET_TOKENS:
         return None
-    payload = _payload(prompt, beginning.text, TARGET_TOKENS)
+    payload = payload_of(prompt, beginning.text, TARGET_TOKENS)
     request = Request(payload=payload, max_output_tokens=reply_limit(spec, TARGET_TOKENS))
     return FileQuestion(content_id=content_id, beginning=beginning, prompt=prompt, request=request)
 
@@ -410,17 +398,14 @@ def rebuild_file_question(
     data = read(file["content_id"], file["offset"], file["bytes"])
     if len(data) != file["bytes"]:
         raise ValueError(f"the content has {len(data):,} of the {file['bytes']:,} bytes that the manifest names")
-    return _payload(prompt, _text(data), rows["prompt"]["target"])
+    return payload_of(prompt, _text(data), rows["prompt"]["target"])
 
 
 def problem_of(reply: Reply, beginning: Beginning) -> str:
     """Return why a reply may not describe the text, a reason of ``failure_of`` or ``judge``, or an empty text."""
-    text = cleaned(reply.text)
-    return (
-        failure_of(reply)
-        or judge(text, source=beginning.text, source_tokens=beginning.tokens, target=LONGEST_TOKENS)
-        or ""
-    )
+    source, tokens = beginning.text, beginning.tokens
+    judged = judge(cleaned(reply.text), source=source, source_tokens=tokens, target=LONGEST_TOKENS)
+    return failure_of(reply) or judged or ""
 
 
 def with_description(ordinary: str, reply: Reply, *, alias: str, length: int, size: int) -> str:
@@ -428,10 +413,6 @@ def with_description(ordinary: str, reply: Reply, *, alias: str, length: int, si
     part = f"all {size:,} bytes" if length >= size else f"the first {length:,} of {size:,} bytes"
     said = shown(cleaned(reply.text), characters=LINE_CHARACTERS)
     return fitting([f"Summary by the model {shown(alias)} of {part}: {said}", *ordinary.splitlines()])
-
-
-def _payload(prompt: SummaryPrompt, text: str, target: int) -> dict[str, Any]:
-    return {"messages": prompt.messages(text, target)}
 
 
 def _text(data: bytes) -> str:

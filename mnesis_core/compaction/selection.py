@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from mnesis_core.compaction.requests import messages_row
 from mnesis_core.compaction.transcript import (
@@ -35,6 +35,9 @@ from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tighte
 
 # Tokens: a smaller text would hardly shrink by being summarised, the summary's frame included.
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
+FEWEST = 2  # summaries that may become one when the context is too full for the configured number
+# The scopes of compaction's own limits, with the reasons that a refused attempt gives for them.
+SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +54,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
+    depth: ClassVar[int] = 0
     messages: tuple[StoredMessage, ...]  # neighbours in the context, oldest first
     tokens: int  # What they take in the context now, by our own estimate: a summary in its frame must be smaller.
-
-    @property
-    def depth(self) -> int:
-        return 0
 
     @property
     def first_seq(self) -> int:
@@ -87,19 +87,16 @@ def choose_span(situation: Situation) -> Span | None:
     is a span of its own. The last ``protect_turns`` user turns and what came after them, the running turn, and anything
     that a summary already stands for are never chosen (decision 18).
     """
-    protected = _protected(situation.entries, situation.config.compaction.protect_turns)
-    for run in message_runs(situation.entries):
+    runs, count = message_runs(situation.entries), situation.config.compaction.protect_turns
+    turns = [group for run in runs for group in whole_turns(run)]
+    users = [index for index, group in enumerate(turns) if any(message.role == "user" for message in group)]
+    start = max(0, min([len(turns) - count, *users[-count:]]))
+    protected = {message.id for group in turns[start:] for message in group}
+    for run in runs:
         span = _take(run, protected, situation)
         if span is not None:
             return span
     return None
-
-
-def _protected(entries: Sequence[ContextEntry], count: int) -> set[str]:
-    turns = [group for run in message_runs(entries) for group in whole_turns(run)]
-    users = [index for index, group in enumerate(turns) if any(message.role == "user" for message in group)]
-    start = min([len(turns) - count, *users[-count:]])
-    return {message.id for group in turns[max(start, 0) :] for message in group}
 
 
 def _take(run: Sequence[StoredMessage], protected: set[str], situation: Situation) -> Span | None:
@@ -123,8 +120,6 @@ def _take(run: Sequence[StoredMessage], protected: set[str], situation: Situatio
 
 
 # Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree
-
-FEWEST = 2  # summaries that may become one when the context is too full for the configured number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,9 +257,6 @@ def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:
 
 
 # Whether one more question to a summarising model may be asked: compaction's own limits, beside those of all spending
-
-# The scopes of compaction's own limits, with the reasons that a refused attempt gives for them.
-SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
 
 
 def own_allowances(

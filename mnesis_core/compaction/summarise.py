@@ -8,7 +8,7 @@ length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -116,7 +116,7 @@ async def summarise(
         return run.result(written, with_footer(written.text, naming.named), naming.manifest)
     naming = name_files(named, min(room, run.excerpt_limit() // SHARE_OF_EXCERPT), manifest_id)
     quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
-    quoted = await run.level3(quotables, naming.named)
+    quoted = await run.draft_excerpt(excerpt(quotables, run.excerpt_limit(), largest, naming.named))
     # An excerpt of the whole already has its footer, cut to the room there is.
     return run.result(quoted, quoted.text, naming.manifest)
 
@@ -174,11 +174,28 @@ class _Run:
         share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
         target = max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
         if len(pieces) == 1:
-            whole = _Piece(
+            piece = _Piece(
                 text=pieces[0], kind=kind, tokens=self.largest, target=target, merges=merges, named=self.named
             )
-            return await self._escalate(whole)
-        drafts = [await self._summarise_piece(piece) for piece in _make_pieces(pieces, kind, target, merges)]
+            return await self._escalate(piece)
+        share = max(SMALLEST_TARGET, target // len(pieces) - JOINT_TOKENS)
+        drafts = []
+        for number, text in enumerate(pieces, start=1):
+            piece = _Piece(
+                text=text,
+                kind=kind,
+                tokens=estimate_text(text),
+                target=share,
+                number=number,
+                count=len(pieces),
+                merges=merges,
+            )
+            draft = await self._escalate(piece)
+            if draft is None:
+                quotable = Quotable(order=0, label="text", text=text)
+                quoted = excerpt([quotable], min(share, self.excerpt_limit()), piece.tokens)
+                draft = await self.draft_excerpt(quoted, number, len(pieces))
+            drafts.append(draft)
         level = max(draft.level for draft in drafts)
         joined = JOINT.join(draft.text for draft in drafts)
         if all(draft.level == 3 for draft in drafts):
@@ -191,9 +208,6 @@ class _Run:
         tries = tuple(draft.try_id for draft in drafts)
         merged = await self.reduce(again, "condensed", tries) if len(again) < len(pieces) else None
         return replace(merged, level=max(level, merged.level)) if merged else None
-
-    async def level3(self, quotables: Sequence[Quotable], named: Named) -> _Draft:
-        return await self._draft_excerpt(excerpt(quotables, self.excerpt_limit(), self.largest, named))
 
     def result(self, draft: _Draft, text: str, manifest: FileManifest | None) -> SummaryResult:
         asked = [attempt for attempt in self.tries if attempt.level < 3]
@@ -217,19 +231,10 @@ class _Run:
     def excerpt_limit(self) -> int:
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
-    async def _draft_excerpt(self, text: str, number: int = 1, count: int = 1) -> _Draft:
+    async def draft_excerpt(self, text: str, number: int = 1, count: int = 1) -> _Draft:
         attempt = Attempt(level=3, accepted=True, piece=number, pieces=count)
         self.tries.append(attempt)
         return _Draft(text=text, level=3, version=VERSION, try_id=await self.recorder.excerpt(attempt, text))
-
-    async def _summarise_piece(self, piece: _Piece) -> _Draft:
-        """Summarise one of several pieces, at whatever level works."""
-        draft = await self._escalate(piece)
-        if draft is not None:
-            return draft
-        quotable = Quotable(order=0, label="text", text=piece.text)
-        text = excerpt([quotable], min(piece.target, self.excerpt_limit()), piece.tokens)
-        return await self._draft_excerpt(text, piece.number, piece.count)
 
     async def _escalate(self, piece: _Piece) -> _Draft | None:
         """Try level 1, then 2; ``None`` when neither gave anything of use."""
@@ -246,16 +251,18 @@ class _Run:
             question = self._question(self.model, level, prompt, piece, target)
             answer = await self.recorder.ask(question, partial(_rejection, piece, target))
             self.tries.append(answer.attempt)
-            if answer.reply is not None and is_too_long(answer.reply):
+            reply = answer.reply
+            if reply is not None and is_too_long(reply):
                 raise _TooLong
-            if answer.reply is None or _is_given_up(answer.reply):
+            # Another prompt would not help: the model is slow, or it is away and was asked again already.
+            is_away = reply is not None and reply.error is not None and reply.error.retriable and gave_nothing(reply)
+            if reply is None or is_away or isinstance(reply.error, ModelTimeout):
                 self.model = None
                 return None
             if answer.attempt.accepted:
-                return _Draft(
-                    text=draft_text(answer.reply.text), level=level, version=prompt.version, try_id=answer.try_id
-                )
-            errors += answer.reply.error is not None
+                text = draft_text(reply.text)
+                return _Draft(text=text, level=level, version=prompt.version, try_id=answer.try_id)
+            errors += reply.error is not None
         if errors == len(levels):
             self.model = None
         return None
@@ -280,29 +287,9 @@ def draft_text(reply: str) -> str:
     return without_footer(cleaned(reply))
 
 
-def _make_pieces(pieces: Sequence[str], kind: SummaryKind, target: int, merges: tuple[str, ...]) -> Iterator[_Piece]:
-    share = max(SMALLEST_TARGET, target // len(pieces) - JOINT_TOKENS)
-    for number, text in enumerate(pieces, start=1):
-        yield _Piece(
-            text=text,
-            kind=kind,
-            tokens=estimate_text(text),
-            target=share,
-            number=number,
-            count=len(pieces),
-            merges=merges,
-        )
-
-
 def _rejection(piece: _Piece, target: int, reply: Reply) -> str | None:
     failure = failure_of(reply)
     if failure is not None:
         return failure
     whole = with_footer(draft_text(reply.text), piece.named)
     return judge(whole, source=piece.text, source_tokens=piece.tokens, target=target, named=piece.named)
-
-
-def _is_given_up(reply: Reply) -> bool:
-    # Another prompt would not help: the model is slow, or it is away and was asked again already.
-    is_away = reply.error is not None and reply.error.retriable and gave_nothing(reply)
-    return is_away or isinstance(reply.error, ModelTimeout)

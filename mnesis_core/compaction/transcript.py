@@ -1,4 +1,4 @@
-"""A span as text for the model that summarises it: all of it, in pieces that it can read whole."""
+"""A span as text: all of it in pieces that a model can read whole, or an excerpt that is made without a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from mnesis_core.context.fitting import common_cap
 from mnesis_core.files.footers import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
-from mnesis_core.messages import FileRefPart, Part, PatchPart, ReasoningPart, StoredMessage, TextPart, ToolPart
+from mnesis_core.messages import FileRefPart, PatchPart, ReasoningPart, StoredMessage, TextPart, ToolPart
 from mnesis_core.text import quote
 
 PROMPT_TOKENS = 500  # what the instructions around a piece take at the most
 SMALLEST_PIECE = 256
 # Tokens: pieces may not be asked to be smaller, since each begins with a line that says what it is.
 SMALLEST_LIMIT = 64
+
+HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
+VERSION = "excerpt.1"
+SHORTEST_QUOTE = 16  # Tokens; a text that gets less is not quoted.
+LABEL_TOKENS = 8  # tokens of the name of a quoted text, roughly
+SMALLEST_BODY = 48  # tokens
+USER_SHARE = 2 / 3  # What the user said comes first.
+_ELLIPSIS = " […] "
 
 
 def piece_limit(spec: ModelSpec, config: Config) -> int:
@@ -56,10 +64,8 @@ def reading_tokens(messages: Sequence[StoredMessage], limit_tokens: int) -> int:
 
 def summary_pieces(summaries: Sequence[SummaryEntry], limit_tokens: int) -> list[str]:
     """Return the summaries' whole text, quoted as data, oldest first, in pieces of at most ``limit_tokens``."""
-    blocks = (
-        (f"summary {entry.id} of messages {entry.first_seq} to {entry.last_seq}", entry.text) for entry in summaries
-    )
-    return _pack(blocks, limit_tokens)
+    label = "summary {0.id} of messages {0.first_seq} to {0.last_seq}"
+    return _pack([(label.format(entry), entry.text) for entry in summaries], limit_tokens)
 
 
 def text_pieces(text: str, limit_tokens: int) -> list[str]:
@@ -68,28 +74,24 @@ def text_pieces(text: str, limit_tokens: int) -> list[str]:
 
 
 def _message_blocks(message: StoredMessage, with_reasoning: bool = False) -> Iterator[tuple[str, str]]:
-    for stored in message.parts:
-        for label, text in _part_blocks(message.role, stored.part, with_reasoning):
-            if text:
-                yield f"{message.seq} {label}", text
-
-
-def _part_blocks(role: str, part: Part, with_reasoning: bool) -> Iterable[tuple[str, str]]:
-    match part:
-        case TextPart():
-            return [(role, part.text)]
-        case ReasoningPart():
-            return [(f"{role} reasoning", part.text)] if with_reasoning else []
-        case ToolPart():
-            name = f"tool {part.tool_name}"
-            texts = (("input", part.input), ("output", part.output or ""), ("error", part.error or ""))
-            return [(f"{name} {kind}", text) for kind, text in texts]
-        case FileRefPart():
-            return [(f"{role} file {part.file_id}", f"{part.path} ({part.file_type})\n{part.exploration_summary}")]
-        case PatchPart():
-            return [(f"{role} patch {', '.join(part.files_changed)}", part.unified_diff)]
-        case _:
-            return []
+    """Yield each text of a message that is not empty, with a label."""
+    role = message.role
+    for part in (stored.part for stored in message.parts):
+        blocks: Sequence[tuple[str, str]] = ()
+        match part:
+            case TextPart():
+                blocks = [(role, part.text)]
+            case ReasoningPart() if with_reasoning:
+                blocks = [(f"{role} reasoning", part.text)]
+            case ToolPart():
+                texts = (("input", part.input), ("output", part.output or ""), ("error", part.error or ""))
+                blocks = [(f"tool {part.tool_name} {kind}", text) for kind, text in texts]
+            case FileRefPart():
+                text = f"{part.path} ({part.file_type})\n{part.exploration_summary}"
+                blocks = [(f"{role} file {part.file_id}", text)]
+            case PatchPart():
+                blocks = [(f"{role} patch {', '.join(part.files_changed)}", part.unified_diff)]
+        yield from ((f"{message.seq} {label}", text) for label, text in blocks if text)
 
 
 def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
@@ -126,15 +128,6 @@ def _chunks(label: str, text: str, limit: int) -> Iterator[str]:
         yield head + window[:count]
         offset += count
         head = f"[{label}, continued] "
-
-
-HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
-VERSION = "excerpt.1"
-SHORTEST_QUOTE = 16  # Tokens; a text that gets less is not quoted.
-LABEL_TOKENS = 8  # tokens of the name of a quoted text, roughly
-SMALLEST_BODY = 48  # tokens
-USER_SHARE = 2 / 3  # What the user said comes first.
-_ELLIPSIS = " […] "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,21 +171,18 @@ def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, named
     footer = estimate_text(with_footer("-", named)) if named != NO_IDS else 0
     # Some tokens are left to quotations, however many files have to be named.
     room = max(min(limit, largest) - footer, min(SMALLEST_BODY, largest - footer))
-    return with_footer(_quotations(quotables, room), named)
-
-
-def _quotations(quotables: Sequence[Quotable], limit: int) -> str:
-    room = limit - estimate_text(HEADER)
-    while room > SHORTEST_QUOTE:
-        users = [quotable for quotable in quotables if quotable.is_user]
-        others = [quotable for quotable in quotables if not quotable.is_user]
-        said = _quotes(users, int(room * USER_SHARE) if others else room)
-        rest = _quotes(others, room - sum(estimate_text(line) for line in said.values()))
-        text = "\n".join([HEADER, *(line for _, line in sorted((said | rest).items()))])
-        if estimate_text(text) <= limit:
-            return text
-        room = room * 17 // 20
-    return HEADER
+    users = [quotable for quotable in quotables if quotable.is_user]
+    others = [quotable for quotable in quotables if not quotable.is_user]
+    text, left = HEADER, room - estimate_text(HEADER)
+    while left > SHORTEST_QUOTE:
+        said = _quotes(users, int(left * USER_SHARE) if others else left)
+        rest = _quotes(others, left - sum(estimate_text(line) for line in said.values()))
+        quoted = "\n".join([HEADER, *(line for _, line in sorted((said | rest).items()))])
+        if estimate_text(quoted) <= room:
+            text = quoted
+            break
+        left = left * 17 // 20
+    return with_footer(text, named)
 
 
 def _quotes(quotables: Sequence[Quotable], room: int) -> dict[int, str]:
@@ -201,15 +191,12 @@ def _quotes(quotables: Sequence[Quotable], room: int) -> dict[int, str]:
         quotables = [*quotables[: count - count // 2], *quotables[len(quotables) - count // 2 :]]
     sizes = [estimate_text(quotable.text) for quotable in quotables]
     cap = common_cap(sizes, room - LABEL_TOKENS * len(quotables))
-    return {
-        quotable.order: f"[{quotable.label}] {_both_ends(quotable.text, size, cap)}"
-        for quotable, size in zip(quotables, sizes, strict=True)
-    }
-
-
-def _both_ends(text: str, size: int, cap: int) -> str:
-    if size <= cap:
-        return text
     half = (cap - estimate_text(_ELLIPSIS)) // 2
-    tail = characters_within(text, half, from_end=True)
-    return text[: characters_within(text, half)].rstrip() + _ELLIPSIS + text[len(text) - tail :].lstrip()
+    quotes = {}
+    for quotable, size in zip(quotables, sizes, strict=True):
+        text = quotable.text
+        if size > cap:
+            tail = characters_within(text, half, from_end=True)
+            text = text[: characters_within(text, half)].rstrip() + _ELLIPSIS + text[len(text) - tail :].lstrip()
+        quotes[quotable.order] = f"[{quotable.label}] {text}"
+    return quotes
