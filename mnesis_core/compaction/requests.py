@@ -122,9 +122,6 @@ SHIPPED = Prompts(**{field.name: read_prompt(SHIPPED_FOLDER / f"{field.name}.md"
 
 # Whether a model's text is of use as a summary
 
-_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
-SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word by word by chance.
-
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['\u2019]?m|i am) (?:really |very )?sorry|sorry|i apologi[sz]e|apologies|unfortunately)?\W{0,3}(?:but )?"
     r"(?:as an ai\b[^,.]{0,40},? ?)?"

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from math import ceil
 from typing import Any
@@ -36,6 +37,11 @@ from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+
+PRIMING = 3  # tokens that begin the answer
+GAP_TOKENS = 64  # the most tokens of the note about what is left out
+SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
+SMALLEST_TURN = 256  # Tokens that system prompt and tools leave to the newest turn even in the smallest budget.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,30 +77,25 @@ def fit_opening(opening: Opening, system_prompt: str, room: int) -> Opening:
     sums = list(accumulate(map(size_of_tool, opening.tools)))
     count = sum(1 for total in sums if total <= room - min(opening.system_tokens, room // 2))
     tool_tokens = sums[count - 1] if count else 0
-    row, system_tokens = _fit_system(system_prompt, opening.system_tokens, room - tool_tokens)
-    dropped = [LeftOut(id=tool.name, kind="tool", reason="over_budget") for tool in opening.tools[count:]]
-    if system_prompt and row is None:
-        dropped.insert(0, LeftOut(id="", kind="system", reason="over_budget"))
+    left_out = [LeftOut(id=tool.name, kind="tool", reason="over_budget") for tool in opening.tools[count:]]
+
+    row: dict[str, Any] | None = {"kind": "system", "id": ""} if system_prompt else None
+    system_tokens = opening.system_tokens
+    if row and system_tokens > room - tool_tokens:
+        limit = room - tool_tokens - MESSAGE_FRAMING
+        head, tail = ends_within(system_prompt, limit, partial(_shortened, system_prompt))
+        size = estimate_text(_shortened(system_prompt, head, tail))
+        row, system_tokens = {**row, "head": head, "tail": tail}, MESSAGE_FRAMING + size
+        if size > limit:
+            row, system_tokens = None, 0
+            left_out.insert(0, LeftOut(id="", kind="system", reason="over_budget"))
     return Opening(
         rows=_opening_rows(row, opening.tools[:count]),
         system_tokens=system_tokens,
         tool_tokens=tool_tokens,
         tools=opening.tools[:count],
-        left_out=tuple(dropped),
+        left_out=tuple(left_out),
     )
-
-
-def _fit_system(system_prompt: str, tokens: int, room: int) -> tuple[dict[str, Any] | None, int]:
-    if not system_prompt:
-        return None, 0
-    if tokens <= room:
-        return {"kind": "system", "id": ""}, tokens
-    limit = room - MESSAGE_FRAMING
-    head, tail = ends_within(system_prompt, limit, lambda head, tail: _shortened(system_prompt, head, tail))
-    size = estimate_text(_shortened(system_prompt, head, tail))
-    if size > limit:
-        return None, 0
-    return {"kind": "system", "id": "", "head": head, "tail": tail}, MESSAGE_FRAMING + size
 
 
 def _opening_rows(system: dict[str, Any] | None, tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -196,12 +197,6 @@ class _Selection:
         for group in reversed(groups):
             if self.room - sum(item.tokens for item in group) < floor or not self.take(group):
                 return
-
-
-PRIMING = 3  # tokens that begin the answer
-GAP_TOKENS = 64  # the most tokens of the note about what is left out
-SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
-SMALLEST_TURN = 256  # Tokens that system prompt and tools leave to the newest turn even in the smallest budget.
 
 
 def assemble(

@@ -44,6 +44,20 @@ from mnesis_core.values import dataclass
 LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most one part in eight of what the answer leaves.
 SMALLEST_WINDOW = 20  # Tokens. Nothing smaller can be divided.
 
+MARKER_TOKENS = 32  # the most tokens of a tombstone without the files that it names
+LARGEST_WINDOW_SHARE = 4  # The protected window is at most one part in four of usable.
+LARGEST_MINIMUM_SHARE = 8  # The minimum is at most one part in eight of usable.
+
+OUTPUTS = "tool-outputs/"  # The paths of files that hold outputs of tools begin with it: their contents are kept here.
+HEAD_SHARE = 0.7  # The beginning says what the output is; the end says how it came out.
+_OPENING = "[The whole of this output is "
+_WHOLE = re.compile(re.escape(_OPENING) + r"(file_[0-9A-HJKMNP-TV-Z]{26}), ")
+
+SHORTEST_FIELD = 128  # Tokens: a shortened text gets no less, so that some of it remains beside its note.
+SUMMARY_FRAME = 104  # the most tokens of the frame around a summary
+RESULT_FRAME = 12  # Tokens of "Error: " before a result, or of the sentence that stands for a missing one.
+_BELIEVABLE = 8  # A stored estimate below one token for this many characters is counted anew.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
@@ -182,9 +196,7 @@ def size_now(whole: int, calibration: Calibration, last: LastPrompt | None) -> S
     return Size(tokens=counted + ceil((whole - last.sent) * calibration.ratio), source=CountSource.PROVIDER)
 
 
-MARKER_TOKENS = 32  # the most tokens of a tombstone without the files that it names
-LARGEST_WINDOW_SHARE = 4  # The protected window is at most one part in four of usable.
-LARGEST_MINIMUM_SHARE = 8  # The minimum is at most one part in eight of usable.
+# Which tool outputs become tombstones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,11 +250,6 @@ def _tool_parts(entries: Sequence[ContextEntry], protect_turns: int) -> Iterator
 
 # What of a long tool output stays in the conversation: its two ends, and where the whole of it is
 
-_OPENING = "[The whole of this output is "
-_WHOLE = re.compile(re.escape(_OPENING) + r"(file_[0-9A-HJKMNP-TV-Z]{26}), ")
-OUTPUTS = "tool-outputs/"  # The paths of files that hold outputs of tools begin with it: their contents are kept here.
-HEAD_SHARE = 0.7  # The beginning says what the output is; the end says how it came out.
-
 
 def shorten_output(output: str, characters: int, *, file_id: str) -> str:
     """Return the two ends of an output, ``characters`` long together, under a line that names the file with the whole.
@@ -273,10 +280,7 @@ def cap_output(output: str, characters: int) -> str:
     return f"{output[:characters]}\n[cut: the output had {said}]"
 
 
-SHORTEST_FIELD = 128  # Tokens: a shortened text gets no less, so that some of it remains beside its note.
-SUMMARY_FRAME = 104  # the most tokens of the frame around a summary
-RESULT_FRAME = 12  # Tokens of "Error: " before a result, or of the sentence that stands for a missing one.
-_BELIEVABLE = 8  # A stored estimate below one token for this many characters is counted anew.
+# What entries cost, and how the messages of one turn are shortened to fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

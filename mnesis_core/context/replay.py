@@ -1,4 +1,4 @@
-"""The state of a session as its ledger tells it, event by event; and a past prompt as blocks, made of its manifest."""
+"""What a record tells of the past: a session's state from its ledger, and the blocks of a prompt from its manifest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, Sources, find_message, find_summary, sources_of
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, find_message, find_summary, sources_of
 from mnesis_core.context.fitting import frame_of
 from mnesis_core.context.wording import field_texts, read_gap, read_summary
 from mnesis_core.events import EventType
@@ -138,11 +138,8 @@ _CALL_WORDS = {"call_ids": "running", "calls_completed": "completed", "calls_fai
 def _numbers(stretches: Iterable[int | Sequence[int]]) -> Iterator[int]:
     """Yield item numbers as events have them: one by one, or as first and last of a range."""
     for stretch in stretches:
-        if isinstance(stretch, int):
-            yield stretch
-        else:
-            first, last = stretch
-            yield from range(first, last + 1)
+        first, last = (stretch, stretch) if isinstance(stretch, int) else stretch
+        yield from range(first, last + 1)
 
 
 def _state(collection: str, key: str, value: str) -> Step:
@@ -230,29 +227,26 @@ def blocks_of(
     """
     sources = sources_of(entries)
     by_name = {tool.name: tool for tool in tools}
-    return [block for row in manifest for block in _row_blocks(row, sources, by_name, system_prompt)]
-
-
-def _row_blocks(
-    row: Mapping[str, Any], sources: Sources, tools: Mapping[str, ToolSpec], system_prompt: str
-) -> Iterator[Block]:
-    match row["kind"]:
-        case "system":
-            text = read_system(row, system_prompt).text
-            yield _text_block(BlockKind.SYSTEM, "system", text, is_shortened="head" in row)
-        case "tools":
-            for tool in (tools[name] for name in row["names"] if name in tools):
-                texts = (("text", read_tool(tool, indent=2)),)
-                yield Block(kind=BlockKind.TOOL, role="system", texts=texts, tokens=size_of_tool(tool), name=tool.name)
-        case "summary":
-            entry = find_summary(sources, row["id"])
-            span = {"first_seq": entry.first_seq, "last_seq": entry.last_seq}
-            yield _text_block(BlockKind.SUMMARY, "user", read_summary(entry).text, item_id=entry.id, **span)
-        case "message":
-            yield from _message_blocks(find_message(sources, row["id"]), row)
-        case "gap":
-            span = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
-            yield _text_block(BlockKind.GAP, "user", read_gap(row).text, **span)
+    blocks: list[Block] = []
+    for row in manifest:
+        match row["kind"]:
+            case "system":
+                text = read_system(row, system_prompt).text
+                blocks.append(_text_block(BlockKind.SYSTEM, "system", text, is_shortened="head" in row))
+            case "tools":
+                for tool in (by_name[name] for name in row["names"] if name in by_name):
+                    what = {"texts": (("text", read_tool(tool, indent=2)),), "tokens": size_of_tool(tool)}
+                    blocks.append(Block(kind=BlockKind.TOOL, role="system", name=tool.name, **what))
+            case "summary":
+                entry = find_summary(sources, row["id"])
+                what = {"item_id": entry.id, "first_seq": entry.first_seq, "last_seq": entry.last_seq}
+                blocks.append(_text_block(BlockKind.SUMMARY, "user", read_summary(entry).text, **what))
+            case "message":
+                blocks += _message_blocks(find_message(sources, row["id"]), row)
+            case "gap":
+                what = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
+                blocks.append(_text_block(BlockKind.GAP, "user", read_gap(row).text, **what))
+    return blocks
 
 
 def _text_block(kind: BlockKind, role: str, text: str, **more: Any) -> Block:

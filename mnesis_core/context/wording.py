@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -77,7 +77,12 @@ def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, st
         case TextPart():
             return {"text": part.text} if part.text else {}
         case ToolPart():
-            return {"input": part.input, "output": _result_text(part, tombstoned, naming)}
+            error = f"Error: {part.error}" if part.error is not None else ""
+            output = "\n".join(text for text in (part.output, error) if text)
+            if tombstoned and part.compacted_at is not None:
+                mark = tombstone(part.tool_name, part.compacted_at)
+                output = with_output_files(mark, part, naming) if naming else mark
+            return {"input": part.input, "output": output}
         case FileRefPart():
             lines = [
                 f"[FILE: {part.path or part.file_id}]",
@@ -91,16 +96,6 @@ def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, st
             return {"text": f"[PATCH: {', '.join(part.files_changed)}]\n{part.unified_diff}\n[/PATCH]"}
         case _:
             return {}
-
-
-def _result_text(part: ToolPart, tombstoned: bool, naming: str) -> str:
-    if tombstoned and part.compacted_at is not None:
-        mark = tombstone(part.tool_name, part.compacted_at)
-        return with_output_files(mark, part, naming) if naming else mark
-    if part.error is None:
-        return part.output or ""
-    error = f"Error: {part.error}"
-    return "\n".join(text for text in (part.output, error) if text)
 
 
 def is_unanswered(part: ToolPart) -> bool:
@@ -192,13 +187,33 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
     if len(parts) == 1 and isinstance(parts[0].part, TextPart) and not row["shortened"] and not row["omitted"]:
         # Half of all messages are only a text.
         return _spoken(message, parts[0].part.text)
-    segments = _segments(message, parts, row)
-    return [segment.as_message(message.id) for segment in segments] or _spoken(message, "")
+    return [
+        ContextMessage(
+            role=segment.role,
+            text="\n".join(segment.texts),
+            tool_calls=tuple(segment.calls),
+            tool_results=tuple(segment.results),
+            source_ids=(message.id,),
+        )
+        for segment in _segments(message, parts, row)
+    ] or _spoken(message, "")
 
 
 def _spoken(message: StoredMessage, text: str) -> list[ContextMessage]:
     said = text or (EMPTY_MESSAGE if message.role == "user" else "")
     return [ContextMessage(role=message.role, text=said, source_ids=(message.id,))] if said else []
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Parts of one message that make one message of the prompt: texts, then calls."""
+
+    role: Role
+    texts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    results: list[ToolResult] = field(default_factory=list)
+    # Providers refuse calls without an id, and two with the same id.
+    taken: set[str] = field(default_factory=lambda: {""})
 
 
 def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
@@ -211,11 +226,17 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
         if isinstance(stored.part, ToolPart):
             # Only the assistant may call, whatever role an import gave the message.
             if not segments or segments[-1].role != "assistant":
-                segments.append(_Segment("assistant", [], [], [], {""}))
-            segments[-1].add_call(stored, stored.part, texts, answered=stored.id not in unanswered)
+                segments.append(_Segment("assistant"))
+            name, segment = stored.part.tool_name, segments[-1]
+            call_id = stored.id if stored.part.tool_call_id in segment.taken else stored.part.tool_call_id
+            segment.taken.add(call_id)
+            segment.calls.append(ToolCall(id=call_id, name=name, arguments=texts["input"]))
+            if stored.id not in unanswered:
+                is_error = stored.part.error is not None
+                segment.results.append(ToolResult(call_id=call_id, name=name, text=texts["output"], is_error=is_error))
         elif texts:
             if not segments or segments[-1].calls:
-                segments.append(_Segment(message.role, [], [], [], {""}))
+                segments.append(_Segment(message.role))
             segments[-1].texts.append(texts["text"])
     return segments
 
@@ -231,34 +252,3 @@ def field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, An
     if "input" in texts:
         texts["input"] = valid_arguments(texts["input"])
     return texts
-
-
-@dataclass(slots=True)
-class _Segment:
-    """Parts of one message that make one message of the prompt: texts, then calls."""
-
-    role: Role
-    texts: list[str]
-    calls: list[ToolCall]
-    results: list[ToolResult]
-    taken: set[str]
-
-    def add_call(self, stored: StoredPart, part: ToolPart, texts: dict[str, str], *, answered: bool) -> None:
-        # Providers refuse calls without an id, and two with the same id.
-        call_id = stored.id if part.tool_call_id in self.taken else part.tool_call_id
-        self.taken.add(call_id)
-        self.calls.append(ToolCall(id=call_id, name=part.tool_name, arguments=texts["input"]))
-        if answered:
-            is_error = part.error is not None
-            self.results.append(
-                ToolResult(call_id=call_id, name=part.tool_name, text=texts["output"], is_error=is_error)
-            )
-
-    def as_message(self, source_id: str) -> ContextMessage:
-        return ContextMessage(
-            role=self.role,
-            text="\n".join(self.texts),
-            tool_calls=tuple(self.calls),
-            tool_results=tuple(self.results),
-            source_ids=(source_id,),
-        )

@@ -393,12 +393,27 @@ def read_measure(
     parameters: dict[str, Any], *, model: str, estimated: int, reported: int, refusal: str = ""
 ) -> CallMeasure:
     """Return the measure of a recorded call. A record may come from a file, so its parameters are checked."""
+    calibration = None
+    match parameters.get("calibration"):
+        case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error} as stored if (
+            SMALLEST_RATIO <= ratio <= LARGEST_REFUSED
+            and 0 <= samples <= MOST_TOKENS
+            and 0 <= (error or 0) <= LARGEST_ERROR
+        ):
+            window = _read_tokens(stored.get("window"))
+            calibration = Calibration(
+                ratio=ratio,
+                samples=samples,
+                error=error,
+                is_borrowed=stored.get("is_borrowed") is True,
+                window=window if window >= SMALLEST_WINDOW else None,
+            )
     return CallMeasure(
         model=model,
         tool_tokens=_read_tokens(parameters.get("tool_tokens")),
         estimated=estimated,
         reported=reported,
-        calibration=_read_calibration(parameters.get("calibration")),
+        calibration=calibration,
         output=_read_tokens(parameters.get("max_output_tokens")),
         refusal=refusal,
     )
@@ -425,19 +440,3 @@ def calibration_after(
 
 def _read_tokens(stored: Any) -> int:
     return stored if type(stored) is int and 0 <= stored <= MOST_TOKENS else 0
-
-
-def _read_calibration(stored: Any) -> Calibration | None:
-    match stored:
-        case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error}:
-            is_sound = SMALLEST_RATIO <= ratio <= LARGEST_REFUSED and 0 <= samples <= MOST_TOKENS
-            if is_sound and 0 <= (error or 0) <= LARGEST_ERROR:
-                window = _read_tokens(stored.get("window"))
-                return Calibration(
-                    ratio=ratio,
-                    samples=samples,
-                    error=error,
-                    is_borrowed=stored.get("is_borrowed") is True,
-                    window=window if window >= SMALLEST_WINDOW else None,
-                )
-    return None
