@@ -24,7 +24,7 @@ from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
 from compaction_app.store import RunResult
 from compaction_app.summary_requests import ask_for_summary
-from mnesis_core.compaction.selection import Condensation, Situation, Span, kind_of, must_go_on, next_round, outcome
+from mnesis_core.compaction.selection import Condensation, Situation, Span, must_go_on, next_round, outcome
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, select_prunable, should_compact
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, SessionNotFoundError, TakenOver
@@ -348,7 +348,7 @@ def _commit(
     )
     summary = NewSummary(
         id=id,
-        kind=kind_of(chosen),
+        kind=chosen.kind,
         depth=chosen.depth,
         first_seq=chosen.first_seq,
         last_seq=chosen.last_seq,

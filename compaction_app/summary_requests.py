@@ -26,12 +26,10 @@ from mnesis_core.compaction.requests import (
     Question,
     attempt_of,
     question_manifest,
-    refused_attempt,
 )
 from mnesis_core.compaction.selection import (
     Condensation,
     Span,
-    kind_of,
     own_allowances,
     reading_of,
     refusal,
@@ -123,7 +121,7 @@ class RecordedAttempts:
         try:
             return await SummaryCalls(self, question, judge).ask_model()
         except BudgetExhausted as error:
-            attempt = refused_attempt(question, str(error.details["reason"]))
+            attempt = attempt_of(question, str(error.details["reason"]))
 
         def refuse() -> str:
             with self.attempt.held() as record:
@@ -228,7 +226,7 @@ class SummaryCalls(ModelCaller[Answer]):
         return max(0.0, min(config.model_timeout_seconds, of_run, left))
 
     async def finish(self, call: RunningCall, reply: Reply) -> Answer:
-        attempt = attempt_of(self.question, reply, self.judge(reply))
+        attempt = attempt_of(self.question, self.judge(reply), reply.usage)
         end = end_of_reply(reply, call.planned.spec)
         new = self.tries.new_try(
             attempt, question=self.question, call_id=call.id, reply=reply, cost=end.usage.cost_micros
@@ -312,7 +310,7 @@ def _record_attempts(
         began=began,
         owner_id=state.session.owner_id,
         summary_id=summary_id,
-        kind=kind_of(chosen),
+        kind=chosen.kind,
         summarisers=tuple(
             Summariser(model=each, spec=state.priced(each.spec), reads=piece_limit(each.spec, state.config))
             for each in models

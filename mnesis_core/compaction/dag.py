@@ -15,6 +15,8 @@ from itertools import accumulate
 
 from mnesis_core.errors import Conflict, SummaryNotFoundError
 
+MOST_COMPARED_LINES = 2_000  # Lines of two texts together: the comparison takes quadratic time.
+
 Span = tuple[int, int]  # first and last ``seq`` of some neighbouring messages
 
 
@@ -65,10 +67,7 @@ class Graph:
                 self._parents[source].append(node)
 
     def find(self, id: str) -> Node:
-        """Return the summary with this id.
-
-        :raises SummaryNotFoundError: there is none.
-        """
+        """:raises SummaryNotFoundError: there is no such summary."""
         if id not in self.nodes:
             raise SummaryNotFoundError(summary_id=id)
         return self.nodes[id]
@@ -243,8 +242,6 @@ def _is_miscounted(graph: Graph, node: Node, messages_of: Mapping[str, Sequence[
 
 
 # Revisions: previews, the order in which a subtree is made again, and how two texts differ
-
-MOST_COMPARED_LINES = 2_000  # Lines of two texts together: the comparison takes quadratic time.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

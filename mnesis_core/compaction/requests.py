@@ -20,7 +20,7 @@ from mnesis_core.errors import ModelTimeout
 from mnesis_core.files.explore import fitting
 from mnesis_core.files.footers import NO_IDS, Named, without_footer
 from mnesis_core.files.source import encoding_of, shown
-from mnesis_core.llm.interface import Model, ModelSpec, Reply, Request, Source, complete
+from mnesis_core.llm.interface import Model, ModelSpec, Reply, Request, Usage, complete
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import StoredMessage
 from mnesis_core.text import LONGEST_CHARACTER, character_start, printable, quote_file
@@ -29,6 +29,7 @@ SHIPPED_FOLDER = Path(__file__).parent / "prompts"
 MARKER = "MNESIS-SUMMARISE"  # Every system text has it, so that a model or a gateway knows what is asked.
 JOINT = "\n\n"  # between the drafts that are merged
 REPLY_SLACK = 1_024  # tokens beside the summary that a call may write
+NO_USAGE = Usage(input_tokens=0, output_tokens=0)
 CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
 SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word by word by chance.
@@ -197,11 +198,7 @@ class Attempt:
     # A reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty when
     # accepted.
     reason: str = ""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    source: Source = Source.ESTIMATED  # who counted the tokens
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
+    usage: Usage = NO_USAGE
     piece: int = 1
     pieces: int = 1
 
@@ -236,7 +233,8 @@ class Unrecorded:
         if self._model is None:
             raise ValueError("there is no model to ask")
         reply = await complete(self._model, question.request)
-        return Answer(try_id=self._next(), attempt=attempt_of(question, reply, judge(reply)), reply=reply)
+        attempt = attempt_of(question, judge(reply), reply.usage)
+        return Answer(try_id=self._next(), attempt=attempt, reply=reply)
 
     async def excerpt(self, attempt: Attempt, text: str) -> str:
         return self._next()
@@ -246,23 +244,15 @@ class Unrecorded:
         return str(self._tries)
 
 
-def attempt_of(question: Question, reply: Reply, reason: str | None) -> Attempt:
+def attempt_of(question: Question, reason: str | None, usage: Usage = NO_USAGE) -> Attempt:
     return Attempt(
         level=question.level,
         accepted=reason is None,
         reason=reason or "",
-        input_tokens=reply.usage.input_tokens,
-        output_tokens=reply.usage.output_tokens,
-        source=reply.usage.source,
-        cache_read_tokens=reply.usage.cache_read_tokens,
-        cache_write_tokens=reply.usage.cache_write_tokens,
+        usage=usage,
         piece=question.piece,
         pieces=question.pieces,
     )
-
-
-def refused_attempt(question: Question, reason: str) -> Attempt:
-    return Attempt(level=question.level, accepted=False, reason=reason, piece=question.piece, pieces=question.pieces)
 
 
 def failure_of(reply: Reply) -> str | None:

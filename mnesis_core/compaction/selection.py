@@ -24,7 +24,7 @@ from mnesis_core.context.entries import (
     SummaryEntry,
     SummaryKind,
     message_runs,
-    summary_runs,
+    runs_of_kind,
     whole_turns,
 )
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget, Pressure, pressure, whole
@@ -54,6 +54,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
+    kind: ClassVar[SummaryKind] = "leaf"
     depth: ClassVar[int] = 0
     messages: tuple[StoredMessage, ...]  # neighbours in the context, oldest first
     tokens: int  # What they take in the context now, by our own estimate: a summary in its frame must be smaller.
@@ -124,6 +125,7 @@ def _take(run: Sequence[StoredMessage], protected: set[str], situation: Situatio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condensation:
+    kind: ClassVar[SummaryKind] = "condensed"
     summaries: tuple[SummaryEntry, ...]
     tokens: int  # what they take in the context now, by our own estimate
 
@@ -176,7 +178,7 @@ def choose_condensation(situation: Situation) -> Condensation | None:
     is_too_much = _tokens(summaries) * situation.calibration > situation.budget.target
     if not is_too_much and level is not Pressure.HARD:
         return None
-    config, runs = situation.config.compaction, summary_runs(situation.entries)
+    config, runs = situation.config.compaction, runs_of_kind(situation.entries, SummaryEntry)
     if level is Pressure.HARD:
         candidates = [*_of_one_depth(runs), *runs]
     else:
@@ -217,10 +219,6 @@ def next_round(situation: Situation) -> Span | Condensation | None:
     if situation.everything or situation.used > situation.budget.target:
         span = choose_span(situation)
     return span or choose_condensation(situation)
-
-
-def kind_of(chosen: Span | Condensation) -> SummaryKind:
-    return "leaf" if isinstance(chosen, Span) else "condensed"
 
 
 def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str], tuple[Quotable, ...]]:

@@ -210,18 +210,18 @@ class _Run:
         return replace(merged, level=max(level, merged.level)) if merged else None
 
     def result(self, draft: _Draft, text: str, manifest: FileManifest | None) -> SummaryResult:
-        asked = [attempt for attempt in self.tries if attempt.level < 3]
-        is_reported = bool(asked) and all(attempt.source is Source.PROVIDER for attempt in asked)
+        usages = [attempt.usage for attempt in self.tries if attempt.level < 3]
+        is_reported = bool(usages) and all(usage.source is Source.PROVIDER for usage in usages)
         return SummaryResult(
             text=text,
             token_count=estimate_text(text),
             level=draft.level,
             tries=tuple(self.tries),
             usage=Usage(
-                input_tokens=sum(attempt.input_tokens for attempt in asked),
-                output_tokens=sum(attempt.output_tokens for attempt in asked),
-                cache_read_tokens=sum(attempt.cache_read_tokens for attempt in asked),
-                cache_write_tokens=sum(attempt.cache_write_tokens for attempt in asked),
+                input_tokens=sum(usage.input_tokens for usage in usages),
+                output_tokens=sum(usage.output_tokens for usage in usages),
+                cache_read_tokens=sum(usage.cache_read_tokens for usage in usages),
+                cache_write_tokens=sum(usage.cache_write_tokens for usage in usages),
                 source=Source.PROVIDER if is_reported else Source.ESTIMATED,
             ),
             prompt_version=draft.version,

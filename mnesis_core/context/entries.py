@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import Role, StoredMessage
 from mnesis_core.values import dataclass
 
+Row = Mapping[str, Any]
+Schema = Mapping[str, Callable[[object], bool]]
+SummaryKind = Literal["leaf", "condensed"]
+
+_LARGEST_NUMBER = 2**53
 EMPTY_MESSAGE = "[empty message]"  # What a model reads in place of a user's message that says nothing.
 
 
@@ -77,13 +82,9 @@ class Assembled(Prompt):
 
 # What stands in a session's context, in order: messages, and summaries in the place of older ones
 
-SummaryKind = Literal["leaf", "condensed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryEntry:
-    """A summary node that stands for the messages ``first_seq`` to ``last_seq``."""
-
     position: int  # Only its order means anything.
     id: str
     kind: SummaryKind  # ``leaf`` over messages, ``condensed`` over summaries
@@ -104,6 +105,8 @@ class MessageEntry:
 
 
 ContextEntry = SummaryEntry | MessageEntry
+Sources = Mapping[str, ContextEntry]
+_Entry = TypeVar("_Entry", SummaryEntry, MessageEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +121,14 @@ def in_order(entries: Sequence[ContextEntry]) -> list[ContextEntry]:
     return sorted(entries, key=attrgetter("position"))
 
 
+def runs_of_kind(entries: Sequence[ContextEntry], kind: type[_Entry]) -> list[list[_Entry]]:
+    """Return the stretches of neighbouring entries of one kind, oldest first."""
+    groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, kind))
+    return [[entry for entry in group if isinstance(entry, kind)] for is_kind, group in groups if is_kind]
+
+
 def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:
-    """Return the stretches of plain messages between summaries, oldest first."""
-    groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, MessageEntry))
-    return [
-        [entry.message for entry in group if isinstance(entry, MessageEntry)]
-        for is_message, group in groups
-        if is_message
-    ]
-
-
-def summary_runs(entries: Sequence[ContextEntry]) -> list[list[SummaryEntry]]:
-    groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, SummaryEntry))
-    return [[entry for entry in group if isinstance(entry, SummaryEntry)] for is_summary, group in groups if is_summary]
+    return [[entry.message for entry in run] for run in runs_of_kind(entries, MessageEntry)]
 
 
 def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
@@ -151,8 +149,7 @@ def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     return groups
 
 
-Row = Mapping[str, Any]
-_LARGEST = 2**53
+# A stored manifest and its rows
 
 
 def _is_text(value: object) -> bool:
@@ -160,7 +157,7 @@ def _is_text(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _LARGEST
+    return type(value) is int and 0 <= value <= _LARGEST_NUMBER
 
 
 def _are_texts(value: object) -> bool:
@@ -174,7 +171,6 @@ def _are_ranges(value: object) -> bool:
     return all(map(_is_number, ends)) and ends == sorted(ends)
 
 
-Schema = Mapping[str, Callable[[object], bool]]
 _ENDS: Schema = {"head": _is_number, "tail": _is_number}
 _CUT: Schema = {"part": _is_text, "field": _is_text, **_ENDS}
 # A key -> the keys that come with it.
@@ -219,9 +215,6 @@ def read_manifest(stored: object) -> list[Row]:
 
 def _has(value: object, schema: Schema) -> bool:
     return isinstance(value, dict) and all(name in value and fits(value[name]) for name, fits in schema.items())
-
-
-Sources = Mapping[str, ContextEntry]
 
 
 def sources_of(entries: Iterable[ContextEntry]) -> Sources:

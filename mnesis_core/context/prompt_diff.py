@@ -5,7 +5,7 @@ Two prompts differ by what a model was shown, not by what was said between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    system: Row | None
+    system: dict[str, Row]  # by its empty id
     tools: tuple[str, ...]
     items: dict[str, Row]  # messages and summaries by id, in order
     gap: Row | None
@@ -73,7 +73,15 @@ def difference(
     is in the later prompt. With ``is_first`` there was no earlier call.
     """
     before, after = _side(earlier), _side(later)
-    yield from _opening_differences(before, after, is_first)
+    reason = "first_call" if is_first else "fits_again"
+    yield from _added(before.system, after.system, change="entered", kind="system", reason=reason)
+    yield from _added(after.system, before.system, change="left", kind="system", reason="over_budget")
+    for id in before.system.keys() & after.system.keys():
+        yield from _length_difference(_kept_ends(before.system[id]), _kept_ends(after.system[id]), kind="system", id=id)
+    reason = "first_call" if is_first else "offered"
+    yield from _added(after.tools, before.tools, change="left", kind="tool", reason="not_offered")
+    yield from _added(before.tools, after.tools, change="entered", kind="tool", reason=reason)
+
     for item_id, row in before.items.items():
         if item_id not in after.items:
             yield _why_left(row, after, replaced or {})
@@ -87,28 +95,16 @@ def difference(
 def _side(manifest: Sequence[Row]) -> _Side:
     by_kind = {row["kind"]: row for row in manifest}
     return _Side(
-        system=by_kind.get("system"),
+        system={"": by_kind["system"]} if "system" in by_kind else {},
         tools=tuple(by_kind["tools"]["names"]) if "tools" in by_kind else (),
         items={row["id"]: row for row in manifest if row["kind"] in ("message", "summary")},
         gap=by_kind.get("gap"),
     )
 
 
-def _opening_differences(before: _Side, after: _Side, is_first: bool) -> Iterator[Difference]:
-    reason: Reason = "first_call" if is_first else "fits_again"
-    if after.system is not None and before.system is None:
-        yield Difference(change="entered", kind="system", id="", reason=reason)
-    if before.system is not None and after.system is None:
-        yield Difference(change="left", kind="system", id="", reason="over_budget")
-    if before.system is not None and after.system is not None:
-        yield from _length_difference(_kept_ends(before.system), _kept_ends(after.system), kind="system", id="")
-    for name in before.tools:
-        if name not in after.tools:
-            yield Difference(change="left", kind="tool", id=name, reason="not_offered")
-    reason = "first_call" if is_first else "offered"
-    for name in after.tools:
-        if name not in before.tools:
-            yield Difference(change="entered", kind="tool", id=name, reason=reason)
+def _added(before: Iterable[str], after: Iterable[str], **what: Any) -> Iterator[Difference]:
+    known = set(before)
+    return (Difference(id=id, **what) for id in after if id not in known)
 
 
 def _why_left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:
@@ -141,17 +137,12 @@ def _why_entered(row: Row, before: _Side, is_first: bool) -> Reason:
 def _part_differences(before: Row, after: Row) -> Iterator[Difference]:
     if after["parts"] > before["parts"]:
         yield Difference(change="grew", kind="message", id=after["id"], reason="more_parts")
-    moves: tuple[tuple[Change, Reason, list[str], list[str]], ...] = (
-        ("tombstoned", "pruned", before["tombstoned"], after["tombstoned"]),
-        ("answered", "result_came", after["unanswered"], before["unanswered"]),
-        ("omitted", "over_budget", before["omitted"], after["omitted"]),
-        ("unomitted", "fits_again", after["omitted"], before["omitted"]),
-    )
-    for change, reason, without, parts in moves:
-        known = set(without)
-        for part in parts:
-            if part not in known:
-                yield Difference(change=change, kind="part", id=part, reason=reason)
+    open_before, open_now = before["unanswered"], after["unanswered"]
+    yield from _added(before["tombstoned"], after["tombstoned"], kind="part", change="tombstoned", reason="pruned")
+    yield from _added(open_now, open_before, kind="part", change="answered", reason="result_came")
+    yield from _added(before["omitted"], after["omitted"], kind="part", change="omitted", reason="over_budget")
+    yield from _added(after["omitted"], before["omitted"], kind="part", change="unomitted", reason="fits_again")
+
     cuts, cut_now = _kept_characters(before), _kept_characters(after)
     hidden = {*before["omitted"], *after["omitted"]}
     for part in dict.fromkeys([*cuts, *cut_now]):

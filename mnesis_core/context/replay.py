@@ -235,8 +235,8 @@ def blocks_of(
                 blocks.append(_text_block(BlockKind.SYSTEM, "system", text, is_shortened="head" in row))
             case "tools":
                 for tool in (by_name[name] for name in row["names"] if name in by_name):
-                    what = {"texts": (("text", read_tool(tool, indent=2)),), "tokens": size_of_tool(tool)}
-                    blocks.append(Block(kind=BlockKind.TOOL, role="system", name=tool.name, **what))
+                    texts, tokens = (("text", read_tool(tool, indent=2)),), size_of_tool(tool)
+                    blocks.append(Block(kind=BlockKind.TOOL, role="system", texts=texts, tokens=tokens, name=tool.name))
             case "summary":
                 entry = find_summary(sources, row["id"])
                 what = {"item_id": entry.id, "first_seq": entry.first_seq, "last_seq": entry.last_seq}

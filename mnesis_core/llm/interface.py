@@ -17,6 +17,8 @@ from mnesis_core.errors import ModelError
 from mnesis_core.network.hosts import Network
 from mnesis_core.values import dataclass
 
+DEEPEST_SCHEMA = 100  # Objects and lists inside each other in a tool's parameters, whichever server brings it.
+
 
 class Source(StrEnum):
     PROVIDER = "provider"
@@ -78,9 +80,6 @@ class ModelSpec:
     listed_addresses: tuple[Network, ...] | None = None
 
 
-DEEPEST_SCHEMA = 100  # Objects and lists inside each other in a tool's parameters, whichever server brings it.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     name: str
@@ -89,15 +88,11 @@ class ToolSpec:
 
 
 def write_tools(tools: Sequence[ToolSpec]) -> str:
-    """Return tools as a text that ``read_tools`` reads again letter by letter."""
     return json.dumps([asdict(tool) for tool in tools], ensure_ascii=False)
 
 
 def read_tools(text: str) -> tuple[ToolSpec, ...]:
-    """Return the tools of a stored text.
-
-    :raises ValueError: it is not such a text.
-    """
+    """:raises ValueError: the text is none that ``write_tools`` has written."""
     try:
         tools = [(item["name"], item["description"], item["parameters"]) for item in json.loads(text)]
     except (TypeError, LookupError, RecursionError) as error:

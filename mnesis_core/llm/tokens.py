@@ -395,17 +395,17 @@ def read_measure(
     """Return the measure of a recorded call. A record may come from a file, so its parameters are checked."""
     calibration = None
     match parameters.get("calibration"):
-        case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error} as stored if (
+        case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error, **more} if (
             SMALLEST_RATIO <= ratio <= LARGEST_REFUSED
             and 0 <= samples <= MOST_TOKENS
             and 0 <= (error or 0) <= LARGEST_ERROR
         ):
-            window = _read_tokens(stored.get("window"))
+            window = _read_tokens(more.get("window"))
             calibration = Calibration(
                 ratio=ratio,
                 samples=samples,
                 error=error,
-                is_borrowed=stored.get("is_borrowed") is True,
+                is_borrowed=more.get("is_borrowed") is True,
                 window=window if window >= SMALLEST_WINDOW else None,
             )
     return CallMeasure(

@@ -56,11 +56,7 @@ async def test_a_good_answer_is_accepted_at_level_1() -> None:
             "level": 1,
             "accepted": True,
             "reason": "",
-            "input_tokens": 9_000,
-            "output_tokens": 20,
-            "source": "provider",
-            "cache_read_tokens": 0,
-            "cache_write_tokens": 0,
+            "usage": asdict(result.usage),
             "piece": 1,
             "pieces": 1,
         }
@@ -259,7 +255,7 @@ async def test_a_model_that_refuses_a_piece_as_too_long_reads_shorter_ones(takes
     assert result.level < 3
     assert reasons[0] == "CONTEXT_WINDOW_EXCEEDED"
     assert reasons.count("CONTEXT_WINDOW_EXCEEDED") < 4
-    assert all(attempt.input_tokens == 0 for attempt in result.tries if attempt.reason)
+    assert all(attempt.usage.input_tokens == 0 for attempt in result.tries if attempt.reason)
 
 
 async def test_a_model_that_refuses_pieces_of_any_length_leaves_an_excerpt_after_a_few_calls() -> None:

@@ -16,7 +16,7 @@ from django.urls import reverse
 from compaction_app import store as compaction_store
 from compaction_app.store import NewAttempt, Revision, RunResult
 from mnesis_core.compaction.requests import Attempt
-from mnesis_core.llm.interface import Source
+from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, NewSummary, TurnState, UsageRecord
 from mnesis_core.values import new_id
@@ -185,9 +185,8 @@ def add_try(
     call_id: str | None = None,
 ) -> str:
     """An attempt at a summary, accepted unless there is a reason why not; returns its id."""
-    attempt = Attempt(
-        level=level, accepted=not reason, reason=reason, input_tokens=900, output_tokens=120, source=Source.PROVIDER
-    )
+    usage = Usage(input_tokens=900, output_tokens=120, source=Source.PROVIDER)
+    attempt = Attempt(level=level, accepted=not reason, reason=reason, usage=usage)
     new = NewAttempt(
         run_id=run.id,
         summary_id=summary_id,
