@@ -11,7 +11,7 @@ from ninja import Field, Router, Schema, Status
 
 from audit_app.proof.verification import verify_now
 from audit_app.transfer.export import Format, Spool
-from audit_app.transfer.import_jobs import Import, begin_import, follow_import
+from audit_app.transfer.imports import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from sessions_app.callers import owner_id
 from sessions_app.conf import default_model, get_spec, list_models, site_config

@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 from audit_app.proof.verification import verify_next
-from audit_app.transfer import import_jobs
+from audit_app.transfer import imports
 
 
 def run_import(import_id: str, **later: Any) -> None:
     with suppress(FileNotFoundError):  # the import has been forgotten
-        import_jobs.run_import(import_id)
+        imports.run_import(import_id)
 
 
 bring_in = run_import  # its name in the rows of the queue that an earlier version wrote

@@ -15,7 +15,7 @@ from django.utils import timezone
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_all, verify_session
 from audit_app.transfer.export import export_session
-from audit_app.transfer.import_session import import_sessions
+from audit_app.transfer.imports import import_sessions
 from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.models import DirectoryEntry, Event, Session
 from sessions_app.record import session_store

@@ -24,7 +24,7 @@ from agents_app.store import receive_message
 from audit_app.proof.verify import verify_session
 from audit_app.tables import is_carried, session_tables
 from audit_app.transfer.export import export_session, session_ids
-from audit_app.transfer.import_session import import_sessions
+from audit_app.transfer.imports import import_sessions
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
 from mnesis_core.messages import TextPart
 from mnesis_core.transcripts.session_file import End, RowLine, read_sessions, session_lines

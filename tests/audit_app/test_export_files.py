@@ -15,7 +15,7 @@ from django.db import transaction
 
 from audit_app.transfer import export
 from audit_app.transfer.export import export_session
-from audit_app.transfer.import_session import import_sessions
+from audit_app.transfer.imports import import_sessions
 from files_app.contents import find_size, put_content
 from files_app.queries import read_range
 from files_app.store import store_file_reference

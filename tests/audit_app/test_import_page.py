@@ -21,9 +21,9 @@ from django_q.models import OrmQ
 
 from agents_app.turns import lifecycle
 from audit_app.tasks import run_import
-from audit_app.transfer import import_jobs
+from audit_app.transfer import imports
 from audit_app.transfer.export import export_session
-from audit_app.transfer.import_jobs import held, load_import, note_progress
+from audit_app.transfer.imports import held, load_import, note_progress
 from mnesis_core.config import Config, FileConfig
 from mnesis_core.errors import UploadNotFound
 from mnesis_core.values import new_id
@@ -137,7 +137,7 @@ def test_what_cannot_be_imported_is_refused_with_the_line_and_leaves_nothing(
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(bring: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, import_jobs, import_unpacked_bytes=1_000_000)
+    limit(monkeypatch, imports, import_unpacked_bytes=1_000_000)
     told = bring(("bomb.json.gz", gzip.compress(b'{"messages": ["' + b"a" * 5_000_000)))
     assert told["error"]["code"] == "REQUEST_TOO_LARGE"
 
@@ -145,7 +145,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused(bring: Callable[..., Any], m
 def test_too_much_at_once_is_refused_and_not_kept(
     browser: Client, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    limit(monkeypatch, import_jobs, import_bytes=1_000)
+    limit(monkeypatch, imports, import_bytes=1_000)
     assert send(browser, ("a.json", b"x" * 2_000), status=413)["error"]["code"] == "REQUEST_TOO_LARGE"
     assert send(browser, *[(f"{n}.json", b"x") for n in range(51)], status=422)
     assert send(browser, status=422)
@@ -232,7 +232,7 @@ def test_an_import_that_somebody_is_at_runs(browser: Client) -> None:
 
 def test_an_import_that_workers_die_of_is_given_up(browser: Client) -> None:
     sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
-    for _ in range(import_jobs.MOST_ATTEMPTS):
+    for _ in range(imports.MOST_ATTEMPTS):
         die_at_it(sent["id"])
         assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "waiting"
     run_import(sent["id"])
@@ -245,7 +245,7 @@ def test_an_unexpected_end_is_told_without_its_secrets(browser: Client, monkeypa
     def break_down(*_: Any, **__: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(import_jobs, "store_transcripts", break_down)
+    monkeypatch.setattr(imports, "store_transcripts", break_down)
     sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
     run_import(sent["id"])
     told = load_import(sent["id"])
@@ -256,7 +256,7 @@ def test_an_unexpected_end_is_told_without_its_secrets(browser: Client, monkeypa
 
 def test_old_imports_are_forgotten(browser: Client, folder: Path) -> None:
     sent = send(browser, ("a.json", b"{}"))
-    old = time.time() - import_jobs.KEPT_SECONDS - 1
+    old = time.time() - imports.KEPT_SECONDS - 1
     os.utime(folder / sent["id"], (old, old))
     send(browser, ("b.json", b"{}"))
     with pytest.raises(UploadNotFound):

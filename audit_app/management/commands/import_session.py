@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from agents_app.endpoints.terminal import find_user
 from audit_app.terminal import ProgressLine
-from audit_app.transfer.import_session import ImportedSession, import_sessions
+from audit_app.transfer.imports import ImportedSession, import_sessions
 from mnesis_core.errors import MnesisError
 from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
 
