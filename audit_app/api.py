@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.utils.http import content_disposition_header
 from ninja import Field, Router, Schema, Status
 
-from audit_app.proof.verification import verify_now
+from audit_app.proof.verify import verify_now
 from audit_app.transfer.export import Format, Spool
 from audit_app.transfer.imports import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge

@@ -16,7 +16,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from audit_app.proof import verification as verifying
+from audit_app.proof import verify as verifying
 from audit_app.proof.ledger import UNREADABLE, BoundRows, entry_problem
 from audit_app.store import find_verification
 from mnesis_core.errors import NotFound

@@ -1,10 +1,8 @@
 """The tables of the database: those that a move copies, and those that hold rows of a session.
 
-A move copies every table that a model describes unless ``LEFT_BEHIND`` names it, so a new table is never forgotten.
-
-A table belongs to a session when a foreign key leads there, directly or over other tables, so a new one is exported
-without being listed. Two kinds of column stay out of an export, since each database assigns them itself: row numbers
-(``BigAutoField``) and owners (a foreign key to an account).
+A new table is never forgotten: a move copies every table that ``LEFT_BEHIND`` does not name, and a table is exported
+when foreign keys lead from it to a session. Two kinds of column stay out of an export, since each database assigns them
+itself: row numbers (``BigAutoField``) and owners (a foreign key to an account).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -225,15 +223,6 @@ class SessionTable:
         account = get_user_model()
         return [self.table.fields[index] for index, model in self.table.foreign_keys if issubclass(account, model)]
 
-    @cached_property
-    def _readers(self) -> dict[str, tuple[Field[Any, Any], Callable[[Any], Any]]]:
-        readers = {}
-        for field in self.fields:
-            target = field.target_field if isinstance(field, models.ForeignKey) else field
-            kind = next(types for types in _READERS if isinstance(target, types))
-            readers[field.attname] = (field, _READERS[kind](field, target))
-        return readers
-
     def rows(self, session_id: str) -> QuerySet[Any, Any]:
         """Return a session's rows, in the same order on every database."""
         rows: QuerySet[Any, Any] = QuerySet(self.model).filter(**{self.path: session_id})
@@ -258,14 +247,15 @@ class SessionTable:
 
         :raises ValueError: a column is unknown, or its value impossible.
         """
-        if unknown := values.keys() - self._readers.keys():
+        if unknown := values.keys() - {field.attname for field in self.fields}:
             raise ValueError(f"{self.table.name} has no column {min(unknown)!r}")
         row: list[Any] = []
-        for name, (field, read) in self._readers.items():
-            if name in values:
-                row.append(None if values[name] is None and field.null else read(values[name]))
+        for field in self.fields:
+            if field.attname in values:
+                value = values[field.attname]
+                row.append(None if value is None and field.null else _read_value(field, value))
             elif callable(field.default) and not isinstance(field, JSONField):
-                raise ValueError(f"{name} is missing")
+                raise ValueError(f"{field.attname} is missing")
             else:
                 row.append(field.get_default())
         return (*row, *[account_id] * len(self.account_fields))
@@ -292,57 +282,40 @@ def _path(table: Table, paths: Mapping[type[Model], str]) -> str:
     return min(ways, key=lambda way: (way.count("__"), way != "session"), default="")
 
 
-def _read_text(field: Field[Any, Any], target: Field[Any, Any]) -> Callable[[Any], Any]:
-    longest = target.max_length or MAX_LINE_BYTES
-    choices = [choice for choice, _ in field.flatchoices] if field.choices else None
-
-    def read(value: Any) -> Any:
-        if len(_of_type(field, value, str)) > longest:
-            raise ValueError(f"{field.attname} is longer than {longest} characters")
-        if choices is not None and value not in choices:
-            raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
-        return value
-
-    return read
-
-
-def _read_whole_number(field: Field[Any, Any], target: Field[Any, Any]) -> Callable[[Any], Any]:
-    limits = connection.ops.integer_field_range(target.get_internal_type())
-    low, high = cast(tuple[int | None, int | None], limits)
-    lowest, highest = -(2**63) if low is None else low, 2**63 - 1 if high is None else high
-
-    def read(value: Any) -> Any:
-        if not lowest <= _of_type(field, value, int) <= highest:
-            raise ValueError(f"{field.attname} cannot be {value}")
-        return value
-
-    return read
-
-
-def _read_time(field: Field[Any, Any], _: Field[Any, Any]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        time = datetime.fromisoformat(_of_type(field, value, str))
-        if time.tzinfo is None or time.isoformat() != value:
-            raise ValueError(f"{field.attname} is no time with its offset: {value[:80]!r}")
-        return time
-
-    return read
-
-
-# For each kind of field, what makes a function that turns a JSON value into a column's, or raises ValueError.
-_READERS: dict[type[Field[Any, Any]], Callable[[Field[Any, Any], Field[Any, Any]], Callable[[Any], Any]]] = {
-    JSONField: lambda field, _: lambda value: value,
-    models.BooleanField: lambda field, _: lambda value: _of_type(field, value, bool),
-    models.FloatField: lambda field, _: lambda value: _of_type(field, value, float, int),
-    models.IntegerField: _read_whole_number,
-    models.CharField: _read_text,
-    models.TextField: _read_text,
-    models.DateTimeField: _read_time,
-    Field: lambda field, _: lambda value: field.to_python(_of_type(field, value, str)),
+# The types of JSON values that a kind of field takes; a field is of the first kind that fits.
+_JSON_TYPES: dict[type[Field[Any, Any]], tuple[type, ...]] = {
+    models.BooleanField: (bool,),
+    models.FloatField: (float, int),
+    models.IntegerField: (int,),
+    Field: (str,),
 }
 
 
-def _of_type(field: Field[Any, Any], value: Any, *types: type) -> Any:
-    if type(value) not in types:
+def _read_value(field: Field[Any, Any], value: Any) -> Any:
+    """Return a JSON value as the column's.
+
+    :raises ValueError: the column cannot hold it.
+    """
+    target = field.target_field if isinstance(field, models.ForeignKey) else field
+    if isinstance(target, JSONField):
+        return value
+    kind = next(kind for kind in _JSON_TYPES if isinstance(target, kind))
+    if type(value) not in _JSON_TYPES[kind]:
         raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
-    return value
+    if kind is models.IntegerField:
+        low, high = connection.ops.integer_field_range(target.get_internal_type())
+        lowest, highest = -(2**63) if low is None else low, 2**63 - 1 if high is None else high
+        if not lowest <= value <= highest:
+            raise ValueError(f"{field.attname} cannot be {value}")
+    elif isinstance(target, models.CharField | models.TextField):
+        longest = target.max_length or MAX_LINE_BYTES
+        if len(value) > longest:
+            raise ValueError(f"{field.attname} is longer than {longest} characters")
+        if field.choices and value not in dict(field.flatchoices):
+            raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
+    elif isinstance(target, models.DateTimeField):
+        time = datetime.fromisoformat(value)
+        if time.tzinfo is None or time.isoformat() != value:
+            raise ValueError(f"{field.attname} is no time with its offset: {value[:80]!r}")
+        return time
+    return field.to_python(value) if kind is Field else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from audit_app.proof.verification import verify_next
+from audit_app.proof.verify import verify_next
 from audit_app.transfer import imports
 
 

@@ -18,7 +18,7 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from audit_app.proof import verification
+from audit_app.proof import verify
 from audit_app.store import EVERYTHING
 from mnesis_core.errors import NotFound, PasswordsBusy, TooManyAttempts
 from mnesis_site.errors import answer
@@ -91,6 +91,6 @@ def verify_everything(request: HttpRequest) -> HttpResponse:
     """Have the whole database verified by a worker, for staff."""
     if not request.user.is_staff:
         raise NotFound()
-    verification.ask(EVERYTHING, entries=0)
+    verify.ask(EVERYTHING, entries=0)
     forget_health()
     return redirect("health")

@@ -2,6 +2,9 @@
 
 Any query of a damaged database may fail in any way: SQLite follows a broken page wherever it leads, so a number may
 come as a text and a row without its columns. So each question is asked by itself, and an error is an answer.
+
+Verifications on request run in the worker, so no page waits for them, and one at a time on the whole site, so no one
+can keep the machine busy with more. A request for a session that already waits or is being verified joins that one.
 """
 
 # ruff: noqa: S608 - the names in these statements come from the models.
@@ -9,22 +12,26 @@ come as a text and a row without its columns. So each question is asked by itsel
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context
+from operator import iadd
 from typing import Any
 
 import orjson
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, connections, transaction
 from django.db.models import Field
 from django.db.models.query import QuerySet
+from django_q.tasks import async_task
 
 from agents_app.maps.proof import operator_differences
 from agents_app.queries import load_projection
-from audit_app.proof.freeze_gc import freeze_gc, start
+from audit_app import store
+from audit_app.proof import freeze_gc, set_up_helper
 from audit_app.proof.ledger import (
     UNREADABLE,
     BoundRows,
@@ -37,6 +44,7 @@ from audit_app.proof.ledger import (
     read_entries,
     segment_ends,
 )
+from audit_app.store import EVERYTHING
 from audit_app.tables import SessionTable, session_tables
 from files_app.contents import is_whole
 from files_app.queries import kept_contents, list_contents
@@ -44,10 +52,11 @@ from mnesis_core.context.fitting import OUTPUTS
 from mnesis_core.context.replay import Difference, Projection, differences
 from mnesis_core.errors import Conflict, FileContentNotFound
 from mnesis_core.events import GENESIS
-from mnesis_core.text import excerpt
+from mnesis_core.text import encode_text, excerpt
 from sessions_app.database.tables import fetch
-from sessions_app.database.threads import snapshot
+from sessions_app.database.threads import give_back, snapshot
 from sessions_app.guards.triggers import guard_differences, guarded_models
+from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.search.index import search_differences, stray_entries
 
 # A damaged SQLite may answer with bytes that its driver cannot decode: a ValueError.
@@ -59,6 +68,14 @@ WORTH_PROCESSES = 50_000
 MOST_NAMED = 50
 ROWS_AT_ONCE = 200
 LONGEST_REASON = 200
+TASK = "audit_app.tasks.verify"
+# The cluster kills a worker that takes longer: it hangs.
+TASK_SECONDS = 3_600
+BEAT_SECONDS = 0.5
+PROBLEMS_KEPT = 200
+LOOK_SECONDS = 0.25
+# How long verify_now waits for other verifications.
+PATIENCE_SECONDS = 10.0
 
 Spread = Callable[..., Iterable[Any]]
 """``map``, or a parallel one that gives its results in order."""
@@ -93,13 +110,8 @@ class Report:
         return not self.problems
 
     def add(self, other: Report) -> None:
-        self.sessions += other.sessions
-        self.entries += other.entries
-        self.commitments += other.commitments
-        self.unbound_sessions += other.unbound_sessions
-        self.moved += other.moved
-        self.problems += other.problems
-        self.heads += other.heads
+        for name in self.__slots__:
+            setattr(self, name, iadd(getattr(self, name), getattr(other, name)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return ``{ok, checked, problems}`` as plain JSON values."""
@@ -145,10 +157,7 @@ def _damaged(session_id: str, error: Exception, using: str) -> Report:
             report = _conclude(session_id, follow(session_id, using=using), using=using, alone=False)
     found = list(unreadable_of_session(session_id, using=using))
     named = found or [f"it cannot be followed to its end: {reason_of(error)}"]
-    report.problems = [
-        *(Problem(session=session_id, seq=0, kind="damage", detail=words) for words in named),
-        *report.problems,
-    ]
+    report.problems[:0] = [Problem(session=session_id, seq=0, kind="damage", detail=words) for words in named]
     return report
 
 
@@ -186,7 +195,7 @@ def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress
 
     if jobs > 1 and sum(counts.values()) > WORTH_PROCESSES:
         # A connection to a database does not survive a fork.
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=start) as processes:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=set_up_helper) as processes:
             long = [session_id for session_id, count in counts.items() if count > 2 * ENTRIES_PER_SEGMENT]
             for session_id in long:
                 report.add(verify_in_segments(session_id, processes.map, progress=show))
@@ -205,8 +214,8 @@ def verify_all(*, jobs: int, progress: Progress = lambda done: None) -> Report:
     directory: list[Problem] = []
     try:
         # Before the sessions, which may go on meanwhile, and the directory with them.
-        for session_id, (seq, kind, detail) in directory_findings(using="default"):
-            directory.append(Problem(session=session_id, seq=seq, kind=kind, detail=detail))
+        for session_id, finding in directory_findings(using="default"):
+            directory.append(Problem(session=session_id, **finding._asdict()))
     except Exception as error:
         if is_away("default"):
             raise
@@ -214,12 +223,11 @@ def verify_all(*, jobs: int, progress: Progress = lambda done: None) -> Report:
         directory.append(Problem(session="", seq=0, kind="damage", detail=words))
     session_ids, why = sessions_there(using="default")
     report = verify_sessions(session_ids, jobs=jobs, progress=progress)
-    report.problems = [
+    report.problems[:0] = [
         *([Problem(session="", seq=0, kind="damage", detail=why)] if why else []),
         *_database_problems("damage", "The tables", lambda: damage_of_database(using="default")),
         *_database_problems("search", "The search index", lambda: stray_entries(using="default")),
         *directory,
-        *report.problems,
     ]
     return report
 
@@ -251,7 +259,7 @@ def _conclude(session_id: str, whole: LedgerSegment, *, using: str, alone: bool)
         commitments=whole.commitments,
         unbound_sessions=int(whole.is_unbound),
         moved=[session_id] if is_moved else [],
-        problems=[Problem(session=session_id, seq=seq, kind=kind, detail=detail) for seq, kind, detail in findings],
+        problems=[Problem(session=session_id, **finding._asdict()) for finding in findings],
         heads=[(whole.seq, whole.hash)],
     )
 
@@ -356,20 +364,20 @@ def damage_of_database(*, using: str) -> Iterator[str]:
 
 def sessions_there(*, using: str) -> tuple[list[str], str]:
     """Return the ids of all sessions, and why the list may be incomplete: then it comes from the tables that name sessions."""
+
+    def ids(sql: str) -> list[str]:
+        return sorted({id for (id,) in fetch(sql, using=using) if type(id) is str})
+
     try:
-        return _ids("SELECT id FROM sessions", using), ""
+        return ids("SELECT id FROM sessions"), ""
     except DAMAGED as error:
         found: set[str] = set()
         for table in ("events", "turns", "messages", "directory_entries"):
             try:
-                found.update(_ids(f"SELECT DISTINCT session_id FROM {table}", using))
+                found.update(ids(f"SELECT DISTINCT session_id FROM {table}"))
             except DAMAGED:
                 continue  # damage_of_database names it
         return sorted(found), f"the list of sessions cannot be read: {reason_of(error)}"
-
-
-def _ids(sql: str, using: str) -> list[str]:
-    return sorted({id for (id,) in fetch(sql, using=using) if type(id) is str})
 
 
 def unreadable_of_session(session_id: str, *, using: str) -> Iterator[str]:
@@ -407,3 +415,84 @@ def _error_of(rows: QuerySet[Any, Any], fields: Sequence[Field[Any, Any]]) -> Ex
     except Exception as error:
         return error
     return None
+
+
+def ask(session_id: str, *, entries: int) -> bool:
+    """Have a worker verify an existing session, or ``EVERYTHING``; return False if that already waits or runs.
+
+    :param entries: the number of entries there are now, for the progress bar
+    """
+    with transaction.atomic():
+        is_new = store.ask(session_id, entries=entries)
+        # The broker's queue is a table of this database, so the wake-up commits with what it is for or not at all.
+        async_task(TASK, timeout=TASK_SECONDS)
+    return is_new
+
+
+def verify_next() -> bool:
+    """Verify the session that has waited longest; return False if none waits or another one is being verified."""
+    worker = new_owner()
+    session_id = store.claim(worker=worker)
+    if session_id is None:
+        return False
+    _verify(session_id, worker)
+    return True
+
+
+def verify_now(session_id: str, *, entries: int) -> Report:
+    """Verify an existing session and return the report.
+
+    :raises Conflict: other verifications took longer than ``PATIENCE_SECONDS``.
+    """
+    worker, until = new_owner(), time.monotonic() + PATIENCE_SECONDS
+    store.ask(session_id, entries=entries)
+    while store.claim(worker=worker, session_id=session_id) is None:
+        if time.monotonic() > until:
+            raise Conflict("Another verification is running. Ask again when it has ended.", session_id=session_id)
+        give_back()
+        time.sleep(LOOK_SECONDS)
+        store.ask(session_id, entries=entries)
+    return _verify(session_id, worker)
+
+
+def _verify(session_id: str, worker: str) -> Report:
+    began, done, is_running = time.monotonic(), 0, True
+
+    def progress(entries: int) -> None:
+        nonlocal done
+        done = entries
+
+    # The thread that verifies reads one snapshot of the database, so another one renews the lease.
+    heartbeat = Heartbeat(
+        "a verification",
+        held=lambda: [session_id] if is_running else [],
+        renew=lambda _: store.renew(session_id, worker=worker, done=done),
+        seconds=lambda: BEAT_SECONDS,
+    )
+    heartbeat.start()
+    try:
+        whole = session_id == EVERYTHING
+        report = verify_all(jobs=1, progress=progress) if whole else verify_session(session_id, progress=progress)
+    except BaseException:
+        store.fail(session_id, worker=worker)
+        raise
+    finally:
+        is_running = False
+        heartbeat.stop(wait=True)
+    # There is no head when the ledger cannot be read to its end, and many when everything was verified.
+    seq, head_hash = report.heads[0] if len(report.heads) == 1 else (0, "")
+    store.finish(
+        session_id,
+        worker=worker,
+        duration_ms=int((time.monotonic() - began) * 1000),
+        entries_done=report.entries,
+        seq=seq,
+        head_hash=head_hash,
+        entries=report.entries,
+        commitments=report.commitments,
+        problem_count=len(report.problems),
+        problems=[asdict(one) | {"detail": encode_text(one.detail)} for one in report.problems[:PROBLEMS_KEPT]],
+        is_unbound=report.unbound_sessions > 0,
+        is_moved=bool(report.moved),
+    )
+    return report

@@ -17,7 +17,7 @@ from agents_app.models import OperatorBrake, OperatorItem
 from agents_app.store import set_run_state
 from audit_app import tasks
 from audit_app.health import Check, SessionHealth, State, look_at
-from audit_app.proof import verification
+from audit_app.proof import verify
 from compaction_app.models import CompactionRun
 from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart
@@ -171,7 +171,7 @@ def test_what_the_last_verification_found_is_told(alice: User) -> None:
     session_id = new_session(alice)
     exchange(session_id, "What about the tides?", "They turn.")
     assert line(session_id, "Proof").label == "Verify it"
-    verification.ask(session_id, entries=9)
+    verify.ask(session_id, entries=9)
     tasks.verify()
     assert line(session_id, "Proof").state is State.GOOD
     if connection.vendor == "sqlite":  # its guards are triggers, which this takes away for a moment
@@ -180,7 +180,7 @@ def test_what_the_last_verification_found_is_told(alice: User) -> None:
         remove_guards(connection, guarded_models())
         plain(MessagePart).filter(session_id=session_id).update(content="forged")
         install_guards(connection, guarded_models())
-        verification.ask(session_id, entries=9)
+        verify.ask(session_id, entries=9)
         tasks.verify()
         assert line(session_id, "Proof").state is State.PROBLEM
         assert [check.label for check in site._proofs() if check.state is State.PROBLEM] == [session_id]

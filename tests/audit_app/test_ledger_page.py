@@ -17,7 +17,7 @@ from django_q.models import OrmQ
 from audit_app import ledger, store, tasks
 from audit_app.ledger import PAGE, Wanted, actor_of, find_entries
 from audit_app.models import Verification
-from audit_app.proof import verification
+from audit_app.proof import verify
 from audit_app.store import find_verification
 from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
@@ -289,13 +289,13 @@ def test_what_is_not_as_it_was_written_is_named_with_its_entry(
 
 def test_one_runs_at_a_time_and_the_others_wait_their_turn(session_id: str) -> None:
     other = new_session(User.objects.get(username="alice"))
-    assert verification.ask(session_id, entries=9)
-    assert not verification.ask(session_id, entries=9)
-    assert verification.ask(other, entries=1)
+    assert verify.ask(session_id, entries=9)
+    assert not verify.ask(session_id, entries=9)
+    assert verify.ask(other, entries=1)
     assert store.claim(worker="a") == session_id
     assert store.claim(worker="b") is None
-    assert not verification.ask(session_id, entries=9)
-    assert not verification.verify_next()
+    assert not verify.ask(session_id, entries=9)
+    assert not verify.verify_next()
     store.fail(session_id, worker="b")
     assert find_verification(session_id).state == "running"
     store.fail(session_id, worker="a")
@@ -305,19 +305,19 @@ def test_one_runs_at_a_time_and_the_others_wait_their_turn(session_id: str) -> N
 def test_one_whose_worker_died_is_told_and_may_be_asked_for_again(
     ask: Ask, session_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verification.ask(session_id, entries=9)
+    verify.ask(session_id, entries=9)
     monkeypatch.setattr(store, "LEASE_SECONDS", -1)
     assert store.claim(worker="a") == session_id
     assert "is gone" in ask("verification/")
     monkeypatch.undo()
-    assert verification.ask(session_id, entries=9)
-    assert verification.verify_next()
+    assert verify.ask(session_id, entries=9)
+    assert verify.verify_next()
     assert not store.finish(session_id, worker="a", seq=0)
     assert find_verification(session_id).found.problem_count == 0
 
 
 def test_one_that_nobody_takes_up_may_be_asked_for_again(ask: Ask, alice: Client, session_id: str) -> None:
-    verification.ask(session_id, entries=9)
+    verify.ask(session_id, entries=9)
     assert "Ask again" not in ask("verification/")
     Verification.objects.update(asked_at=timezone.now() - timedelta(seconds=90))
     assert "It has waited for 1 min 30 s" in ask("verification/")
@@ -329,7 +329,7 @@ def test_one_that_nobody_takes_up_may_be_asked_for_again(ask: Ask, alice: Client
 
 
 def test_how_far_it_is_is_told(ask: Ask, session_id: str) -> None:
-    verification.ask(session_id, entries=200_000)
+    verify.ask(session_id, entries=200_000)
     store.claim(worker="a")
     store.renew(session_id, worker="a", done=48_000)
     Verification.objects.update(started_at=timezone.now() - timedelta(seconds=2))
@@ -342,10 +342,10 @@ def test_how_far_it_is_is_told(ask: Ask, session_id: str) -> None:
 
 
 def test_one_that_breaks_off_lets_the_next_one_go(session_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    verification.ask(session_id, entries=9)
-    monkeypatch.setattr(verification, "verify_session", lambda *_, **__: 1 / 0)
+    verify.ask(session_id, entries=9)
+    monkeypatch.setattr(verify, "verify_session", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        verification.verify_next()
+        verify.verify_next()
     assert find_verification(session_id).state == "failed"
 
 
@@ -353,9 +353,9 @@ def test_the_rest_door_waits_for_its_turn_and_says_when_that_takes_too_long(
     alice: Client, session_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = new_session(User.objects.get(username="alice"))
-    verification.ask(other, entries=1)
+    verify.ask(other, entries=1)
     store.claim(worker="a")
-    monkeypatch.setattr(verification, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(verify, "PATIENCE_SECONDS", 0.1)
     answer = alice.post(f"/api/sessions/{session_id}/verify")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, Conflict.code)
     store.fail(other, worker="a")
