@@ -83,10 +83,8 @@ class Wanted:
         return not (self.type or self.actor or self.text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EntryLine:
-    """An entry in a list."""
-
     seq: int
     type: str
     prev_hash: str
@@ -100,8 +98,7 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPage:
-    """Entries, the newest first."""
-
+    # The newest first.
     lines: Sequence[EntryLine]
     # Where older ones begin, and where newer ones do; None where there are none.
     before: int | None
@@ -124,8 +121,6 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry, and whether it is what was written."""
-
     seq: int
     type: str
     body: str
@@ -194,45 +189,32 @@ def _edge(session_id: str, where: str, place: int) -> int | None:
 def _lines(session_id: str, wanted: Wanted, bounds: Sequence[int], order: str, limit: int) -> list[EntryLine]:
     vendor = connection.vendor
     tail = f"substr(body, -{TAIL})" if vendor == "sqlite" else f"right(body, {TAIL})"
-    conditions, asked = _conditions(wanted, vendor)
-    sql = (
-        f"SELECT seq, type, prev_hash, hash, {time_in_sql('created_at', vendor)}, substr(body, 1, {HEAD}), {tail}"
-        f" FROM events WHERE session_id = %s AND seq > %s AND seq < %s{conditions} ORDER BY seq {order} LIMIT %s"
-    )
-    return [
-        EntryLine(
-            seq=seq,
-            type=str(type),
-            prev_hash=str(prev_hash),
-            hash=str(hash),
-            at=_time(at),
-            head=str(head),
-            tail=str(tail),
-        )
-        for seq, type, prev_hash, hash, at, head, tail in fetch(sql, [session_id, *bounds, *asked, limit])
-    ]
-
-
-def _conditions(wanted: Wanted, vendor: str) -> tuple[str, list[Any]]:
     holds = "instr(body, %s) > 0" if vendor == "sqlite" else "strpos(body, %s) > 0"
-    conditions: list[str] = []
+    conditions = ""
     values: list[Any] = []
     if wanted.type:
-        conditions.append("type = %s")
+        conditions += " AND type = %s"
         values.append(wanted.type)
     if wanted.actor:
         types = [type.value for type in EventType if actor_of(type.value) == wanted.actor]
         types = [type for type in types if type != EventType.MESSAGE_CREATED]
         roles = [role for role, actor in ROLES.items() if actor == wanted.actor]
         spoken = "".join(f" OR (type = '{EventType.MESSAGE_CREATED}' AND {holds})" for _ in roles)
-        conditions.append(f"(type IN ({', '.join(['%s'] * len(types))}){spoken})")
+        conditions += f" AND (type IN ({', '.join(['%s'] * len(types))}){spoken})"
         values += [*types, *(f'"role":"{role}"' for role in roles)]
     if wanted.text:
         text = encode_text(wanted.text)
         is_hash = _HEX.fullmatch(text) is not None
-        conditions.append(f"({holds} OR substr(hash, 1, %s) = %s)" if is_hash else holds)
+        conditions += f" AND ({holds} OR substr(hash, 1, %s) = %s)" if is_hash else f" AND {holds}"
         values += [text, len(text), text] if is_hash else [text]
-    return "".join(f" AND {condition}" for condition in conditions), values
+    sql = (
+        f"SELECT seq, type, prev_hash, hash, {time_in_sql('created_at', vendor)}, substr(body, 1, {HEAD}), {tail}"
+        f" FROM events WHERE session_id = %s AND seq > %s AND seq < %s{conditions} ORDER BY seq {order} LIMIT %s"
+    )
+    return [
+        EntryLine(seq, str(type), str(prev_hash), str(hash), at=_time(at), head=str(head), tail=str(tail))
+        for seq, type, prev_hash, hash, at, head, tail in fetch(sql, [session_id, *bounds, *values, limit])
+    ]
 
 
 def actor_of(type: str, role: str = "") -> str:

@@ -284,6 +284,7 @@ def _path(table: Table, paths: Mapping[type[Model], str]) -> str:
 
 # The types of JSON values that a kind of field takes; a field is of the first kind that fits.
 _JSON_TYPES: dict[type[Field[Any, Any]], tuple[type, ...]] = {
+    JSONField: (dict, list, str, int, float, bool, type(None)),
     models.BooleanField: (bool,),
     models.FloatField: (float, int),
     models.IntegerField: (int,),
@@ -297,25 +298,21 @@ def _read_value(field: Field[Any, Any], value: Any) -> Any:
     :raises ValueError: the column cannot hold it.
     """
     target = field.target_field if isinstance(field, models.ForeignKey) else field
-    if isinstance(target, JSONField):
-        return value
     kind = next(kind for kind in _JSON_TYPES if isinstance(target, kind))
+    longest = target.max_length or MAX_LINE_BYTES
     if type(value) not in _JSON_TYPES[kind]:
         raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
     if kind is models.IntegerField:
         low, high = connection.ops.integer_field_range(target.get_internal_type())
-        lowest, highest = -(2**63) if low is None else low, 2**63 - 1 if high is None else high
-        if not lowest <= value <= highest:
+        if not (-(2**63) if low is None else low) <= value <= (2**63 - 1 if high is None else high):
             raise ValueError(f"{field.attname} cannot be {value}")
-    elif isinstance(target, models.CharField | models.TextField):
-        longest = target.max_length or MAX_LINE_BYTES
-        if len(value) > longest:
-            raise ValueError(f"{field.attname} is longer than {longest} characters")
-        if field.choices and value not in dict(field.flatchoices):
-            raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
     elif isinstance(target, models.DateTimeField):
         time = datetime.fromisoformat(value)
         if time.tzinfo is None or time.isoformat() != value:
             raise ValueError(f"{field.attname} is no time with its offset: {value[:80]!r}")
         return time
+    elif kind is Field and len(value) > longest:
+        raise ValueError(f"{field.attname} is longer than {longest} characters")
+    elif kind is Field and field.choices and value not in dict(field.flatchoices):
+        raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
     return field.to_python(value) if kind is Field else value

@@ -43,9 +43,8 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
         raise ImproperlyConfigured(f"DATABASE_URL is not an address: {error}") from error
     if parts.scheme == "sqlite":
         _refuse({name for name, _ in options}, of="SQLite, which has none")
-        return _sqlite(
-            Path(unquote(parts.path).removeprefix("/") if not parts.path.startswith("//") else parts.path[1:])
-        )
+        path = parts.path[1:] if parts.path.startswith("//") else unquote(parts.path).removeprefix("/")
+        return _sqlite(BASE_DIR / path)
     if parts.scheme not in ("postgresql", "postgres"):
         raise ImproperlyConfigured(
             f"DATABASE_URL must start with sqlite:/// or postgresql://, not {parts.scheme or 'nothing'!r}"
@@ -56,11 +55,10 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
 
 
 def _sqlite(path: Path) -> dict[str, Any]:
-    resolved = path if path.is_absolute() else BASE_DIR / path
-    resolved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": str(resolved),
+        "NAME": str(path),
         "CONN_MAX_AGE": 0,
         "OPTIONS": {
             # Deferred transactions that read, then write, fail with "database is locked" under load.
@@ -69,13 +67,24 @@ def _sqlite(path: Path) -> dict[str, Any]:
             # FULL: with NORMAL an acknowledged message can be lost in a power cut.
             "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA journal_size_limit=27103364;",
         },
-        "TEST": {"NAME": str(resolved.parent / "test.sqlite3")},
+        "TEST": {"NAME": str(path.parent / "test.sqlite3")},
     }
 
 
 def _postgresql(parts: SplitResult, asked: dict[str, str], *, pooled: bool) -> dict[str, Any]:
+    from psycopg import Error, conninfo, pq  # SQLite does without
+
     own = {name: _number(asked, name, *limits) for name, limits in OWN_OPTIONS.items()}
-    said = _read_by_libpq(parts, {name: value for name, value in asked.items() if name not in OWN_OPTIONS})
+    options = {name: value for name, value in asked.items() if name not in OWN_OPTIONS}
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} - FIXED
+    _refuse(options.keys() - known, of="PostgreSQL")
+    # libpq's percent-encoding does not know the plus sign.
+    query = urlencode(options).replace("+", "%20")
+    try:
+        said: dict[str, Any] = conninfo.conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
+    except Error:
+        # Its own words repeat the whole address, password and all.
+        raise ImproperlyConfigured("DATABASE_URL is not an address that PostgreSQL's library can read") from None
     if own["pool_min"] > own["pool_max"]:
         raise ImproperlyConfigured("DATABASE_URL has a pool_min above its pool_max")
     pool = {"min_size": own["pool_min"], "max_size": own["pool_max"], "timeout": own["pool_timeout"]}
@@ -98,21 +107,6 @@ def _postgresql(parts: SplitResult, asked: dict[str, str], *, pooled: bool) -> d
         # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
         | ({"pool": pool | WITHOUT_SERVER} if pooled else {}),
     }
-
-
-def _read_by_libpq(parts: SplitResult, options: dict[str, str]) -> dict[str, Any]:
-    """Return the parts of an address as libpq reads them; its percent-encoding does not know the plus sign."""
-    # SQLite does without.
-    from psycopg import Error, conninfo, pq
-
-    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} - FIXED
-    _refuse(options.keys() - known, of="PostgreSQL")
-    query = urlencode(options).replace("+", "%20")
-    try:
-        return conninfo.conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
-    except Error:
-        # Its own words repeat the whole address, password and all.
-        raise ImproperlyConfigured("DATABASE_URL is not an address that PostgreSQL's library can read") from None
 
 
 def _refuse(names: set[str], *, of: str) -> None:

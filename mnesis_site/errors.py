@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils.deprecation import MiddlewareMixin
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
@@ -194,26 +194,14 @@ class NoOutage(logging.Filter):
         return getattr(record, "status_code", 0) not in (DatabaseUnavailable.status, StorageFull.status)
 
 
-class ErrorAnswers:
+class ErrorAnswers(MiddlewareMixin):
     """Middleware that answers our errors from any view, and Django's "method not allowed" for programs."""
 
-    sync_capable = True
-    async_capable = True
+    async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
+        return allowed_methods(request, await cast("Awaitable[HttpResponseBase]", self.get_response(request)))
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
-        self.get_response = get_response
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        response = self.get_response(request)
-        if isinstance(response, HttpResponseBase):
-            return allowed_methods(request, response)
-
-        async def later() -> HttpResponseBase:
-            return allowed_methods(request, await response)
-
-        return later()
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        return allowed_methods(request, response)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer an error of ours, and values on which a form of Django's own fails; Django handles any other."""

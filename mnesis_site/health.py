@@ -75,15 +75,10 @@ _BRAKES = "SELECT model, {until}, ceiling FROM operator_brakes ORDER BY model LI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    title: str
-    checks: list[Check]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteHealth:
     at: datetime
-    sections: list[Section]
+    # The checks of each section, by its title.
+    sections: dict[str, list[Check]]
     problems: int
     looks: int
 
@@ -95,18 +90,18 @@ def site_health() -> SiteHealth:
         return found
     now = timezone.now()
     try:
-        sections = [
-            Section(title="Ready to serve", checks=list(_ready())),
-            Section(title="Queue and workers", checks=list(_queue(now))),
-            Section(title="Stuck or failed", checks=[_turns(now), _compactions(now), _operators(now)]),
-            Section(title="Sessions", checks=[*_windows(), *_index(), *_proofs()]),
-            Section(title="Providers", checks=list(_brakes(now))),
-            Section(title="Storage", checks=list(_storage())),
-        ]
+        sections = {
+            "Ready to serve": list(_ready()),
+            "Queue and workers": list(_queue(now)),
+            "Stuck or failed": [_turns(now), _compactions(now), _operators(now)],
+            "Sessions": [*_windows(), *_index(), *_proofs()],
+            "Providers": list(_brakes(now)),
+            "Storage": list(_storage()),
+        }
     except DatabaseError:
         away = Check("Database", State.PROBLEM, "It does not answer.", "The server's log says why.")
-        sections = [Section(title="Ready to serve", checks=[away])]
-    states = [check.state for section in sections for check in section.checks]
+        sections = {"Ready to serve": [away]}
+    states = [check.state for checks in sections.values() for check in checks]
     found = SiteHealth(at=now, sections=sections, problems=states.count(State.PROBLEM), looks=states.count(State.LOOK))
     cache.set("site-health", found, KEPT_SECONDS)
     return found

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 import redis
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.core.cache import caches
 from django.core.files.storage import FileSystemStorage, storages
@@ -23,6 +22,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
 from django_q.conf import Conf
 from django_q.status import Stat
 
@@ -43,7 +43,6 @@ PROBE = "probe"
 # How long a probe waits for a check, so that it is answered within two seconds in all.
 LONGEST_SECONDS = 1.5
 SILENT = [f"It did not answer within {LONGEST_SECONDS} seconds."]
-Response = HttpResponseBase | Awaitable[HttpResponseBase]
 logger = logging.getLogger(__name__)
 
 
@@ -199,26 +198,17 @@ LOOKS = (
 )
 
 
-class Probes:
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: Callable[[HttpRequest], Response]) -> None:
-        self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> Response:
+class Probes(MiddlewareMixin):
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if request.path not in ("/livez", "/readyz"):
             return self.get_response(request)
-        if self.is_async:
-            return self._answer_in_time(request)
+        if self.async_mode:
+            return self.__acall__(request)
         if request.path == "/livez":
             return JsonResponse({"status": "ok"})
         return _answer(request, [look.ask() for look in LOOKS])
 
-    async def _answer_in_time(self, request: HttpRequest) -> HttpResponseBase:
+    async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         if request.path == "/livez":
             return JsonResponse({"status": "ok"})
         return _answer(request, await asyncio.gather(*(look.in_time() for look in LOOKS)))

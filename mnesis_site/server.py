@@ -18,6 +18,7 @@ import mnesis_site.asgi as _set_up  # noqa: F401 # isort: skip
 
 import asyncio
 import socket
+from collections import defaultdict
 from functools import partial
 from io import BytesIO
 from typing import Any
@@ -131,7 +132,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
     def connectionMade(self) -> None:
         self.timeOut = site_config().web.header_seconds
         super().connectionMade()
-        self.factory.waiting.add(self)
+        self.factory.begin_waiting(self)
 
     def resetTimeout(self) -> None:
         # Bytes do not extend the time, or a client could send one a minute; they only end the idle time.
@@ -140,7 +141,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             self.setTimeout(site_config().web.header_seconds)
 
     def is_asked(self) -> None:
-        self.factory.waiting.discard(self)
+        self.factory.end_waiting(self)
 
     def allContentReceived(self) -> None:
         self.is_asked()
@@ -153,7 +154,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
     def requestDone(self, request: Any) -> None:
         self._is_idle, self._savedTimeOut = True, site_config().web.idle_seconds
         self.setTimeout(self._savedTimeOut)
-        self.factory.waiting.add(self)
+        self.factory.begin_waiting(self)
         super().requestDone(request)
 
     def connectionLost(self, reason: Any) -> None:
@@ -161,40 +162,33 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         super().connectionLost(reason)
 
 
-class Waiting:
-    """The connections of each address that have not sent a whole request, oldest first."""
-
-    def __init__(self) -> None:
-        self._by_address: dict[str, dict[Channel, None]] = {}
-
-    def add(self, channel: Channel) -> None:
-        most = site_config().web.waiting_connections
-        same = self._by_address.setdefault(address_of(channel), {})
-        same[channel] = None
-        if most and len(same) > most:
-            oldest = next(iter(same))
-            self.discard(oldest)
-            oldest.transport.abortConnection()
-
-    def discard(self, channel: Channel) -> None:
-        address = address_of(channel)
-        same = self._by_address.get(address, {})
-        same.pop(channel, None)
-        if not same:
-            self._by_address.pop(address, None)
-
-
-def address_of(channel: Channel) -> str:
-    # All connections through one Unix socket count as one address.
-    return str(getattr(channel.transport.getPeer(), "host", ""))
-
-
 class Factory(http_protocol.HTTPFactory):  # type: ignore[misc]
     protocol = Channel
 
     def __init__(self, server: Any) -> None:
         super().__init__(server)
-        self.waiting = Waiting()
+        # The connections of each address that have not sent a whole request, oldest first.
+        self._waiting: defaultdict[str, dict[Channel, None]] = defaultdict(dict)
+
+    def begin_waiting(self, channel: Channel) -> None:
+        most = site_config().web.waiting_connections
+        same = self._waiting[address_of(channel)]
+        same[channel] = None
+        if most and len(same) > most:
+            oldest = next(iter(same))
+            self.end_waiting(oldest)
+            oldest.transport.abortConnection()
+
+    def end_waiting(self, channel: Channel) -> None:
+        address = address_of(channel)
+        self._waiting[address].pop(channel, None)
+        if not self._waiting[address]:
+            del self._waiting[address]
+
+
+def address_of(channel: Channel) -> str:
+    # All connections through one Unix socket count as one address.
+    return str(getattr(channel.transport.getPeer(), "host", ""))
 
 
 http_protocol.WebRequest = Request  # where Daphne looks for it

@@ -20,7 +20,6 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from csp.utils import build_policy
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -35,6 +34,7 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.crypto import constant_time_compare, salted_hmac
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.encoding import force_bytes, force_str
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
@@ -286,19 +286,13 @@ def user_of_link(key: str, token: str) -> User | None:
     return user
 
 
-class SignInGate:
+class SignInGate(MiddlewareMixin):
     """Middleware that refuses passwords of unknown devices while too many come, and holds refusals that come too fast."""
 
-    sync_capable = True
-    async_capable = True
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
-        self.get_response = get_response
+        super().__init__(get_response)
         self._sent, self._refused = RateLimiter(), RateLimiter()
         self._held = self._inside = 0
-        self._is_async = iscoroutinefunction(get_response)
-        if self._is_async:
-            markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         has_password = request.method == "POST" and request.path in PASSWORD_PATHS
@@ -306,7 +300,7 @@ class SignInGate:
         refusal = self._refusal(request) if is_stranger else None
         response = self.get_response(request) if refusal is None else refused(request, refusal)
         if isinstance(response, HttpResponseBase):
-            return self._later(request, response) if self._is_async else remember_device(request, response)
+            return self._later(request, response) if self.async_mode else remember_device(request, response)
         return self._later(request, self._counted(response) if is_stranger else response)
 
     async def _counted(self, answer: Awaitable[HttpResponseBase]) -> HttpResponseBase:

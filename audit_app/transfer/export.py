@@ -17,7 +17,6 @@ import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
-from functools import cached_property
 from typing import Any, Literal
 
 from django.apps import apps
@@ -63,19 +62,17 @@ class ContentsTaken:
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
+        self._wanted: set[str] = set()
         self._content_id = ""
         self._data = bytearray()
-
-    @cached_property
-    def _wanted(self) -> set[str]:
-        # Read once the rows are there. Nothing else is kept, so an import cannot be used to fill a disk.
-        return set(list_contents(self._session_id))
 
     def take(self, rows: Iterable[RowLine]) -> None:
         """Take the next pieces.
 
         :raises InvalidRequest: no file of the session has such a content, or the piece before is missing or wrong.
         """
+        # Read once the rows are there. Nothing else is kept, so an import cannot be used to fill a disk.
+        self._wanted = self._wanted or set(list_contents(self._session_id))
         for row in rows:
             content_id = row.values["content_id"]
             if content_id not in self._wanted:

@@ -1,9 +1,13 @@
-"""Import exported sessions as they were: with the same ids, the same ledger and the same head.
+"""Imports of files that become sessions: exports of this program, or transcripts of other systems.
 
-A file is read twice: first all of it is checked and nothing written, then each session is one transaction. What the
-lines alone cannot show is checked before the commit: every row belongs to this session, none names what belongs to
-another account, the rows are what the ledger says, and all of it can be read. The session then belongs to the importer.
-Its ledger stays as it was, so its first entry still names the account that it belonged to on its old site.
+An export becomes the same sessions again, with the same ids, the same ledger and the same head. It is read twice: first
+all of it is checked and nothing written, then each session is one transaction. What the lines alone cannot show is
+checked before the commit: every row belongs to this session, none names what belongs to another account, the rows are
+what the ledger says, and all of it can be read. The session then belongs to the importer. Its ledger stays as it was, so
+its first entry still names the account that it belonged to on its old site.
+
+Files sent by a person, and the progress of their import, are kept in the data directory until a worker is done. Only
+the sessions become part of the record.
 """
 
 from __future__ import annotations
@@ -50,7 +54,21 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.search import index as search_index
 
 PAGE = 200
+TASK = "audit_app.tasks.run_import"
+# The cluster kills a worker that takes longer: it hangs.
+TASK_SECONDS = 3_600
+MOST_FILES = 50
+# An import and its outcome are forgotten after a day.
+KEPT_SECONDS = 86_400.0
+FIRST_BYTES = 65_536
+# Seconds between two notes of progress.
+PACE = 0.5
+MOST_NOTES = 50
+MOST_ATTEMPTS = 3
+_GZIP = b"\x1f\x8b"
+_OURS = f'{{"format":"{FORMAT}"'.encode()
 
+State = Literal["waiting", "running", "done", "failed"]
 Progress = Callable[[str, str, int, int], None]
 """Called with the verb, the session's id, rows done and rows in all."""
 
@@ -273,24 +291,6 @@ def _rows(name: str) -> QuerySet[Any, Any]:
     return QuerySet(apps.get_model("sessions_app", name))
 
 
-TASK = "audit_app.tasks.run_import"
-# The cluster kills a worker that takes longer: it hangs.
-TASK_SECONDS = 3_600
-MOST_FILES = 50
-# An import and its outcome are forgotten after a day.
-KEPT_SECONDS = 86_400.0
-
-FIRST_BYTES = 65_536
-# Seconds between two notes of progress.
-PACE = 0.5
-MOST_NOTES = 50
-MOST_ATTEMPTS = 3
-_GZIP = b"\x1f\x8b"
-_OURS = f'{{"format":"{FORMAT}"'.encode()
-
-State = Literal["waiting", "running", "done", "failed"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
     id: str
@@ -477,10 +477,10 @@ class _ImportJob:
                 first = file.read(FIRST_BYTES)
             if first.lstrip().startswith(_OURS):
                 self._import_export(path)
-            else:
-                format = detect_format(name, first)
-                beside = [other for other in companions if other[1] != path] if format == "claude_code" else []
-                self._import_transcript(name, path, format, beside)
+                continue
+            format = detect_format(name, first)
+            beside = [other for other in companions if other[1] != path] if format == "claude_code" else []
+            self._import_transcript(name, path, format, beside)
 
     def _import_export(self, path: Path) -> None:
 

@@ -292,18 +292,16 @@ def markdown_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]
         number = "" if entry.seq is None else f" · message {entry.seq}"
         facts = [format_time(entry.at)] if entry.at else []
         head = f"\n---\n\n## {_line(entry.heading)}{number}\n\n*{_line(' · '.join([*facts, *entry.facts]))}*\n"
-        yield head + "".join(map(_markdown_block, entry.blocks))
-
-
-def _markdown_block(block: Block) -> str:
-    if not block.title:
-        return f"\n{_prose(block.prose)}\n"
-    facts = f" ({_line(', '.join(block.facts))})" if any(block.facts) else ""
-    text = f"\n### {_line(block.title)}{facts}\n"
-    for passage in block.passages:
-        label = f"\n{_line(passage.label)}:\n" if passage.label else ""
-        text += f"{label}\n{_fenced(passage)}"
-    return text
+        yield head
+        for block in entry.blocks:
+            if not block.title:
+                yield f"\n{_prose(block.prose)}\n"
+                continue
+            more = f" ({_line(', '.join(block.facts))})" if any(block.facts) else ""
+            yield f"\n### {_line(block.title)}{more}\n"
+            for passage in block.passages:
+                label = f"\n{_line(passage.label)}:\n" if passage.label else ""
+                yield f"{label}\n{_fenced(passage)}"
 
 
 def _fenced(passage: Passage) -> str:
