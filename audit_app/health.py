@@ -66,8 +66,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a page about health."""
-
     name: str
     state: State
     # How it is, in a sentence.
@@ -96,19 +94,9 @@ def health(request: HttpRequest, session_id: str) -> HttpResponse:
 
 def look_at(about: Inspected, *, now: datetime) -> SessionHealth:
     """Check a session, with as many queries whatever its length."""
-    return SessionHealth(
-        [
-            *_messages(about),
-            _search(about),
-            _turn(about, now),
-            _compaction(about, now),
-            _context(load_meter(about.id)),
-            _streamed_text(about),
-            _host(about),
-            *_operators(about, now),
-            _proof(about),
-        ]
-    )
+    checks = [*_messages(about), _search(about), _turn(about, now), _compaction(about, now)]
+    checks += [_context(load_meter(about.id)), _streamed_text(about), _host(about)]
+    return SessionHealth([*checks, *_operators(about, now), _proof(about)])
 
 
 def _messages(about: Inspected) -> Iterator[Check]:

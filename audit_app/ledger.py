@@ -109,7 +109,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A commitment of an entry to a row, or to some columns of it."""
+    """A commitment to a row, or to some columns of it."""
 
     table: str
     id: str
@@ -338,13 +338,11 @@ def ledger_body(request: HttpRequest, session_id: str, seq: str) -> HttpResponse
 
 @signed_in
 def verification(request: HttpRequest, session_id: str) -> HttpResponse:
-    """The strip with the progress of the verification and the findings of the last one."""
     return render(request, "audit_app/_verification.html", _verification(inspected(request, session_id)))
 
 
 @signed_in_to_post
 def verify(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Have the session verified, unless that is on its way."""
     about = inspected(request, session_id)
     verifying.ask(about.id, entries=about.event_seq)
     if "HX-Request" in request.headers:

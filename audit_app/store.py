@@ -21,8 +21,6 @@ LEASE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a verification that came to its end found."""
-
     at: datetime
     duration_ms: int
     seq: int
@@ -61,21 +59,19 @@ def find_verification(session_id: str) -> VerificationRecord | None:
     row = Verification.objects.filter(pk=session_id).first()
     if row is None:
         return None
-    found = None
-    if row.verified_at is not None:
-        found = Found(
-            at=row.verified_at,
-            duration_ms=row.duration_ms,
-            seq=row.seq,
-            head_hash=row.head_hash,
-            entries=row.entries,
-            commitments=row.commitments,
-            problem_count=row.problem_count,
-            problems=[(one["seq"], one["kind"], one["detail"]) for one in row.problems],
-            sessions=[one.get("session", "") for one in row.problems],
-            is_unbound=row.is_unbound,
-            is_moved=row.is_moved,
-        )
+    found = row.verified_at and Found(
+        at=row.verified_at,
+        duration_ms=row.duration_ms,
+        seq=row.seq,
+        head_hash=row.head_hash,
+        entries=row.entries,
+        commitments=row.commitments,
+        problem_count=row.problem_count,
+        problems=[(one["seq"], one["kind"], one["detail"]) for one in row.problems],
+        sessions=[one.get("session", "") for one in row.problems],
+        is_unbound=row.is_unbound,
+        is_moved=row.is_moved,
+    )
     is_lost = row.state == "running" and (row.lease_expires_at is None or row.lease_expires_at < timezone.now())
     return VerificationRecord(
         session_id=row.session_id,
@@ -132,7 +128,6 @@ def claim(*, worker: str, session_id: str | None = None) -> str | None:
 
 
 def renew(session_id: str, *, worker: str, done: int) -> None:
-    """Renew the lease of a claimed verification, and note how many entries are done."""
     lease = Lease(owner=worker, seconds=LEASE_SECONDS)
     _held(session_id, worker).update(entries_done=done, lease_expires_at=lease.expires_at(timezone.now()))
 
@@ -143,7 +138,6 @@ def finish(session_id: str, *, worker: str, **found: Any) -> bool:
 
 
 def fail(session_id: str, *, worker: str) -> None:
-    """End a claimed verification that came to nothing."""
     _held(session_id, worker).update(state="failed", worker="")
 
 

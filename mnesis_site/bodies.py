@@ -26,7 +26,7 @@ from agents_app.endpoints.openai import openai_error
 from audit_app.api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
 from mnesis_site.callers import Application, Receive, Scope, Send, headers_of, proven_key
-from mnesis_site.endpoints import refusal
+from mnesis_site.endpoints import refusal, send_response
 from mnesis_site.errors import PROGRAM_PATHS, json_error
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
@@ -177,10 +177,8 @@ async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
         response = json_error(error)
     else:
         response = render(None, "error.html", {"error": error}, status=error.status)
-    headers = {**response.headers, "Content-Length": str(len(response.content)), "Connection": "close"}
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
-    await send({"type": "http.response.body", "body": response.content})
+    response.headers |= {"Content-Length": str(len(response.content)), "Connection": "close"}
+    await send_response(response, send)
 
 
 class Compression(GZipMiddleware):

@@ -16,7 +16,7 @@ from agents_app.endpoints import jsonrpc
 from agents_app.endpoints.jsonrpc import failure, write
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
-from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied, RequestTooLarge
+from mnesis_core.errors import InvalidRequest, NotSignedIn, PermissionDenied, RequestTooLarge
 from mnesis_site.api import StrictParser
 from mnesis_site.callers import (
     Application,
@@ -29,7 +29,7 @@ from mnesis_site.callers import (
     holder_of,
     origin_is_ours,
 )
-from mnesis_site.errors import answer_errors, pause_header, with_pause
+from mnesis_site.errors import answer_errors, with_pause
 from sessions_app.callers import Caller
 from sessions_app.database import threads
 from sessions_app.database.outages import to_error
@@ -54,9 +54,9 @@ async def rpc(request: HttpRequest) -> HttpResponse:
     return HttpResponse(status=204) if answer is None else HttpResponse(answer, content_type=JSON)
 
 
-def refusal(exception: Exception) -> HttpResponse:
-    """Answer an error found before any request was read with its HTTP status."""
-    error = to_error(exception, asked="POST /rpc")
+def refusal(exception: Exception, *, asked: str = "POST /rpc") -> HttpResponse:
+    """Answer an error found before any request or message was read, in JSON-RPC's shape and with its HTTP status."""
+    error = to_error(exception, asked=asked)
     response = HttpResponse(write(failure(None, error)), content_type=JSON, status=error.status)
     if isinstance(error, NotSignedIn):
         response.headers["WWW-Authenticate"] = "Bearer"
@@ -95,10 +95,13 @@ class McpDoor:
         try:
             caller = await _admit(scope)
         except Exception as exception:
-            await _refuse(to_error(exception, asked="MCP"), send)
+            await send_response(refusal(exception, asked="MCP"), send)
             return
         if scope["method"] != "POST":
-            await _refuse(InvalidRequest("Only POST is answered here."), send, status=405, headers={"Allow": "POST"})
+            response = refusal(InvalidRequest("Only POST is answered here."))
+            response.status_code = 405
+            response.headers["Allow"] = "POST"
+            await send_response(response, send)
             return
         await (await load()).serve({**scope, "caller": caller}, receive, send)
 
@@ -117,11 +120,7 @@ async def _admit(scope: Scope) -> Caller:
     return await db(holder_of, token)
 
 
-async def _refuse(error: MnesisError, send: Send, *, status: int = 0, headers: dict[str, str] | None = None) -> None:
-    """Send an error found before any message was read, in the protocol's shape and with its HTTP status."""
-    extra = {**(headers or {}), **pause_header(error), "Content-Type": JSON}
-    if isinstance(error, NotSignedIn):
-        extra["WWW-Authenticate"] = "Bearer"
-    raw = [(name.encode(), value.encode()) for name, value in extra.items()]
-    await send({"type": "http.response.start", "status": status or error.status, "headers": raw})
-    await send({"type": "http.response.body", "body": write(failure(None, error)).encode()})
+async def send_response(response: HttpResponse, send: Send) -> None:
+    raw = [(name.lower().encode(), value.encode()) for name, value in response.headers.items()]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
+    await send({"type": "http.response.body", "body": response.content})

@@ -91,15 +91,10 @@ def pause_of(error: MnesisError) -> int:
     return said if isinstance(said, int) else error.retry_after
 
 
-def pause_header(error: MnesisError) -> dict[str, str]:
-    """Return the header ``Retry-After`` (RFC 9110, 10.2.3), if there is anything to say in it."""
-    seconds = pause_of(error)
-    return {"Retry-After": str(seconds)} if seconds else {}
-
-
 def with_pause(error: MnesisError, response: R) -> R:
-    for name, value in pause_header(error).items():
-        response.headers[name] = value
+    """Return the response with the header ``Retry-After`` (RFC 9110, 10.2.3), if there is anything to say in it."""
+    if seconds := pause_of(error):
+        response.headers["Retry-After"] = str(seconds)
     return response
 
 

@@ -227,7 +227,6 @@ class Broker(ORM):  # type: ignore[misc]
             connections.close_all()
 
     def set_stat(self, key: str, value: str, timeout: int) -> Any:
-        """Report that a cluster lives."""
         try:
             return super().set_stat(key, value, timeout)
         except UNHEARD as error:

@@ -69,7 +69,11 @@ def missing_parts() -> Parts:
         with transaction.atomic() if connection.vendor == "postgresql" else nullcontext():
             if connection.vendor == "postgresql":
                 connection.cursor().execute("SET LOCAL statement_timeout = '2s'")
-            return _named(migrations=unapplied_migrations(), guards=unguarded(), index=index_differences(connection))
+            executor = MigrationExecutor(connection)
+            plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+            unapplied = [f"{migration.app_label}.{migration.name} is not applied" for migration, _backwards in plan]
+            found = {"migrations": unapplied, "guards": unguarded(), "index": index_differences(connection)}
+            return {part: sentences for part, sentences in found.items() if sentences}
     except DatabaseError as error:
         # Only the log has the reason: it may name hosts and accounts, and anyone may ask.
         log_outage(logger, "The server is not ready: the database does not answer", error)
@@ -78,20 +82,37 @@ def missing_parts() -> Parts:
 
 def look_at_database() -> Readiness:
     missing = missing_parts()
-    return Readiness(missing=missing, waiting={} if missing else waiting())
+    seconds = None if missing else longest_wait(timezone.now())
+    return Readiness(missing=missing, waiting={} if seconds is None else {"compaction": int(seconds)})
 
 
 def look_at_workers() -> Readiness:
-    away = redis_away()
-    return Readiness(degraded=_named(redis=away, worker=[] if away else missing_worker()))
+    try:
+        caches[Conf.CACHE].get(PROBE)
+    except redis.RedisError as error:
+        log_outage(logger, "Redis does not answer", error)
+        words = "Redis does not answer, where workers say that they live. The server's log says why."
+        return Readiness(degraded={"redis": [words]})
+    # A cluster reports every half second that it lives, and each report holds for three seconds.
+    if any(stat.status in (Conf.IDLE, Conf.WORKING) for stat in Stat.get_all()):
+        return Readiness()
+    words = "No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."
+    return Readiness(degraded={"worker": [words]})
 
 
 def look_at_storage() -> Readiness:
-    return Readiness(degraded=_named(storage=storage_problems()))
-
-
-def _named(**found: list[str]) -> Parts:
-    return {part: sentences for part, sentences in found.items() if sentences}
+    folder = Path(settings.DATA_DIR)
+    problems = []
+    if folder.exists() and shutil.disk_usage(folder).free <= FULL_BYTES:
+        problems.append("The disk of the data directory is full: nothing can be written. Make room.")
+    storage = storages["files"]
+    if not isinstance(storage, FileSystemStorage):
+        try:
+            storage.exists(PROBE)
+        except Exception as error:  # each kind of storage has errors of its own
+            log_outage(logger, "The storage of files does not answer", error)
+            problems.append("The storage of files does not answer. The server's log says why.")
+    return Readiness(degraded={"storage": problems} if problems else {})
 
 
 def unguarded() -> list[str]:
@@ -114,12 +135,6 @@ def report_unguarded() -> None:
         logger.error("%s /readyz lists all (%d) and answers 503 until then.", sentences[0], len(sentences))
 
 
-def unapplied_migrations() -> list[str]:
-    executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    return [f"{migration.app_label}.{migration.name} is not applied" for migration, _backwards in plan]
-
-
 def worker_gives_sign(pid: int) -> bool:
     """Return whether the cluster with this process id reports that it lives, or could not be heard. Asks no database."""
     if any(stat.pid == pid and stat.host == socket.gethostname() for stat in Stat.get_all()):
@@ -129,43 +144,6 @@ def worker_gives_sign(pid: int) -> bool:
     except UNHEARD:
         return True
     return False
-
-
-def waiting() -> dict[str, int]:
-    """Return the seconds that the oldest piece of work has waited for a worker, by kind; empty when nothing waits."""
-    seconds = longest_wait(timezone.now())
-    return {} if seconds is None else {"compaction": int(seconds)}
-
-
-def redis_away() -> list[str]:
-    try:
-        caches[Conf.CACHE].get(PROBE)
-    except redis.RedisError as error:
-        log_outage(logger, "Redis does not answer", error)
-        return ["Redis does not answer, where workers say that they live. The server's log says why."]
-    return []
-
-
-def missing_worker() -> list[str]:
-    # A cluster reports every half second that it lives, and each report holds for three seconds.
-    alive = [stat for stat in Stat.get_all() if stat.status in (Conf.IDLE, Conf.WORKING)]
-    return [] if alive else ["No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."]
-
-
-def storage_problems() -> list[str]:
-    folder = Path(settings.DATA_DIR)
-    problems = []
-    if folder.exists() and shutil.disk_usage(folder).free <= FULL_BYTES:
-        problems.append("The disk of the data directory is full: nothing can be written. Make room.")
-    storage = storages["files"]
-    if isinstance(storage, FileSystemStorage):
-        return problems
-    try:
-        storage.exists(PROBE)
-    except Exception as error:  # each kind of storage has errors of its own
-        log_outage(logger, "The storage of files does not answer", error)
-        problems.append("The storage of files does not answer. The server's log says why.")
-    return problems
 
 
 class Look:

@@ -208,10 +208,6 @@ def known_device(request: HttpRequest, account: str) -> str:
     return device if constant_time_compare(mark, _mark_of(account)) else ""
 
 
-def is_known_device(request: HttpRequest) -> bool:
-    return bool(_cookie(request))
-
-
 def note_sign_in(request: HttpRequest | None, user: User, **_: Any) -> None:
     """Receive Django's signal of a sign-in."""
     if request is not None:
@@ -221,14 +217,9 @@ def note_sign_in(request: HttpRequest | None, user: User, **_: Any) -> None:
 def remember_device(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     account = getattr(request, "signed_in_account", None)
     if account is not None:
+        value, secure = f"{secrets.token_hex(16)}.{_mark_of(account)}", settings.SESSION_COOKIE_SECURE
         response.set_signed_cookie(
-            COOKIE,
-            f"{secrets.token_hex(16)}.{_mark_of(account)}",
-            salt=SALT,
-            max_age=MAX_AGE,
-            secure=settings.SESSION_COOKIE_SECURE,
-            httponly=True,
-            samesite="Lax",
+            COOKIE, value, salt=SALT, max_age=MAX_AGE, secure=secure, httponly=True, samesite="Lax"
         )
     return response
 
@@ -296,7 +287,7 @@ class SignInGate(MiddlewareMixin):
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         has_password = request.method == "POST" and request.path in PASSWORD_PATHS
-        is_stranger = has_password and not is_known_device(request)
+        is_stranger = has_password and not _cookie(request)
         refusal = self._refusal(request) if is_stranger else None
         response = self.get_response(request) if refusal is None else refused(request, refusal)
         if isinstance(response, HttpResponseBase):

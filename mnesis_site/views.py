@@ -32,7 +32,6 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Sign in, or say on the same page how long to wait."""
         try:
             return super().post(request, *args, **kwargs)
         except (TooManyAttempts, PasswordsBusy) as refused:
@@ -80,7 +79,6 @@ async def other_static(request: HttpRequest, name: str) -> HttpResponseBase:
 @never_cache
 @signed_in
 def health(request: HttpRequest) -> HttpResponse:
-    """The health of the site, for staff; for other accounts there is no such page."""
     if not request.user.is_staff:
         raise NotFound()
     return render(request, "health.html", {"health": site_health()})
@@ -88,7 +86,6 @@ def health(request: HttpRequest) -> HttpResponse:
 
 @signed_in_to_post
 def verify_everything(request: HttpRequest) -> HttpResponse:
-    """Have the whole database verified by a worker, for staff."""
     if not request.user.is_staff:
         raise NotFound()
     verify.ask(EVERYTHING, entries=0)

@@ -120,11 +120,6 @@ class Report:
         return {"ok": self.ok, "problems": checked.pop("problems"), "checked": checked}
 
 
-def verify_database(*, using: str = "default") -> Report:
-    """Verify what belongs to no session and is quick to check: the guards are as declared, and there are no others."""
-    return Report(problems=[*_database_problems("guard", "The guards", lambda: guard_differences(connections[using]))])
-
-
 def _database_problems(kind: str, what: str, ask: Callable[[], Iterable[str]]) -> Iterator[Problem]:
     try:
         yield from (Problem(session="", seq=0, kind=kind, detail=sentence) for sentence in ask())
@@ -184,7 +179,8 @@ def verify_in_segments(
 
 def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
     """Verify sessions, with several processes where that is worth their start."""
-    report = verify_database()
+    guards = _database_problems("guard", "The guards", lambda: guard_differences(connections["default"]))
+    report = Report(problems=list(guards))
     sizes: dict[str, Any] = {}
     with suppress(*DAMAGED):  # following the sessions reports it
         sizes = dict(fetch("SELECT id, event_seq FROM sessions"))
