@@ -96,7 +96,13 @@ def move_database(
             report.tables[table.name] = _copy(table, dealt, source=source, target=target, progress=progress)
         deal_on(tables, using=target)
         for table in tables:
-            _compare(table, dealt, source=source, target=target, progress=progress)
+            total, there = table.count(source), table.count(target)
+            if there != total:
+                words = f"{table.name} has {total} rows in the source and {there} in the target."
+                raise Conflict(words, table=table.name)
+            show = partial(progress, "compared", table.name)
+            for key in _different_keys(table, dealt, source=source, target=target, progress=show):
+                raise Conflict(f"{table.name} {key!r} is not equal on both sides.", table=table.name)
         _compare_chains(report, source=source, target=target)
     index.rebuild(lambda done, total: progress("indexed", "sessions", done, total), using=target)
     return report
@@ -177,15 +183,6 @@ def _refuse_unfit(source: str, target: str) -> None:
             raise Conflict(f"{name_of(target)} holds another record. Name an empty database with --to.")
 
 
-def _compare(table: Table, dealt: Dealt, *, source: str, target: str, progress: Progress) -> None:
-    total, there = table.count(source), table.count(target)
-    if there != total:
-        raise Conflict(f"{table.name} has {total} rows in the source and {there} in the target.", table=table.name)
-    show = partial(progress, "compared", table.name)
-    for key in _different_keys(table, dealt, source=source, target=target, progress=show):
-        raise Conflict(f"{table.name} {key!r} is not equal on both sides.", table=table.name)
-
-
 def _different_keys(
     table: Table,
     dealt: Dealt,
@@ -235,20 +232,20 @@ def _compare_chains(report: MoveReport, *, source: str, target: str) -> None:
     ours, theirs = ({head.session_id: head for head in chain_heads(using=alias)} for alias in (source, target))
     named = _rows(source, "sessions_app", "Session").values_list("id", "event_seq", "head_hash")
     report.entries = sum(head.seq for head in theirs.values())
+
+    def add(session_id: str, seq: int, kind: str, detail: str) -> None:
+        report.problems.append({"session": session_id, "seq": seq, "kind": kind, "detail": detail})
+
     for session_id, seq, hash in named.iterator():
         report.sessions += 1
         heads = {"source": ours.get(session_id), "target": theirs.get(session_id)}
-        found = []
         for side, head in heads.items():
             if head is not None and head.problem:
-                found.append(("chain", head.seq, f"{side}: {head.problem}"))
+                add(session_id, head.seq, "chain", f"{side}: {head.problem}")
             if head is not None and (head.seq, head.hash) != (seq, hash):
-                found.append(("head", head.seq, f"{side}: the session's row names another head than its last entry"))
+                add(session_id, head.seq, "head", f"{side}: the session's row names another head than its last entry")
         if heads["source"] != heads["target"]:
-            found.append(("head", seq, "source and target end in different entries"))
-        report.problems += [
-            {"session": session_id, "seq": at, "kind": kind, "detail": detail} for kind, at, detail in found
-        ]
+            add(session_id, seq, "head", "source and target end in different entries")
 
 
 def _rows(alias: str, app: str, name: str) -> QuerySet[Any, Any]:
