@@ -226,7 +226,6 @@ def actor_of(type: str, role: str = "") -> str:
 
 
 def load_entry(session_id: str, seq: int) -> Entry | None:
-    """Return one entry with its proof, or ``None`` if there is none with this number."""
     at = time_in_sql("created_at", connection.vendor)
     columns = f"SELECT seq, type, body, prev_hash, hash, {at} FROM events WHERE session_id = %s AND seq = %s"
     rows = fetch(columns, [session_id, seq])
@@ -292,7 +291,6 @@ def _time(text: Any) -> datetime | None:
 
 @signed_in
 def ledger(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Entries, the newest first, and the one of ``seq`` with its proof."""
     about, types = inspected(request, session_id), [type.value for type in EventType]
     type, actor = request.GET.get("type", ""), request.GET.get("actor", "")
     wanted = Wanted(
@@ -327,7 +325,6 @@ def ledger(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def ledger_body(request: HttpRequest, session_id: str, seq: str) -> HttpResponse:
-    """The body of an entry, byte for byte what was hashed."""
     about = inspected(request, session_id)
     entry = load_entry(about.id, number_of(seq, "seq"))
     if entry is None:

@@ -55,7 +55,6 @@ class VerificationRecord:
 
 
 def find_verification(session_id: str) -> VerificationRecord | None:
-    """Return the verification of a session, or ``None`` if none was ever asked for."""
     row = Verification.objects.filter(pk=session_id).first()
     if row is None:
         return None

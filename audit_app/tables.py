@@ -200,8 +200,6 @@ def same_row(table: Table, one: Row, other: Row) -> bool:
 
 @dataclass(frozen=True)
 class SessionTable:
-    """A table that holds rows of sessions, which it turns into JSON values and back."""
-
     table: Table
     # The lookup from a row to its session.
     path: str

@@ -42,7 +42,6 @@ class ProgressLine:
         self._open = self._terminal
 
     def end(self) -> None:
-        """End the line, so that other output can follow."""
         if self._open:
             self._stream.write("")
             self._open = False

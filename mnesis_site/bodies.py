@@ -121,7 +121,6 @@ class BoundedBody:
 
 
 def declared_bytes(scope: Scope) -> int:
-    """Return the size that a request declares for its body, or 0."""
     length = headers_of(scope).get("content-length", "")
     return int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else 0
 

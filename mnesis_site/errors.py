@@ -99,7 +99,6 @@ def with_pause(error: MnesisError, response: R) -> R:
 
 
 def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
-    """Return the error of the registry that stands for an exception."""
     for kind, error in NAMELESS.items():
         if isinstance(problem, kind):
             return error()

@@ -23,7 +23,6 @@ SERVER = make_server(_caller_of)
 
 
 async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer an admitted request, whose ``scope`` names its caller."""
     # A manager for each request: it keeps nothing, and lives in this task alone, so no server's lifespan is needed.
     manager = StreamableHTTPSessionManager(
         SERVER, stateless=True, max_request_body_size=settings.DATA_UPLOAD_MAX_MEMORY_SIZE

@@ -77,7 +77,6 @@ class Child:
         self.popen = None
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal the program and whatever it started."""
         if self.popen is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.popen.pid, number)
@@ -208,7 +207,6 @@ class Broker(ORM):  # type: ignore[misc]
         return rows
 
     def dequeue(self) -> list[tuple[int, str]] | None:
-        """Return the next jobs; none while the database is away."""
         try:
             found: list[tuple[int, str]] | None = super().dequeue()
         except AWAY as error:

@@ -116,7 +116,6 @@ def digest_of(*places: Path) -> str:
 
 
 def keep_for_a_year(headers: MutableMapping[str, str], path: str, url: str) -> None:
-    """Tell browsers that what a static file's address holds never changes."""
     headers["Cache-Control"] = "max-age=31536000, public, immutable"
 
 

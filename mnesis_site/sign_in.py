@@ -162,8 +162,6 @@ class LimitedBackend(ModelBackend):
 
 
 class LimitedPasswordChangeForm(PasswordChangeForm):
-    """Django's own form, with limited attempts at the old password."""
-
     def clean_old_password(self) -> str:
         """:raises TooManyAttempts: too many passwords were wrong."""
         buckets = password_change_buckets(site_config().sign_in, account=self.user.get_username())
@@ -209,7 +207,6 @@ def known_device(request: HttpRequest, account: str) -> str:
 
 
 def note_sign_in(request: HttpRequest | None, user: User, **_: Any) -> None:
-    """Receive Django's signal of a sign-in."""
     if request is not None:
         request.signed_in_account = user.get_username()  # type: ignore[attr-defined]
 

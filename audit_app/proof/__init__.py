@@ -16,7 +16,6 @@ GC_THRESHOLD = 50_000
 
 
 def set_up_helper() -> None:
-    """Set Django up in a helper process, and freeze its garbage collector for good."""
     django.setup()
     _raise_threshold()
 

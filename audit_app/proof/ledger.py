@@ -73,8 +73,6 @@ class Finding(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The columns of a table that one commitment covers."""
-
     # Empty for the frozen columns.
     later: tuple[str, ...]
     names: tuple[str, ...]
@@ -118,8 +116,6 @@ class Accounts:
 
 
 class BoundRows:
-    """Collect the claims of a session's entries, in order, and compare them with its rows."""
-
     def __init__(self, session_id: str, *, using: str, accounts: Accounts | None = None) -> None:
         self.accounts = accounts or Accounts()
         self._session_id = session_id
@@ -261,7 +257,6 @@ class LedgerSegment:
     is_unbound: bool = False
 
     def add(self, later: LedgerSegment) -> None:
-        """Append the next segment of the same session."""
         self.seq, self.hash = later.seq, later.hash
         self.entries += later.entries
         self.commitments += later.commitments
@@ -316,7 +311,6 @@ def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
 
 
 def read_entries(session_id: str, after: int, upto: int = _NO_END, *, using: str = "default") -> list[DatedEntry]:
-    """Return the next ``ENTRIES_AT_A_TIME`` entries of a session's ledger."""
     sql = _ENTRIES.format(at=time_in_sql("created_at", connections[using].vendor))
     return cast("list[DatedEntry]", fetch(sql, [session_id, after, upto, ENTRIES_AT_A_TIME], using=using))
 

@@ -114,7 +114,6 @@ class Report:
             setattr(self, name, iadd(getattr(self, name), getattr(other, name)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return ``{ok, checked, problems}`` as plain JSON values."""
         checked = asdict(self)
         del checked["heads"]
         return {"ok": self.ok, "problems": checked.pop("problems"), "checked": checked}
@@ -295,7 +294,6 @@ def replay_session(session_id: str, *, using: str = "default", at: int | None = 
 
 
 def check_replay(session_id: str, *, using: str = "default") -> list[Difference]:
-    """Return where the rows differ from a replay of the entries."""
     with snapshot(using=using):
         return list(_differences(session_id, replay_session(session_id, using=using), using))
 
@@ -333,7 +331,6 @@ def legible(using: str) -> Iterator[None]:
 
 
 def damage_of_database(*, using: str) -> Iterator[str]:
-    """Yield tables and columns that are gone, and what SQLite finds when it checks its file."""
     for model in guarded_models():
         table = model._meta.db_table
         try:

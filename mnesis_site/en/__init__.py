@@ -1,1 +1,0 @@
-"""How dates are written where no page says how: in the administration."""

@@ -61,7 +61,6 @@ class Command(BaseCommand):
 
 
 def summary(report: MoveReport, seconds: float) -> str:
-    """Return what was done, what stays where it is, and what to do next."""
     done = f"{report.copied:,} rows copied" if report.copied else "Everything is there already: nothing copied"
     has_files = report.tables.get("file_references", {}).get("rows")
     files = (

@@ -146,7 +146,6 @@ def worker_count(text: str) -> int:
 
 
 def address_problem(error: OSError, host: str, port: int) -> str:
-    """Return why we cannot listen there, and what to do."""
     number = error.errno
     if number == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use. Stop what uses it, or choose another: manage.py up --port {port + 1}"
