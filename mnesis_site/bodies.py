@@ -176,7 +176,8 @@ async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
         response = json_error(error)
     else:
         response = render(None, "error.html", {"error": error}, status=error.status)
-    response.headers |= {"Content-Length": str(len(response.content)), "Connection": "close"}
+    response.headers["Content-Length"] = str(len(response.content))
+    response.headers["Connection"] = "close"
     await send_response(response, send)
 
 
