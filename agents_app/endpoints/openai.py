@@ -21,25 +21,23 @@ from pydantic import BaseModel, ConfigDict
 
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import StartedTurn, ToolResult
-from mnesis_core.completions.answers import (
+from mnesis_core.completions import (
     Answered,
+    CompletionRequest,
     Head,
+    Known,
+    RequestDiff,
+    RequestMessage,
     Speech,
+    check_supported,
+    diff_request,
     finish_reason,
+    joined,
+    known_from,
     read_completion,
     read_end,
     read_error,
     read_text,
-)
-from mnesis_core.completions.requests import (
-    CompletionRequest,
-    Known,
-    RequestDiff,
-    RequestMessage,
-    check_supported,
-    diff_request,
-    joined,
-    known_from,
     text_of_content,
     unused,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Literal
 import re2
 
 from mnesis_core.errors import InvalidRequest, RangeNotSatisfiable
+from mnesis_core.files.source import MARKS
 from mnesis_core.records import FileReference
 from mnesis_core.search import parse_pattern, refuse_long
 from mnesis_core.text import LONGEST_CHARACTER, character_start
@@ -35,13 +35,6 @@ _LARGEST_PROGRAM = 10_000
 _STEPS = 50_000_000
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*", re.ASCII | re.IGNORECASE)
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +119,7 @@ class Encoding:
 
 def encoding_of(head: bytes) -> Encoding:
     """Return the encoding that the byte order mark names; UTF-8 without one."""
-    found = next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", "utf-8"))
+    found = next(((mark, name) for mark, name in MARKS if head.startswith(mark)), (b"", "utf-8"))
     return Encoding(name=found[1], mark=len(found[0]))
 
 

@@ -18,12 +18,13 @@ LINE_BYTES = 65_536
 PIECE_CHARACTERS = 262_144
 # The limit for parsers that need all of a file at once.
 WHOLE_BYTES = 16_777_216
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+# Byte order marks, with the encoding of what follows.
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 # Used within words of Persian and Hindi, and within emoji.
 _JOINERS = "\u200c\u200d"
@@ -66,7 +67,9 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def encoding_of(head: bytes) -> str:
-    return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+    marked = next((name for mark, name in MARKS if head.startswith(mark)), "")
+    # The names of codecs that leave out the mark.
+    return "utf-8-sig" if marked == "utf-8" else marked[: len("utf-16")] or "utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

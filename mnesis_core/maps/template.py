@@ -99,16 +99,6 @@ def shown(value: Any) -> str:
         raise TemplateRuntimeError(f"{type(value).__name__} is nothing that can be printed") from None
 
 
-def sum_of(sign: str, left: Any, right: Any) -> Any:
-    """Return the result of arithmetic with two numbers; no other values are accepted.
-
-    :raises TemplateRuntimeError: one of them is not a number
-    """
-    if not (_is_number(left) and _is_number(right)):
-        raise TemplateRuntimeError(f"{sign} needs two numbers")
-    return _SUMS[sign](left, right)
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -276,7 +266,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.undefined(obj=obj, name=argument)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        return sum_of(operator, left, right)
+        if not (_is_number(left) and _is_number(right)):
+            raise TemplateRuntimeError(f"{operator} needs two numbers")
+        return _SUMS[operator](left, right)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from itertools import chain
 from pathlib import PurePath
 from socket import inet_aton
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from mnesis_core.errors import NotListed
@@ -328,13 +328,6 @@ def local_lists(python: str) -> dict[str, str]:
     return {PROGRAMS: "; ".join(programs), VARIABLES: ", ".join(PROVIDER_KEYS), ADDRESSES: "loopback, private"}
 
 
-class PinnedRequest(Protocol):
-    """What both generations of httpx have."""
-
-    url: Any
-    extensions: Any
-
-
 def look_up(host: str, port: int) -> list[str]:
     """Return all addresses of a name. It blocks.
 
@@ -344,12 +337,13 @@ def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def pin(request: PinnedRequest, listed: Sequence[Network]) -> None:
+def pin(request: Any, listed: Sequence[Network]) -> None:
     """Lead a request to an address that may be reached, the certificate still being the name's.
 
     The name is looked up once and every address that it has is checked, so that a name server that answers otherwise a
     moment later leads nowhere. Redirects must not be followed: they would need a check of their own.
 
+    :param request: httpx's, of either generation
     :raises NotListed: one of the name's addresses may not be reached.
     :raises OSError: the name is unknown.
     """

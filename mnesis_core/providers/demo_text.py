@@ -182,8 +182,24 @@ def summarise(source: str, target: int) -> str:
 
 
 def choose_points(source: str, budget: int) -> list[Point]:
+    told = list(islice(_sentences_of(source), MOST_SENTENCES))
+    bags = [frozenset(terms(item.text)) for item in told]
+    counts = Counter(word for bag in bags for word in bag)
+    # What recurs is what a source is about; what is in every other sentence, such as a speaker's name, is not.
+    everywhere = max(6.0, EVERYWHERE * len(bags))
+    weights = {word: log1p(count) if count <= everywhere else 0.0 for word, count in counts.items()}
+    points: list[Point] = []
+    goals = 0
+    for index, (item, words) in enumerate(zip(told, bags, strict=True)):
+        if len(words) < 2 or _NOISE.match(item.text) or (len(words) < 4 and _CHATTER.match(item.text)):
+            continue
+        heading = item.under or _heading(item, is_early=goals < 3)
+        goals += heading == GOAL
+        score = _score(item, words, weights, place=index / len(told), is_cued=_has_cue(heading, item.text))
+        points.append(Point(index, shorten(item.text, LONGEST_POINT), words, heading, score))
+
     chosen: list[Point] = []
-    for point in sorted(_points(source), key=lambda point: (-point.score, point.place)):
+    for point in sorted(points, key=lambda point: (-point.score, point.place)):
         cost = _cost(point.text)
         if cost > budget or any(len(point.words & other.words) > 0.6 * len(point.words) for other in chosen):
             continue
@@ -200,23 +216,6 @@ def _under_headings(points: list[Point], files: list[str]) -> str:
         lines[point.heading].append(f"- {point.text}")
     lines[FILES] += [f"- {name}" for name in files]
     return "\n\n".join("\n".join(block) for block in lines.values() if len(block) > 1)
-
-
-def _points(source: str) -> Iterator[Point]:
-    told = list(islice(_sentences_of(source), MOST_SENTENCES))
-    bags = [frozenset(terms(item.text)) for item in told]
-    counts = Counter(word for bag in bags for word in bag)
-    # What recurs is what a source is about; what is in every other sentence, such as a speaker's name, is not.
-    everywhere = max(6.0, EVERYWHERE * len(bags))
-    weights = {word: log1p(count) if count <= everywhere else 0.0 for word, count in counts.items()}
-    goals = 0
-    for index, (item, words) in enumerate(zip(told, bags, strict=True)):
-        if len(words) < 2 or _NOISE.match(item.text) or (len(words) < 4 and _CHATTER.match(item.text)):
-            continue
-        heading = item.under or _heading(item, is_early=goals < 3)
-        goals += heading == GOAL
-        score = _score(item, words, weights, place=index / len(told), is_cued=_has_cue(heading, item.text))
-        yield Point(index, shorten(item.text, LONGEST_POINT), words, heading, score)
 
 
 def _score(item: _Sentence, words: frozenset[str], weights: dict[str, float], *, place: float, is_cued: bool) -> float:

@@ -225,10 +225,20 @@ class TranscriptDraft:
         self._open.clear()
         if self._waiting:
             self.add(MessageDraft(external_id="", role="system"))
+        texts = [
+            part.text
+            for turn in self.turns
+            for message in turn.messages
+            if turn.begun and message.role == "user" and not message.is_summary
+            for part in message.parts
+            if isinstance(part, TextPart)
+        ]
+        # What starts with "<" was written by a program: a command, a notification, a reminder.
+        spoken = next((text for text in texts if text.strip() and not text.lstrip().startswith("<")), "")
         return Transcript(
             external_id=self.external_id,
             format=self.tally.format,
-            title=self.title or self._first_words(),
+            title=self.title or one_line(spoken or next(iter(texts), ""), 80),
             model=self.model,
             system_prompt=self.system_prompt,
             started_at=self.started_at,
@@ -242,19 +252,6 @@ class TranscriptDraft:
             ),
             parent=self.parent,
         )
-
-    def _first_words(self) -> str:
-        texts = [
-            part.text
-            for turn in self.turns
-            for message in turn.messages
-            if turn.begun and message.role == "user" and not message.is_summary
-            for part in message.parts
-            if isinstance(part, TextPart)
-        ]
-        # What starts with "<" was written by a program: a command, a notification, a reminder.
-        spoken = next((text for text in texts if text.strip() and not text.lstrip().startswith("<")), "")
-        return one_line(spoken or next(iter(texts), ""), 80)
 
 
 D = TypeVar("D", bound=TranscriptDraft)

@@ -16,7 +16,7 @@ from django.test import AsyncClient
 from agents_app.endpoints.openai import ask, follow_answer
 from agents_app.tools import ToolContext, tool
 from agents_app.turns import lifecycle
-from mnesis_core.completions.requests import CompletionRequest, RequestMessage
+from mnesis_core.completions import CompletionRequest, RequestMessage
 from mnesis_core.errors import ModelStreamBroken
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step

@@ -7,14 +7,20 @@ from itertools import count
 
 import pytest
 
-from mnesis_core.completions.answers import Answered, Head, Speech, finish_reason, read_completion, read_end, read_error
-from mnesis_core.completions.requests import (
+from mnesis_core.completions import (
+    Answered,
+    Head,
     Known,
     RequestDiff,
     RequestMessage,
+    Speech,
     check_supported,
     diff_request,
+    finish_reason,
     known_from,
+    read_completion,
+    read_end,
+    read_error,
     text_of_content,
     unused,
 )

@@ -90,12 +90,9 @@ class _Rejoined:
         self.stream, self.beginning = stream, beginning
 
     def read(self, size: int = _STEP) -> bytes:
-        parts, missing = [self.beginning[:size]], size - len(self.beginning[:size])
-        self.beginning = self.beginning[size:]
-        while missing > 0 and (data := self.stream.read(missing)):
-            parts.append(data)
-            missing -= len(data)
-        return b"".join(parts)
+        # tarfile asks again when it is given less than it asked for.
+        data, self.beginning = self.beginning[:size], self.beginning[size:]
+        return data or self.stream.read(size)
 
 
 class _Header(tarfile.TarInfo):
