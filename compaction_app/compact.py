@@ -22,7 +22,6 @@ from compaction_app import store
 from compaction_app.context import ContextState, Frame, load_state, meter_of, read_state, size_of
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
-from compaction_app.store import RunResult
 from compaction_app.summary_requests import ask_for_summary
 from mnesis_core.compaction.selection import Condensation, Situation, Span, must_go_on, next_round, outcome
 from mnesis_core.compaction.transcript import piece_limit
@@ -317,9 +316,8 @@ def _compact(attempt: ClaimedRun) -> None:
     last, size = _situation(state, everything=is_manual), size_of(state)
     more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
-    result = RunResult(outcome=ended.value, tokens_after=size.tokens)
     with attempt.held() as record:
-        store.finish_run(record, attempt.run_id, result, fence=attempt.fence)
+        store.finish_run(record, attempt.run_id, outcome=ended.value, tokens_after=size.tokens, fence=attempt.fence)
         if more and must_go_on(last):
             request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
 

@@ -269,7 +269,17 @@ def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None)
     :raises InvalidRequest: they are not of one session, not in this order, or no calls of turns.
     """
     later = call_queries.load_call(call_id, owner_id=owner_id)
-    earlier = _earlier(later, owner_id, earlier_id)
+    if later.purpose != "turn":
+        raise InvalidRequest("only calls of turns can be compared", field="call_id")
+    if earlier_id is None:
+        earlier = call_queries.load_call_before(later)
+    else:
+        earlier = call_queries.load_call(earlier_id, owner_id=owner_id)
+        if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
+            raise InvalidRequest("from must be a call of a turn of the same session", field="from")
+        if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
+            raise InvalidRequest("from must be an earlier call", field="from")
+
     before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
     gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
     replaced = context_queries.replaced_items(later.session_id, sorted(gone))
@@ -280,19 +290,6 @@ def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None)
         changes=changes[:MOST_CHANGES],
         counts=dict(Counter(change.change for change in changes)),
     )
-
-
-def _earlier(later: CallRecord, owner_id: int, earlier_id: str | None) -> CallRecord | None:
-    if later.purpose != "turn":
-        raise InvalidRequest("only calls of turns can be compared", field="call_id")
-    if earlier_id is None:
-        return call_queries.load_call_before(later)
-    earlier = call_queries.load_call(earlier_id, owner_id=owner_id)
-    if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
-        raise InvalidRequest("from must be a call of a turn of the same session", field="from")
-    if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
-        raise InvalidRequest("from must be an earlier call", field="from")
-    return earlier
 
 
 def _manifest_to_compare(call: CallRecord) -> list[Row]:
@@ -357,7 +354,7 @@ def load_sources(call: CallRecord) -> PromptSources:
     """:raises ValueError: the manifest is none.
     :raises NotFound: it names something that is not there.
     """
-    manifest = read_manifest(call.manifest)
+    manifest, session_id = read_manifest(call.manifest), call.session_id
     texts = _texts(call)
     tools: Sequence[ToolSpec] = ()
     problems = []
@@ -368,14 +365,14 @@ def load_sources(call: CallRecord) -> PromptSources:
     named = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     if missing := named - {tool.name for tool in tools}:
         problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
-    system = texts["system"] if "system" in texts else session_queries.load_session(call.session_id).system_prompt
-    return PromptSources(
-        manifest=manifest,
-        entries=_load_entries(call.session_id, manifest),
-        system_prompt=system,
-        tools=tools,
-        problems=problems,
-    )
+    system = texts["system"] if "system" in texts else session_queries.load_session(session_id).system_prompt
+
+    message_ids = [row["id"] for row in manifest if row["kind"] == "message"]
+    messages = message_queries.load_messages_by_ids(message_ids, session_id=session_id)
+    entries: list[ContextEntry] = [MessageEntry(position=message.seq, message=message) for message in messages]
+    positions = {row["id"]: row["first_seq"] for row in manifest if row["kind"] == "summary"}
+    entries += load_summary_entries(positions, session_id=session_id)
+    return PromptSources(manifest=manifest, entries=entries, system_prompt=system, tools=tools, problems=problems)
 
 
 def _summary_payload(call: CallRecord) -> Payload:
@@ -439,11 +436,3 @@ def _texts(call: CallRecord) -> dict[str, str]:
         return {}
     kept = call_queries.load_prompt_texts(call.session_id, [str(digest) for digest in names.values()])
     return {name: kept[digest] for name, digest in names.items() if digest in kept}
-
-
-def _load_entries(session_id: str, manifest: Sequence[Row]) -> list[ContextEntry]:
-    message_ids = [row["id"] for row in manifest if row["kind"] == "message"]
-    positions = {row["id"]: row["first_seq"] for row in manifest if row["kind"] == "summary"}
-    messages = message_queries.load_messages_by_ids(message_ids, session_id=session_id)
-    entries: list[ContextEntry] = [MessageEntry(position=message.seq, message=message) for message in messages]
-    return [*entries, *load_summary_entries(positions, session_id=session_id)] if positions else entries

@@ -109,12 +109,6 @@ def close_calls(record: Change, call_ids: Sequence[str]) -> None:
         call_store.finish_call(record, call_id, end)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    outcome: str  # a value of mnesis_core.compaction.Outcome
-    tokens_after: int
-
-
 def request_run(record: Change, *, trigger: str) -> str | None:
     """Queue a compaction and return its id; ``None`` when one is live already."""
     if CompactionRun.objects.filter(session_id=record.session_id, state__in=LIVE).exists():
@@ -197,17 +191,19 @@ def prune(record: Change, run_id: str, part_ids: Sequence[str], *, tokens: int) 
     return parts
 
 
-def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) -> None:
-    """:raises TakenOver: another process has the compaction, or it has ended."""
-    values = {"outcome": result.outcome, "tokens_after": result.tokens_after}
-    sums = _end(record, run_id, fence, state=RunState.COMPLETED.value, **values)
+def finish_run(record: Change, run_id: str, *, outcome: str, tokens_after: int, fence: int) -> None:
+    """End a compaction; ``outcome`` is a value of ``mnesis_core.compaction.selection.Outcome``.
+
+    :raises TakenOver: another process has the compaction, or it has ended.
+    """
+    sums = _end(record, run_id, fence, state=RunState.COMPLETED.value, outcome=outcome, tokens_after=tokens_after)
     record.publish(
         EventType.COMPACTION_COMPLETED,
         run_id=run_id,
-        outcome=result.outcome,
+        outcome=outcome,
         level=sums["level"],
         tokens_before=CompactionRun.objects.values_list("tokens_before", flat=True).get(id=run_id),
-        tokens_after=result.tokens_after,
+        tokens_after=tokens_after,
         summary_ids=sums["summary_ids"],
     )
 

@@ -22,7 +22,7 @@ def claim(record: Change) -> tuple[str, int]:
 
 def finish(record: Change, run_id: str, fence: int) -> None:
     """End it."""
-    store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=1), fence=fence)
+    store.finish_run(record, run_id, outcome="target_met", tokens_after=1, fence=fence)
 
 
 def new_summary(kind: SummaryKind, sources: int) -> NewSummary:

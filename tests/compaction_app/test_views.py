@@ -48,7 +48,7 @@ def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **
     with change(session_id) as record:
         pruned = {"pruned_parts": 3, "pruned_tokens": 1_800}
         CompactionRun.objects.filter(id=run_id).update(**pruned)
-        store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=2_100), fence=fence)
+        store.finish_run(record, run_id, outcome="target_met", tokens_after=2_100, fence=fence)
     return run_id, summary_id
 
 

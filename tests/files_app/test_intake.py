@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils.module_loading import import_string
 
-from files_app.intake import explore_file, keep_file
+from files_app.intake import TASK, explore_file, keep_file
 from files_app.queries import bytes_of_person, load_file_reference, versions_of
 from mnesis_core.config import Config, override
 from sessions_app.record.session_queries import load_session
@@ -113,3 +114,8 @@ def test_a_file_that_is_refused_leaves_no_session(program: Client, alice: Any, m
     monkeypatch.setattr("files_app.intake.site_config", lambda: config)
     assert program.post("/api/files", {"file": SimpleUploadedFile("a.txt", b"four")}).status_code == 413
     assert program.get("/api/sessions").json()["items"] == []
+
+
+def test_an_exploration_queued_before_an_upgrade_is_found_after_it() -> None:
+    assert TASK == "files_app.tasks.explore"
+    assert callable(import_string(TASK))

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from compaction_app import store as compaction_store
-from compaction_app.store import NewAttempt, Revision, RunResult
+from compaction_app.store import NewAttempt, Revision
 from mnesis_core.compaction.requests import Attempt
 from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
@@ -206,12 +206,8 @@ def add_try(
 
 def finish(session_id: str, run: Claimed) -> None:
     """The compaction ends well."""
-    result = RunResult(
-        outcome="target_met",
-        tokens_after=2100,
-    )
     with change(session_id) as record:
-        compaction_store.finish_run(record, run.id, result, fence=run.fence)
+        compaction_store.finish_run(record, run.id, outcome="target_met", tokens_after=2100, fence=run.fence)
 
 
 def page_of(row: Model, kind: str = "change") -> str:
