@@ -12,7 +12,7 @@ from ninja import Router, Schema
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import TurnRecord
-from sessions_app.callers import Asker, owner_id
+from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.operations import by_name
@@ -193,10 +193,6 @@ def list_events(request: Asker, session_id: str, after: Place = 0, cursor: Place
         return event_stream(follow(session_id, after=place, check=make_check(viewer_of(request), session_id)))
     events = context_queries.load_events(session_id, after=after, limit=limit + 1)
     return page_of(events, limit, attrgetter("seq"))
-
-
-def wants_stream(request: HttpRequest) -> bool:
-    return "text/event-stream" in request.headers.get("Accept", "")
 
 
 def event_stream(frames: AsyncIterator[dict[str, Any]]) -> StreamingHttpResponse:

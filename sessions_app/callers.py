@@ -41,6 +41,10 @@ def owner_id(request: Asker) -> int:
     return request.user.pk
 
 
+def wants_stream(request: HttpRequest) -> bool:
+    return "text/event-stream" in request.headers.get("Accept", "")
+
+
 def check_may_write(may_write: bool) -> None:
     """:raises PermissionDenied: the caller's key may only read."""
     if not may_write:

@@ -16,8 +16,8 @@ from agents_app.tools.mcp.admin import ToolList, show_tools
 from agents_app.turns import claim, lifecycle
 from agents_app.turns.overview import ForkingOut, InboxList, InboxMessageOut, SessionRead, inbox_page, session_begun
 from mnesis_core.records import TurnRecord
-from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page, wants_stream
-from sessions_app.callers import Asker, owner_id
+from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page
+from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.conf import list_models
 from sessions_app.database.threads import waiting_for
 from sessions_app.live import Check, Frame, follow, make_check, viewer_of

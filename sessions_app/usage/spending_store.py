@@ -239,7 +239,8 @@ def _spent(numbers: Sequence[int | None], parameters: Any) -> Spent:
 def taken_by_day(*, first: date, last: date, owner_id: int | None) -> list[TakenOnDay]:
     """Return sums by day, model and purpose of one person or of everybody; days are UTC, both included."""
     source, values = _source(first, last, owner_id)
-    rows = fetch(f"SELECT {_day()}, c.model, c.purpose, {_sums()} {source} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", values)
+    day = "substr(c.created_at, 1, 10)" if connection.vendor == "sqlite" else "(c.created_at AT TIME ZONE 'UTC')::date"
+    rows = fetch(f"SELECT {day}, c.model, c.purpose, {_sums()} {source} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", values)
     return [
         TakenOnDay(day=date.fromisoformat(str(day)), model=model, purpose=purpose, taken=_taken(sums))
         for day, model, purpose, *sums in rows
@@ -282,10 +283,6 @@ def _source(first: date, last: date, owner_id: int | None) -> tuple[str, list[ob
     # A session with a call in these days changed since, so an index finds the few that matter.
     own = "FROM sessions o JOIN model_calls c ON c.session_id = o.id WHERE o.owner_id = %s AND o.updated_at >= %s"
     return f"{own} AND {within}", [owner_id, since, since, until]
-
-
-def _day() -> str:
-    return "substr(c.created_at, 1, 10)" if connection.vendor == "sqlite" else "(c.created_at AT TIME ZONE 'UTC')::date"
 
 
 def _sums() -> str:
