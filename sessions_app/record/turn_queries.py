@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils import timezone
@@ -13,6 +12,7 @@ from mnesis_core.errors import TurnNotFoundError
 from mnesis_core.messages import ToolState
 from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
 from mnesis_core.turns.options import read_options
+from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
 from sessions_app.models import MessagePart, Turn
 from sessions_app.record.lease import expired, is_abandoned
