@@ -45,9 +45,9 @@ from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
 from sessions_app.conf import allowed_to
 from sessions_app.database.tables import fetch, select_columns, time_of
-from sessions_app.record.call_queries import begun_before, sum_usage
 from sessions_app.record.lease import expired, is_abandoned
-from sessions_app.record.rows import usage_of
+from sessions_app.record.message_queries import usage_of
+from sessions_app.record.turn_queries import begun_before, sum_usage
 
 _WAITING_SESSIONS = (
     "SELECT DISTINCT inbox_messages.session_id FROM inbox_messages"

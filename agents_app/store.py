@@ -63,10 +63,10 @@ from mnesis_core.values import new_id
 from sessions_app.catalogue.model_store import Audience
 from sessions_app.conf import host_lists
 from sessions_app.database.tables import Table, run, select_columns
-from sessions_app.record import call_store
+from sessions_app.record import turn_store
 from sessions_app.record.change import Change
 from sessions_app.record.lease import NO_LEASE, Lease, expired
-from sessions_app.record.rows import usage_columns
+from sessions_app.record.message_queries import usage_columns
 
 _INBOX, _RUNS, _ITEMS, _ATTEMPTS = map(Table, (InboxMessage, OperatorRun, OperatorItem, OperatorTry))
 COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)  # each has a counter in its run's row
@@ -548,7 +548,7 @@ def claim_items(record: Change, run_id: str, *, worker: str, limit: int, lease_s
 
 def start_map_calls(record: Change, run_id: str, calls: Mapping[int, NewCall]) -> dict[int, str]:
     """Record the calls for claimed items before they are made; both ``calls`` and the returned ids are by item number."""
-    ids = dict(zip(calls, call_store.start_calls(record, list(calls.values())), strict=True))
+    ids = dict(zip(calls, turn_store.start_calls(record, list(calls.values())), strict=True))
     record.update_each(_ITEMS, {item: {"call_id": id} for item, id in ids.items()}, key="number", run_id=run_id)
     record.publish(EventType.MAP_ITEMS_CLAIMED, run_id=run_id, items=sorted(ids), call_ids=list(ids.values()))
     return ids
@@ -639,7 +639,7 @@ def give_back(record: Change, run_id: str, *, worker: str, items: Collection[int
 
 def _finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) -> dict[str, list[str]]:
     """Finish calls by id, each with its number of requests; return those that ended by it, for an event."""
-    ended = set(call_store.finish_calls(record, ends))
+    ended = set(turn_store.finish_calls(record, ends))
     failed = {id for id, (end, _) in ends.items() if end.error_code is not None}
     return {"calls_completed": sorted(ended - failed), "calls_failed": sorted(ended & failed)}
 

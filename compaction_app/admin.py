@@ -45,8 +45,8 @@ from sessions_app.admin.read_only import (
 from sessions_app.admin.records import context_facts
 from sessions_app.pages.permissions import address_of, inspected
 from sessions_app.record import timeline_queries
-from sessions_app.record.call_queries import load_call
 from sessions_app.record.timeline_queries import NOW, MessagePreview, SessionHeading, load_heading, preview_messages
+from sessions_app.record.turn_queries import load_call
 
 ITEMS_PER_PAGE = 200
 CHANGES_SHOWN = 50

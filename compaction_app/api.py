@@ -22,9 +22,9 @@ from mnesis_core.files.footers import find_file_ids
 from mnesis_core.records import CallRecord, SummaryRecord
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.record.call_queries import load_call
 from sessions_app.record.message_queries import load_message_rows
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_call
 from sessions_app.schemas import CallOut, ErrorOut, IsSet, MessageOut, Out, Text, message_out
 
 router = Router(tags=["context"])

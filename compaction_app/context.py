@@ -38,7 +38,7 @@ from mnesis_core.messages import StoredMessage
 from mnesis_core.providers.rendering import digest, render
 from mnesis_core.records import CallRecord, SessionRecord
 from sessions_app.conf import get_spec_to_read, session_config
-from sessions_app.record import call_queries, context_queries, file_port, message_queries, session_queries
+from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 
 # To measure a context, as many of the newest messages are read as would fill the window with this many tokens each, and
 # then four times as many while they do not fill it.
@@ -161,7 +161,7 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
     spec = spec_in_session(get_spec_to_read(session.model), config)
     if model is not None and not is_own:
         spec = spec_in_place(get_spec_to_read(model), config)
-    newest = call_queries.newest_call(session_id)
+    newest = turn_queries.newest_call(session_id)
     calibration = calibration_after(
         newest, model=spec.alias, shared_ratio=spec.shared_ratio, window=spec.context_window
     )
@@ -268,13 +268,13 @@ def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None)
     :raises CallNotFoundError: one of them is not there, or belongs to another person.
     :raises InvalidRequest: they are not of one session, not in this order, or no calls of turns.
     """
-    later = call_queries.load_call(call_id, owner_id=owner_id)
+    later = turn_queries.load_call(call_id, owner_id=owner_id)
     if later.purpose != "turn":
         raise InvalidRequest("only calls of turns can be compared", field="call_id")
     if earlier_id is None:
-        earlier = call_queries.load_call_before(later)
+        earlier = turn_queries.load_call_before(later)
     else:
-        earlier = call_queries.load_call(earlier_id, owner_id=owner_id)
+        earlier = turn_queries.load_call(earlier_id, owner_id=owner_id)
         if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
             raise InvalidRequest("from must be a call of a turn of the same session", field="from")
         if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
@@ -434,5 +434,5 @@ def _texts(call: CallRecord) -> dict[str, str]:
     names = call.parameters.get("texts")
     if not isinstance(names, Mapping):
         return {}
-    kept = call_queries.load_prompt_texts(call.session_id, [str(digest) for digest in names.values()])
+    kept = turn_queries.load_prompt_texts(call.session_id, [str(digest) for digest in names.values()])
     return {name: kept[digest] for name, digest in names.items() if digest in kept}

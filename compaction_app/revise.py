@@ -28,10 +28,10 @@ from mnesis_core.llm.interface import Model
 from mnesis_core.records import SummaryRecord
 from mnesis_core.values import new_id
 from sessions_app.conf import get_model, site_prompts
-from sessions_app.record.call_queries import running_preview_calls
 from sessions_app.record.change import Change, change
 from sessions_app.record.file_port import keep_text
 from sessions_app.record.message_queries import load_messages_by_ids
+from sessions_app.record.turn_queries import running_preview_calls
 
 T = TypeVar("T")
 

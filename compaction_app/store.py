@@ -40,11 +40,11 @@ from mnesis_core.llm.interface import Outcome, ToolCall
 from mnesis_core.records import MessageEnd, NewSummary
 from mnesis_core.values import new_id
 from sessions_app.database.tables import Table
-from sessions_app.record import call_store, message_store
-from sessions_app.record.call_queries import running_summary_calls
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change
 from sessions_app.record.context_queries import standing_items
 from sessions_app.record.lease import Lease, expired
+from sessions_app.record.turn_queries import running_summary_calls
 from sessions_app.search import index
 
 _RUNS, _TRIES = Table(CompactionRun), Table(SummaryTry)
@@ -106,7 +106,7 @@ def close_calls(record: Change, call_ids: Sequence[str]) -> None:
     reason = ModelCallAbandoned()
     end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
     for call_id in call_ids:
-        call_store.finish_call(record, call_id, end)
+        turn_store.finish_call(record, call_id, end)
 
 
 def request_run(record: Change, *, trigger: str) -> str | None:

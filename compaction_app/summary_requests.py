@@ -52,7 +52,7 @@ from mnesis_core.values import new_id
 from sessions_app.conf import site_config
 from sessions_app.database.threads import in_waiting_thread, waiting_for
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, load_fallbacks
-from sessions_app.record import call_store, file_port
+from sessions_app.record import file_port, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.usage.limits import SpendingLimit, load_limits, midnight
 
@@ -238,7 +238,7 @@ class SummaryCalls(ModelCaller[Answer]):
             with change(self.tries.attempt.session_id) as record:
                 try_id = store.record_attempt(record, new)
                 with suppress(CallNotFoundError):
-                    call_store.finish_call(record, call.id, end, attempts=call.attempts)
+                    turn_store.finish_call(record, call.id, end, attempts=call.attempts)
             return try_id
 
         try_id = await in_waiting_thread(write)()

@@ -62,10 +62,10 @@ from mnesis_core.turns.options import end_of_reply
 from sessions_app.conf import default_model, get_model, get_spec, session_config, site_config, site_prompts
 from sessions_app.database.threads import in_waiting_thread, waiting_for
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, complete_or_abandon, load_fallbacks
-from sessions_app.record import call_store, session_store
-from sessions_app.record.call_queries import running_file_calls
+from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import running_file_calls
 from sessions_app.usage.limits import SpendingLimit, load_limits
 
 P = ParamSpec("P")
@@ -104,7 +104,7 @@ class Ending:
     def write(self, record: Change) -> None:
         """Write it, unless another process took the call for lost and has closed it."""
         with suppress(CallNotFoundError):
-            call_store.finish_call(record, self.call_id, self.end, attempts=self.attempts)
+            turn_store.finish_call(record, self.call_id, self.end, attempts=self.attempts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.operations import by_name
-from sessions_app.record import call_queries, context_queries, message_queries, session_queries, turn_queries
+from sessions_app.record import context_queries, message_queries, session_queries, turn_queries
 from sessions_app.schemas import (
     CallOut,
     ErrorOut,
@@ -143,7 +143,7 @@ def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None)
     :raises InvalidRequest: the cursor is malformed.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
-    rows = call_queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
+    rows = turn_queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
     return page_of(rows, limit, lambda call: place_of(call.created_at, call.id))
 
 

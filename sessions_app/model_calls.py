@@ -30,7 +30,7 @@ from mnesis_core.records import SessionRecord
 from mnesis_core.spending import LimitUse, Spent, highest_of
 from sessions_app.conf import get_model, get_spec_to_read, site_config
 from sessions_app.database.threads import db
-from sessions_app.record import call_store
+from sessions_app.record import turn_store
 from sessions_app.record.change import Change
 from sessions_app.usage.limits import SpendingLimit, draw
 
@@ -233,7 +233,7 @@ class ModelCaller(ABC, Generic[A]):
             self.check(record)
             time_limit = draw(record, limits, planned.highest)
             message_id = self.begin_message(record, planned)
-            call_id = call_store.start_call(
+            call_id = turn_store.start_call(
                 record,
                 turn_id=self.turn_id,
                 message_id=message_id,
@@ -271,7 +271,7 @@ class ModelCaller(ABC, Generic[A]):
 
     def _record_retry(self, call_id: str, retry: Retry) -> None:
         with self.held() as record:
-            call_store.note_retry(record, call_id, retry)
+            turn_store.note_retry(record, call_id, retry)
 
 
 def load_fallbacks(alias: str, session: SessionRecord, config: Config) -> list[Model]:

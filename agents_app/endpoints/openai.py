@@ -61,8 +61,13 @@ from sessions_app.conf import get_spec, list_models, users_are_sessions
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import Frame, Viewer, follow, make_check, viewer_of
-from sessions_app.record.message_queries import load_message_rows, load_messages, load_messages_by_ids, load_part_text
-from sessions_app.record.rows import usage_of
+from sessions_app.record.message_queries import (
+    load_message_rows,
+    load_messages,
+    load_messages_by_ids,
+    load_part_text,
+    usage_of,
+)
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 

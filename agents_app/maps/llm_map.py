@@ -42,8 +42,8 @@ from mnesis_core.spending import Allowance, Spent, passed_by
 from mnesis_core.turns.options import end_of_reply, usage_record
 from sessions_app.conf import get_model, session_config, site_config
 from sessions_app.model_calls import PlannedCall, RateLimitPause, complete_or_abandon
-from sessions_app.record.call_queries import most_of_calls
 from sessions_app.record.change import Change
+from sessions_app.record.turn_queries import most_of_calls
 from sessions_app.usage.limits import SpendingLimit, draw, exhausted_at, load_limits
 
 MOST_ATTEMPTS = 9  # of one call while the model answers "too many requests"; then its attempt has failed

@@ -27,8 +27,8 @@ from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import format_count, format_duration, format_money, format_size, show_invisible
 from sessions_app.pages.views import number_in, reader_of, signed_in
-from sessions_app.record.call_queries import load_call
 from sessions_app.record.session_queries import load_session, titles_of
+from sessions_app.record.turn_queries import load_call
 from sessions_app.schemas import place_of, read_place
 from sessions_app.usage.views import draw_run
 

@@ -76,8 +76,7 @@ from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.message_queries import find_tool_part, load_messages_by_ids
-from sessions_app.record.rows import PreparedPart, prepare_parts
+from sessions_app.record.message_queries import PreparedPart, find_tool_part, load_messages_by_ids, prepare_parts
 from sessions_app.record.session_queries import launched_by_turn, load_session, peer_names
 from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, list_turns, load_turn, open_turn
 from sessions_app.usage.limits import limits_for, look

@@ -54,7 +54,7 @@ from sessions_app.record import histories as forking
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub
-from sessions_app.record.rows import prepare_parts
+from sessions_app.record.message_queries import prepare_parts
 from sessions_app.record.session_queries import Forking, load_forking, load_launched, load_session
 from sessions_app.record.turn_queries import load_turn, open_turn
 

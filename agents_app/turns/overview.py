@@ -17,9 +17,9 @@ from compaction_app.queries import usage_of_compaction
 from mnesis_core.messages import text_of
 from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord, total_usage
 from mnesis_core.turns.inbox import MessageKind
-from sessions_app.record.call_queries import usage_of_files, usage_of_session
 from sessions_app.record.message_queries import load_messages_by_ids
 from sessions_app.record.session_queries import load_launched, load_session
+from sessions_app.record.turn_queries import usage_of_files, usage_of_session
 from sessions_app.schemas import Out, SessionOut, Text, TurnOut, UsageOut, page_of
 from sessions_app.usage.limits import LimitOut, budget_of
 

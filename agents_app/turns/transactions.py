@@ -44,8 +44,7 @@ from sessions_app.catalogue import model_store
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
 from sessions_app.model_calls import RunningCall
-from sessions_app.record import call_store, message_store, turn_store
-from sessions_app.record.call_queries import running_calls
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import (
@@ -53,10 +52,12 @@ from sessions_app.record.message_queries import (
     leaves_open,
     load_message_rows,
     load_messages_by_ids,
+    prepare_parts,
     unanswered_tools,
     unfinished_messages,
+    usage_of,
 )
-from sessions_app.record.rows import prepare_parts, usage_of
+from sessions_app.record.turn_queries import running_calls
 from sessions_app.usage.limits import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)
@@ -227,7 +228,7 @@ def end_step(turn: TurnRecord, step: Step, reply: Reply) -> list[OpenCall]:
     with held(turn) as record:
         part_ids = message_store.append_parts(record, message_id=step.message_id, parts=parts)
         message_store.finalize_message(record, step.message_id, end)
-        call_store.finish_call(record, step.call.id, end, attempts=step.call.attempts)
+        turn_store.finish_call(record, step.call.id, end, attempts=step.call.attempts)
         if any(step.answer.lengths):  # anything is journalled
             message_store.delete_journal(message_id=step.message_id)
     made = zip(calls, part_ids[len(part_ids) - len(tools) :], strict=True)
@@ -367,7 +368,7 @@ def finish_turn(
             )
             message_store.append_parts(record, message_id=step.message_id, parts=step.answer.parts)
             message_store.finalize_message(record, step.message_id, message_end)
-            call_store.finish_call(record, step.call.id, message_end, attempts=step.call.attempts)
+            turn_store.finish_call(record, step.call.id, message_end, attempts=step.call.attempts)
             message_store.delete_journal(message_id=step.message_id)
         close_open_rows(record, turn.id, error_code=end.error_code, error_message=end.error_message)
         turn_store.finish_turn(
@@ -395,7 +396,7 @@ def close_open_rows(record: Change, turn_id: str, *, error_code: str | None, err
     code, message = error_code or TurnCancelled.code, error_message or CUT_OFF
     end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=code, error_message=message)
     for call_id in running_calls(turn_id):
-        call_store.finish_call(record, call_id, end)
+        turn_store.finish_call(record, call_id, end)
     for message_id in unfinished_messages(turn_id):
         pieces = journal_texts(record.session_id, message_id=message_id)
         parts = [_part_of(piece.part_type, piece.text) for piece in pieces]

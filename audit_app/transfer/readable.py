@@ -48,8 +48,7 @@ from sessions_app.pages.markdown import (
     shown_title,
 )
 from sessions_app.record.context_queries import load_context_items
-from sessions_app.record.message_queries import load_message_rows, load_messages
-from sessions_app.record.rows import usage_of
+from sessions_app.record.message_queries import load_message_rows, load_messages, usage_of
 
 # Messages read at a time: for a transcript each may hold many long texts.
 MESSAGES = 20

@@ -20,7 +20,7 @@ from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from mnesis_core.transcripts import Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.rows import prepare_parts
+from sessions_app.record.message_queries import prepare_parts
 from sessions_app.record.turn_queries import load_turn
 
 Progress = Callable[[int], None]

@@ -9,7 +9,7 @@ from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change
-from sessions_app.record.rows import PreparedPart, prepare_parts
+from sessions_app.record.message_queries import PreparedPart, prepare_parts
 
 Ready = tuple[list[PreparedPart], list[PreparedPart]]
 

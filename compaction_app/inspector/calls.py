@@ -29,7 +29,7 @@ from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import PIECE, format_characters, show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import number_in, signed_in
-from sessions_app.record import call_queries
+from sessions_app.record import turn_queries
 
 MAX_INDENTED_DEPTH = 100  # The indents of deeper JSON would be longer than what it says.
 SEES_PAYLOADS = (
@@ -179,9 +179,9 @@ def _by_key(blocks: Iterable[Block]) -> dict[Key, list[Block]]:
 def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
     about = inspected(request, session_id)
     kept = {name: request.GET.get(name, "") for name in ("purpose", "state", "model")}
-    chosen = call_queries.CallFilter(**kept)
+    chosen = turn_queries.CallFilter(**kept)
     before = request.GET.get("before", "")
-    found = call_queries.list_headings(about.id, chosen=chosen, before=before, limit=PAGE + 1)
+    found = turn_queries.list_headings(about.id, chosen=chosen, before=before, limit=PAGE + 1)
     page = found[:PAGE]
     context = {
         "about": about,
@@ -189,9 +189,9 @@ def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
         "calls": _with_numbers(about, page),
         "purposes": PURPOSES,
         "states": STATES,
-        "models": call_queries.models_of_calls(about.id),
+        "models": turn_queries.models_of_calls(about.id),
         "chosen": chosen,
-        "is_filtered": chosen != call_queries.CallFilter(),
+        "is_filtered": chosen != turn_queries.CallFilter(),
         "is_newest": not before,
         "newest_url": address_of("inspect-calls", about.id, **kept),
         "older_url": address_of("inspect-calls", about.id, before=page[-1].id, **kept) if len(found) > PAGE else "",
@@ -219,10 +219,10 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
     section = request.GET.get("section", "")
     if section not in SECTIONS:
         section = "difference" if request.GET.get("compare") else "blocks"
-    heading = call_queries.load_heading_of_call(about.id, call.id)
+    heading = turn_queries.load_heading_of_call(about.id, call.id)
     if heading is None:
         raise CallNotFoundError(call_id=call.id)
-    before, after = call_queries.calls_beside(call)
+    before, after = turn_queries.calls_beside(call)
     if section == "blocks":
         body = _blocks_body(request, about, opened)
     elif section == "payload":
@@ -239,7 +239,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
         "tab": "inspect-calls",
         "call": heading,
         "record": call,
-        "number": call_queries.numbers_of_calls(about.id, [call.id])[call.id],
+        "number": turn_queries.numbers_of_calls(about.id, [call.id])[call.id],
         "rebuilt": opened.rebuilt,
         "before": before,
         "after": after,
@@ -296,7 +296,7 @@ def call_payload_file(request: HttpRequest, session_id: str, call_id: str) -> Ht
 def _open(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspected, OpenedCall]:
     """:raises CallNotFoundError: the session has no such call, or this reader may not see all that it was sent."""
     about = inspected(request, session_id)
-    call = call_queries.load_call(call_id)
+    call = turn_queries.load_call(call_id)
     is_hidden = not about.is_own and not may_see_payload(request.user, call.purpose)
     if call.session_id != about.id or is_hidden:
         raise CallNotFoundError(call_id=call_id)
@@ -318,9 +318,9 @@ def _stretch(text: str, here: str, *, offset: int) -> dict[str, str]:
 
 
 def _with_numbers(
-    about: Inspected, calls: list[call_queries.CallHeading]
-) -> list[tuple[call_queries.CallHeading, int]]:
-    numbers = call_queries.numbers_of_calls(about.id, [call.id for call in calls])
+    about: Inspected, calls: list[turn_queries.CallHeading]
+) -> list[tuple[turn_queries.CallHeading, int]]:
+    numbers = turn_queries.numbers_of_calls(about.id, [call.id for call in calls])
     return [(call, numbers[call.id]) for call in calls]
 
 
@@ -330,7 +330,7 @@ def _scrub(about: Inspected, call: CallRecord | None) -> ScrubBar | None:
         return None
     if call is None:
         return draw(occupancy)
-    number = call_queries.numbers_of_calls(about.id, [call.id])[call.id]
+    number = turn_queries.numbers_of_calls(about.id, [call.id])[call.id]
     shown = (number, size_of_call(call)) if call.purpose == "turn" else None
     return draw(occupancy, place=place_of(call, occupancy.calls), shown=shown)
 
@@ -376,13 +376,13 @@ def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall)
         return address_of("inspect-call", about.id, call.id, section="difference", compare=wanted, **query)
 
     earlier = compared.earlier
-    nearby = call_queries.list_headings(
-        about.id, chosen=call_queries.CallFilter(purpose="turn"), before=call.id, limit=COMPARABLE_CALLS
+    nearby = turn_queries.list_headings(
+        about.id, chosen=turn_queries.CallFilter(purpose="turn"), before=call.id, limit=COMPARABLE_CALLS
     )
     return {
         "compared": compared,
         "earlier": earlier,
-        "earlier_number": call_queries.numbers_of_calls(about.id, [earlier.id])[earlier.id] if earlier else None,
+        "earlier_number": turn_queries.numbers_of_calls(about.id, [earlier.id])[earlier.id] if earlier else None,
         "nearby": _with_numbers(about, nearby),
         "is_far": earlier is not None and earlier.id not in {one.id for one in nearby},
         "counts": [(name, count, here(change=name), name == kind) for name, count in compared.counts.items()],

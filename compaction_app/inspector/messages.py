@@ -31,7 +31,7 @@ from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import inspected
 from sessions_app.pages.transcript import LARGEST, MessageView, load_message, load_whole_text
 from sessions_app.pages.views import signed_in
-from sessions_app.record import call_queries, context_queries
+from sessions_app.record import context_queries, turn_queries
 from sessions_app.record.message_queries import tombstone_seqs
 from sessions_app.record.timeline_queries import EventHeading, load_event_heading, load_stay
 from sessions_app.record.turn_queries import turn_seq_at
@@ -105,7 +105,7 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    call: call_queries.CallHeading
+    call: turn_queries.CallHeading
     number: int  # its number among all calls of the session
     attempt: AttemptRecord | None  # None while the call runs, or where its end was never written
     summary: SummaryHead | None
@@ -120,7 +120,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenBy:
-    call: call_queries.CallHeading
+    call: turn_queries.CallHeading
     number: int  # its number among all calls of the session
     how: str  # a value of how_shown
 
@@ -142,7 +142,7 @@ class MessageTombstone:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStory:
     message: MessageView
-    written_by: call_queries.CallHeading | None  # the call whose answer it is
+    written_by: turn_queries.CallHeading | None  # the call whose answer it is
     added_seq: int | None  # the event that put it into the context; None if it never stood there
     removed: EventHeading | None
     removed_turn: int  # the turn that was the newest when it left
@@ -180,7 +180,7 @@ def trace(session_id: str, message_id: str) -> MessageStory:
     event = None if removed is None else load_event_heading(session_id, removed)
     return MessageStory(
         message=message,
-        written_by=call_queries.call_of_message(session_id, message.id),
+        written_by=turn_queries.call_of_message(session_id, message.id),
         added_seq=added,
         removed=event,
         removed_turn=_turn_of(session_id, event),
@@ -218,8 +218,8 @@ def _sightings(
 ) -> Sightings:
     if added is None:
         return Sightings(count=0, ends=[])
-    count, ends = call_queries.calls_between(session_id, added, end)
-    numbers = call_queries.numbers_of_calls(session_id, [call.id for call in ends])
+    count, ends = turn_queries.calls_between(session_id, added, end)
+    numbers = turn_queries.numbers_of_calls(session_id, [call.id for call in ends])
     # Of one call, calls_between gives the heading twice: it is the first and the last.
     seen = [
         SeenBy(call=call, number=numbers[call.id], how=how_shown(call.id, message_id, part_ids))
@@ -234,7 +234,7 @@ def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
     ``whole``, ``shortened``, ``left_out`` of its prompt, or ``unknown``: its manifest cannot be read.
     """
     try:
-        manifest = read_manifest(call_queries.load_call(call_id).manifest)
+        manifest = read_manifest(turn_queries.load_call(call_id).manifest)
     except ValueError:
         return "unknown"
     row = next((row for row in manifest if row["kind"] == "message" and row["id"] == message_id), None)
@@ -251,7 +251,7 @@ def list_readings(session_id: str, seq: int) -> Readings:
     """
     # (call, span that it was sent, number of the piece of it; None for all of it) where the message is in the span
     questions: list[tuple[str, Span, int | None]] = []
-    for call_id, manifest in call_queries.calls_over_span(session_id, seq):
+    for call_id, manifest in turn_queries.calls_over_span(session_id, seq):
         try:
             rows = {row["kind"]: row for row in read_manifest(manifest)}
         except ValueError:
@@ -269,10 +269,10 @@ def list_readings(session_id: str, seq: int) -> Readings:
     }
     found = [call_id for call_id, span, number in questions if number is None or number in pieces.get(span, ())]
     ids = found[:MOST]
-    numbers, attempts = call_queries.numbers_of_calls(session_id, ids), attempts_of_calls(ids, session_id=session_id)
+    numbers, attempts = turn_queries.numbers_of_calls(session_id, ids), attempts_of_calls(ids, session_id=session_id)
     heads = load_heads([attempt.summary_id for attempt in attempts.values()], session_id=session_id)
     calls = []
-    for call in call_queries.load_headings(session_id, ids):
+    for call in turn_queries.load_headings(session_id, ids):
         attempt = attempts.get(call.id)
         summary = heads.get(attempt.summary_id) if attempt else None
         calls.append(Reading(call=call, number=numbers[call.id], attempt=attempt, summary=summary))

@@ -17,7 +17,7 @@ from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import format_count, format_counted
-from sessions_app.record import call_queries
+from sessions_app.record import turn_queries
 from sessions_app.record.context_queries import summary_stays
 
 MOST_COLUMNS = 400
@@ -68,12 +68,12 @@ def load_occupancy(session_id: str) -> Occupancy | None:
 
     :raises SessionNotFoundError: there is no such session.
     """
-    calls = call_queries.list_turn_calls(session_id)
+    calls = turn_queries.list_turn_calls(session_id)
     if not calls:
         return None
     frame = load_frame(session_id)
-    sizes = call_queries.sizes_of_calls(session_id, fullest_of(calls))
-    numbers = call_queries.numbers_of_calls(session_id, [size.id for size in sizes])
+    sizes = turn_queries.sizes_of_calls(session_id, fullest_of(calls))
+    numbers = turn_queries.numbers_of_calls(session_id, [size.id for size in sizes])
     system = MESSAGE_FRAMING + estimate_text(frame.session.system_prompt) if frame.session.system_prompt else 0
     stays = summary_stays(session_id)
     tokens = dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "token_count")) if stays else {}
@@ -94,18 +94,18 @@ def load_occupancy(session_id: str) -> Occupancy | None:
 
 def size_of_call(call: CallRecord) -> int:
     """Return how much of the window a call of a turn took, as its column would show it."""
-    return sum(size.used for size in call_queries.sizes_of_calls(call.session_id, [call.id]))
+    return sum(size.used for size in turn_queries.sizes_of_calls(call.session_id, [call.id]))
 
 
 def call_at(session_id: str, place: int) -> str | None:
     """Return the id of the call at the column ``place``, counted from 1, or the nearest one; ``None`` without calls."""
-    chosen = fullest_of(call_queries.list_turn_calls(session_id))
+    chosen = fullest_of(turn_queries.list_turn_calls(session_id))
     return chosen[min(max(place, 1), len(chosen)) - 1] if chosen else None
 
 
 def place_of(call: CallRecord, calls: int) -> int:
     """Return the column, counted from 1, of a call, or of the call of a turn before it."""
-    return place_among(call_queries.count_turn_calls_until(call), calls)
+    return place_among(turn_queries.count_turn_calls_until(call), calls)
 
 
 def place_among(number: int, calls: int, most: int = MOST_COLUMNS) -> int:

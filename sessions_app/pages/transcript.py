@@ -38,8 +38,7 @@ from sessions_app.pages.markdown import (
     show_invisible,
     shown_title,
 )
-from sessions_app.record.message_queries import load_live_texts
-from sessions_app.record.rows import usage_of
+from sessions_app.record.message_queries import load_live_texts, usage_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 from sessions_app.record.turn_queries import load_turn
 

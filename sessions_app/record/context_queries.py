@@ -23,7 +23,7 @@ from mnesis_core.records import ContextItemRecord
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch, select_columns
 from sessions_app.models import ContextItem, Event, Message, MessagePart
-from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of, record_of
+from sessions_app.record.message_queries import MESSAGE_COLUMNS, PART_COLUMNS, messages_of, record_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 

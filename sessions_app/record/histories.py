@@ -24,8 +24,15 @@ from mnesis_core.text import encode_text
 from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.message_queries import find_part_of_call, load_message, load_message_rows, load_messages
-from sessions_app.record.rows import prepare_parts, record_of, usage_of
+from sessions_app.record.message_queries import (
+    find_part_of_call,
+    load_message,
+    load_message_rows,
+    load_messages,
+    prepare_parts,
+    record_of,
+    usage_of,
+)
 from sessions_app.record.session_queries import find_imported, load_forking
 from sessions_app.record.turn_queries import load_turns, turn_keys
 

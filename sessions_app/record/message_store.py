@@ -27,7 +27,7 @@ from sessions_app.database.tables import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
 from sessions_app.record.change import Change, change
-from sessions_app.record.rows import PreparedPart, end_columns, prepare_parts, usage_columns
+from sessions_app.record.message_queries import PreparedPart, end_columns, prepare_parts, usage_columns
 from sessions_app.record.turn_store import require_turn_of_session
 from sessions_app.search import index as search_index
 

@@ -35,7 +35,7 @@ from mnesis_core.records import ContextItemRecord, UsageRecord
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.database.fields import Head
 from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
-from sessions_app.record.rows import record_of, usage_of
+from sessions_app.record.message_queries import record_of, usage_of
 
 OPENING = 200  # characters of a turn's first text
 ERROR = 300  # characters of an error's message

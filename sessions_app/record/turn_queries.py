@@ -1,26 +1,46 @@
-"""Reads of turns, and of what suspended ones wait for."""
+"""Reads of turns, of what suspended ones wait for, of model calls and of usage.
+
+Of many calls only headings are read, never manifests, however long a session is.
+"""
+
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
+from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from mnesis_core.errors import TurnNotFoundError
+from mnesis_core.errors import CallNotFoundError, ContextWindowExceeded, TurnNotFoundError
+from mnesis_core.llm.interface import Source
+from mnesis_core.llm.tokens import CallMeasure, read_measure
 from mnesis_core.messages import ToolState
-from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
+from mnesis_core.records import CallRecord, TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
+from mnesis_core.spending import Spent, highest_of
 from mnesis_core.turns.options import read_options
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
-from sessions_app.models import MessagePart, Turn
+from sessions_app.models import USAGE_COLUMNS, MessagePart, ModelCall, PromptText, Turn
 from sessions_app.record.lease import expired, is_abandoned
-from sessions_app.record.rows import record_of, usage_of
-
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+from sessions_app.record.message_queries import record_of, usage_of
 
 _BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
+_MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
+_NEWEST = CompiledQuery(
+    lambda: (
+        ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
+        .order_by("-created_at")
+        .only(*_MEASURED)[:1]
+    )
+)
+_HEADED = (
+    *("id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "context_seq"),
+    *("estimated_tokens", "created_at", "ended_at", *USAGE_COLUMNS),
+)
 
 
 def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
@@ -163,3 +183,256 @@ def turn_seq_at(session_id: str, moment: datetime) -> int:
     """Return the seq of the newest turn that had begun by then, or 0."""
     rows = Turn.objects.filter(session_id=session_id, created_at__lte=moment)
     return rows.order_by("-seq").values_list("seq", flat=True).first() or 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallHeading:
+    id: str
+    turn_id: str | None
+    message_id: str | None
+    purpose: str
+    model: str
+    state: str
+    outcome: str | None
+    error_code: str | None
+    context_seq: int
+    estimated_tokens: int
+    created_at: datetime
+    ended_at: datetime | None
+    usage: UsageRecord
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.ended_at is None else (self.ended_at - self.created_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSize:
+    """How much of the window the prompt of a turn's call took, in the model's own tokens as far as these are known."""
+
+    id: str
+    context_seq: int
+    used: int  # the estimate, corrected as it was when the call was made
+    tools: int
+    ratio: float  # the model's own counts to the estimates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFilter:
+    """Which calls of a session a list shows; an empty field does not restrict."""
+
+    purpose: str = ""
+    state: str = ""
+    model: str = ""
+
+
+def usage_of_session(*session_ids: str) -> UsageRecord:
+    return sum_usage(Turn.objects.filter(session_id__in=session_ids))
+
+
+def usage_of_files(*session_ids: str) -> UsageRecord:
+    """Return what models that describe files have used in these sessions together, in one query."""
+    return sum_usage(ModelCall.objects.filter(session_id__in=session_ids, turn=None, purpose="file"))
+
+
+def sum_usage(rows: QuerySet[Any]) -> UsageRecord:
+    names = ("tokens_input", "tokens_output", "cost_micros")
+    sums = rows.aggregate(**{name: Sum(name, default=0) for name in names})
+    return UsageRecord(**sums)
+
+
+def begun_before(created_at: datetime, id: str) -> Q:
+    """Match rows that began before another one, by time and id, since times alone may be equal."""
+    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=id)
+
+
+def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
+    """:raises CallNotFoundError: there is no such call, or it belongs to a person other than ``owner_id``."""
+    rows = ModelCall.objects.filter(id=call_id)
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    row = rows.first()
+    if row is None:
+        raise CallNotFoundError(call_id=call_id)
+    return _call(row)
+
+
+def load_call_before(call: CallRecord) -> CallRecord | None:
+    rows = _calls(call.session_id).filter(begun_before(call.created_at, call.id), purpose=call.purpose)
+    row = rows.order_by("-created_at", "-id").first()
+    return None if row is None else _call(row)
+
+
+def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
+    """Return texts that prompts of a session were made with, by digest; those that were not kept are absent."""
+    rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))
+    return dict(rows.values_list("digest", "content"))
+
+
+def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str] | None = None) -> list[CallRecord]:
+    """Return model calls of a session, newest first, after the cursor ``before`` (time and id)."""
+    rows = _calls(session_id)
+    if before is not None:
+        rows = rows.filter(begun_before(*before))
+    return [_call(row) for row in rows.order_by("-created_at", "-id")[:limit]]
+
+
+def running_calls(turn_id: str) -> list[str]:
+    return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
+
+
+def running_summary_calls(session_id: str, run_id: str) -> list[str]:
+    return _running_summary_calls(session_id, parameters__run_id=run_id)
+
+
+def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
+    return _running_summary_calls(session_id, parameters__run_id=None, created_at__lt=before)
+
+
+def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
+    rows = _calls(session_id).filter(turn__isnull=True, purpose="file", state="running", parameters__file_id=file_id)
+    return dict(rows.order_by("created_at", "id").values_list("id", "created_at"))
+
+
+def _running_summary_calls(session_id: str, **where: Any) -> list[str]:
+    rows = _calls(session_id).filter(turn__isnull=True, purpose="summary", state="running", **where)
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def newest_call(session_id: str) -> CallMeasure | None:
+    row = _NEWEST.one(session_id=session_id)
+    if row is None:
+        return None
+    reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
+    is_refused = row.error_code == ContextWindowExceeded.code
+    return read_measure(
+        row.parameters,
+        model=row.model,
+        estimated=row.estimated_tokens,
+        reported=reported,
+        refusal=(row.error_message or "") if is_refused else "",
+    )
+
+
+def _call(row: ModelCall) -> CallRecord:
+    return record_of(CallRecord, row, usage=usage_of(row))
+
+
+def most_of_calls(call_ids: Collection[str]) -> Spent:
+    rows = ModelCall.objects.filter(id__in=list(call_ids)).values_list("parameters", flat=True)
+    most = [(parameters.get("most_tokens") or 0, parameters.get("most_micros")) for parameters in rows]
+    return sum((highest_of(tokens, micros) for tokens, micros in most), Spent())
+
+
+def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limit: int) -> list[CallHeading]:
+    """Return calls of a session, newest first, before the call ``before``, which is ignored if the session has no such call."""
+    wanted = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
+    rows = _calls(session_id).filter(**{name: value for name, value in wanted.items() if value})
+    place = _calls(session_id).filter(id=before).values_list("created_at", "id").first() if before else None
+    if place is not None:
+        rows = rows.filter(begun_before(*place))
+    return [_heading(row) for row in rows.order_by("-created_at", "-id").only(*_HEADED)[:limit]]
+
+
+def load_heading_of_call(session_id: str, call_id: str) -> CallHeading | None:
+    row = _calls(session_id).filter(id=call_id).only(*_HEADED).first()
+    return None if row is None else _heading(row)
+
+
+def load_headings(session_id: str, ids: Sequence[str]) -> list[CallHeading]:
+    """Return those of these calls that belong to the session, oldest first."""
+    rows = _calls(session_id).filter(id__in=list(ids)).only(*_HEADED)
+    return [_heading(row) for row in rows.order_by("created_at", "id")]
+
+
+def numbers_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
+    """Return the position of each of these calls in its session, counted from 1, in one query."""
+    if not ids:
+        return {}
+    places = ", ".join(["%s"] * len(ids))
+    rows = fetch(
+        "SELECT id, number FROM (SELECT id, ROW_NUMBER() OVER (ORDER BY created_at, id) AS number FROM model_calls"
+        f" WHERE session_id = %s) AS numbered WHERE id IN ({places})",
+        [session_id, *ids],
+    )
+    return {id: int(number) for id, number in rows}
+
+
+def models_of_calls(session_id: str) -> list[str]:
+    return list(_calls(session_id).order_by("model").values_list("model", flat=True).distinct())
+
+
+def calls_beside(call: CallRecord) -> tuple[str, str]:
+    """Return the ids of the session's calls before and after this one; empty if there is none."""
+    rows, place = _calls(call.session_id), (call.created_at, call.id)
+    before = rows.filter(begun_before(*place)).order_by("-created_at", "-id").values_list("id", flat=True).first()
+    is_after = Q(created_at__gt=call.created_at) | Q(created_at=call.created_at, id__gt=call.id)
+    after = rows.filter(is_after).order_by("created_at", "id").values_list("id", flat=True).first()
+    return before or "", after or ""
+
+
+def list_turn_calls(session_id: str) -> list[tuple[str, int]]:
+    """Return (id, estimated tokens) of every call of a turn, oldest first."""
+    rows = _turn_calls(session_id).order_by("created_at", "id")
+    return list(rows.values_list("id", "estimated_tokens"))
+
+
+def count_turn_calls_until(call: CallRecord) -> int:
+    rows = _turn_calls(call.session_id)
+    return rows.filter(begun_before(call.created_at, call.id) | Q(id=call.id)).count()
+
+
+def sizes_of_calls(session_id: str, ids: Sequence[str]) -> list[CallSize]:
+    """Return the sizes of calls of turns in the order of ``ids``; unknown ids are left out."""
+    rows = _calls(session_id).filter(id__in=list(ids))
+    found = {}
+    for row in rows.only("id", "model", "parameters", "estimated_tokens", "context_seq"):
+        parameters = row.parameters if isinstance(row.parameters, dict) else {}
+        measure = read_measure(parameters, model=row.model, estimated=row.estimated_tokens, reported=0)
+        ratio = measure.calibration.ratio if measure.calibration else 1.0
+        used = int(row.estimated_tokens * ratio)
+        found[row.id] = CallSize(
+            id=row.id, context_seq=row.context_seq, used=used, tools=measure.tool_tokens, ratio=ratio
+        )
+    return [found[id] for id in ids if id in found]
+
+
+def call_of_message(session_id: str, message_id: str) -> CallHeading | None:
+    rows = _turn_calls(session_id).filter(message_id=message_id)
+    row = rows.order_by("-created_at", "-id").only(*_HEADED).first()
+    return None if row is None else _heading(row)
+
+
+def calls_between(session_id: str, first_seq: int, end_seq: int | None) -> tuple[int, list[CallHeading]]:
+    """Count the calls of turns that read their context from event ``first_seq`` on and before ``end_seq``.
+
+    Return the number with the first and the last of these calls.
+    """
+    rows = _turn_calls(session_id).filter(context_seq__gte=first_seq)
+    if end_seq is not None:
+        rows = rows.filter(context_seq__lt=end_seq)
+    lines = rows.only(*_HEADED)
+    ends = [lines.order_by("created_at", "id").first(), lines.order_by("-created_at", "-id").first()]
+    return rows.count(), [_heading(row) for row in ends if row is not None]
+
+
+def calls_over_span(session_id: str, seq: int) -> list[tuple[str, Any]]:
+    """Return (id, manifest) of calls for a summary of a span around a message, oldest first.
+
+    A span may have gaps: the manifest says whether the message is in it.
+    """
+    first = Q(manifest__2__ranges__0__0__lte=seq, manifest__2__ranges__0__1__gte=seq)
+    rows = _calls(session_id).filter(first | Q(manifest__2__ranges__1__0__lte=seq), turn=None, purpose="summary")
+    return list(rows.order_by("created_at", "id").values_list("id", "manifest"))
+
+
+def _calls(session_id: str) -> QuerySet[Any]:
+    return ModelCall.objects.filter(session_id=session_id)
+
+
+def _turn_calls(session_id: str) -> QuerySet[Any]:
+    return _calls(session_id).filter(purpose="turn")
+
+
+def _heading(row: Any) -> CallHeading:
+    return record_of(CallHeading, row, usage=usage_of(row))

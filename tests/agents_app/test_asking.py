@@ -10,9 +10,9 @@ from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import list_calls
 from tests.support.story import history, say, spoken
 
 

@@ -13,7 +13,7 @@ from mnesis_core.providers.scripted import Step
 from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
 from sessions_app.database.threads import db
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record.turn_queries import list_calls
 from tests.support.story import say
 
 

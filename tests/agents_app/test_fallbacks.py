@@ -24,8 +24,8 @@ from sessions_app.conf import get_spec
 from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
 from sessions_app.pages.transcript import load_chunk
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.message_queries import load_message_rows
+from sessions_app.record.turn_queries import list_calls
 from tests.support.story import begin, ended, history, say, spoken, tool_call
 
 COUNTED = Usage(input_tokens=11, output_tokens=7, source=Source.PROVIDER)

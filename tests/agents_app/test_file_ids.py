@@ -24,9 +24,9 @@ from mnesis_core.files.footers import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import FileRefPart, TextPart
 from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.turn_queries import list_calls
 from tests.defects.talks import WORDS, add_turn, compact_all, model_of
 from tests.support.hostile_models import MODELS
 from tests.support.planted_files import PLACES, Planted, ids_for, parts_of

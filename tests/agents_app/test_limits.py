@@ -19,8 +19,8 @@ from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord
 from mnesis_core.spending import TurnLimits
 from mnesis_core.turns.options import RecordedTurn
 from sessions_app.database.threads import db
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.context_queries import load_events
+from sessions_app.record.turn_queries import list_calls
 from tests.support.story import begin, ended, history, say, spoken, tool_call
 
 Script = Callable[..., ScriptedModel]

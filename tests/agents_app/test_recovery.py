@@ -15,7 +15,7 @@ from mnesis_core.messages import Message, ReasoningPart, TextPart, ToolPart, Too
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord
 from sessions_app.database.threads import db
 from sessions_app.models import StreamJournal, Turn
-from sessions_app.record import call_store, message_store
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
@@ -34,7 +34,7 @@ def left_behind(session: SessionRecord) -> TurnRecord:
         called = message_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
         message_store.append_parts(record, message_id=called, parts=[ToolPart(tool_name="t", tool_call_id="c")])
         stub = message_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
-        call_store.start_call(
+        turn_store.start_call(
             record,
             turn_id=turn_id,
             message_id=stub,

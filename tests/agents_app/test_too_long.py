@@ -14,7 +14,7 @@ from sessions_app.conf import get_spec
 from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
 from sessions_app.pages.transcript import load_chunk
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record.turn_queries import list_calls
 from tests.support.story import begin, ended, history, say, spoken
 
 WORDS = "The tide gauge at Portwell reads forty one. "

@@ -18,11 +18,10 @@ from mnesis_core.records import TurnState
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.live import follow
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import journal_texts, load_message_rows
 from sessions_app.record.session_queries import list_sessions, load_session
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.turn_queries import list_calls, load_turn
 from tests.support.story import begin, ended, frames_until, history, say, spoken
 
 pytestmark = pytest.mark.both_databases

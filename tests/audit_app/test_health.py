@@ -26,7 +26,7 @@ from mnesis_core.values import first_id, new_id
 from mnesis_site import health as site
 from sessions_app.models import MessagePart, SearchEntry, Session, StreamJournal, Turn
 from sessions_app.pages.permissions import inspected
-from sessions_app.record import call_store, session_store, turn_store
+from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
@@ -129,7 +129,7 @@ def test_a_context_over_its_window_is_told_here_and_for_the_site(alice: User) ->
     assert [check.state for check in site._windows()] == [State.GOOD]
     with change(session_id) as record:
         turn_id = turn_store.start_turn(record, model="demo")
-        call_store.start_call(
+        turn_store.start_call(
             record,
             turn_id=turn_id,
             model="demo",

@@ -16,10 +16,10 @@ from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db
 from sessions_app.models import MessagePart
-from sessions_app.record import call_store, message_store, session_store
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_rebuilding import add_call
 from tests.support.story import say
 
@@ -104,7 +104,7 @@ def test_a_summarisers_call_and_a_broken_manifest_are_refused_in_words(session, 
     broken = add_call(session.id, [7])
     assert "row 1" in door(broken, status=422)["error"]["message"]
     with change(session.id) as record:
-        call = call_store.start_call(
+        call = turn_store.start_call(
             record,
             turn_id=None,
             message_id=None,

@@ -32,9 +32,9 @@ from sessions_app.guards.triggers import guarded_models, install_guards, remove_
 from sessions_app.models import MessagePart, ModelCall
 from sessions_app.pages.permissions import SEES_RECORDS
 from sessions_app.record import message_store, session_store
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message, load_messages
+from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_rebuilding import add_call
 from tests.sessions_app.record_rows import plain
 from tests.support.inspected import add_turn

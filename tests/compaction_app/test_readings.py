@@ -19,10 +19,10 @@ from compaction_app.queries import list_summaries
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import CallRecord, SessionRecord
-from sessions_app.record import call_store
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record import turn_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -108,7 +108,7 @@ def test_a_revision_reads_it_again_long_after_it_left_the_context(session, scrip
 def add_question(session_id: str, manifest: list[Any]) -> str:
     """A call for a summary as an import from anybody may hold it."""
     with change(session_id) as record:
-        return call_store.start_call(
+        return turn_store.start_call(
             record,
             turn_id=None,
             message_id=None,

@@ -19,9 +19,9 @@ from mnesis_core.records import SessionRecord
 from mnesis_core.text import text_digest
 from sessions_app.database.threads import db
 from sessions_app.models import PromptText
-from sessions_app.record import call_store, session_store
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
+from sessions_app.record.turn_queries import list_calls
 from tests.support.story import say
 
 pytestmark = pytest.mark.both_databases
@@ -32,7 +32,7 @@ SUM = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 def add_call(session_id: str, manifest: Any, *, texts: dict[str, str] | None = None, digest: str = "0" * 64) -> str:
     """A call as an import from anybody may hold it."""
     with change(session_id) as record:
-        return call_store.start_call(
+        return turn_store.start_call(
             record,
             turn_id=None,
             message_id=None,

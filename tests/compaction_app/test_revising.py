@@ -23,11 +23,11 @@ from compaction_app.queries import load_graph, load_summary
 from mnesis_core.errors import Conflict, ModelUnreachable, SessionArchived, SummaryRevised
 from mnesis_core.llm.interface import Request
 from sessions_app.models import ContextItem, LanguageModel
-from sessions_app.record.call_queries import list_calls, load_call
-from sessions_app.record.call_store import start_call
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_store import archive_session, update_session
+from sessions_app.record.turn_queries import list_calls, load_call
+from sessions_app.record.turn_store import start_call
 from tests.compaction_app.test_lineage import Tree, get
 from tests.compaction_app.test_revisions import prove, stale, standing
 from tests.support.commands import printed

@@ -15,11 +15,10 @@ from mnesis_core.messages import TextPart, ToolState
 from mnesis_core.records import MessageEnd
 from sessions_app.models import MessagePart, Turn
 from sessions_app.pages.permissions import SEES_RECORDS
-from sessions_app.record.call_store import finish_call, start_call
 from sessions_app.record.change import change
 from sessions_app.record.session_store import create_session
 from sessions_app.record.timeline_queries import TurnFilter, list_timeline
-from sessions_app.record.turn_store import start_turn
+from sessions_app.record.turn_store import finish_call, start_call, start_turn
 from tests.support.belongings import start_lone_call
 from tests.support.inspected import ORIGINAL, USAGE, add_summary, add_turn, claim, finish, texts_in, tool_part
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool

@@ -28,10 +28,10 @@ from mnesis_core.records import CallRecord, SessionRecord
 from mnesis_core.text import decode_text
 from sessions_app.conf import site_config
 from sessions_app.models import LanguageModel, ModelCall
-from sessions_app.record import call_store, session_store
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
+from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns
 from tests.support import story
 
@@ -242,7 +242,7 @@ def test_whoever_takes_a_compaction_over_closes_the_call_of_the_dead(session, sc
     with change(session.id) as record:
         store.claim_run(record, run_id, lease_owner="dead", lease_seconds=60, tokens_before=1)
         values = {"model": "demo", "provider_model": "demo", "manifest": [], "context_seq": 1, "digest": "d"}
-        dead = call_store.start_call(
+        dead = turn_store.start_call(
             record,
             turn_id=None,
             message_id=None,

@@ -18,7 +18,7 @@ from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
-from sessions_app.record.call_queries import usage_of_session
+from sessions_app.record.turn_queries import usage_of_session
 from tests.defects.talks import WORDS, add_turn, is_summary_request, model_of
 from tests.support.children import run_child
 from tests.support.story import history, say, spoken

@@ -15,7 +15,7 @@ from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
 from sessions_app.catalogue.model_store import put_model
 from sessions_app.database.threads import db
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record.turn_queries import list_calls
 from tests.defects.talks import WORDS, add_turn, is_summary_request, model_of
 from tests.support.openai_server import OpenAIServer
 from tests.support.story import say

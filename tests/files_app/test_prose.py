@@ -24,11 +24,11 @@ from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import CallRecord, FileReference, MessageEnd, SessionRecord
 from sessions_app.models import LanguageModel
-from sessions_app.record.call_queries import list_calls, load_call, running_file_calls
-from sessions_app.record.call_store import finish_call, start_call
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.session_store import update_session
+from sessions_app.record.turn_queries import list_calls, load_call, running_file_calls
+from sessions_app.record.turn_store import finish_call, start_call
 from tests.support.talks import new_session
 
 pytestmark = pytest.mark.django_db(transaction=True)

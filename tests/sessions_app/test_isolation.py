@@ -23,7 +23,6 @@ from mnesis_core.text import text_digest
 from sessions_app.catalogue import model_store
 from sessions_app.pages import transcript
 from sessions_app.record import (
-    call_queries,
     context_queries,
     message_queries,
     session_queries,
@@ -39,7 +38,7 @@ from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(call_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
+    *(turn_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
     *(model_store, spending_store, search, transcript),
     *(compaction_queries, context, file_queries, agent_queries),
 )
@@ -62,7 +61,7 @@ BY_OWNER: dict[Query, Ask] = {
     ),
     session_queries.load_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
     session_queries.load_forking: lambda ask, who, its: ask(its.fork, owner_id=who.owner_id),
-    call_queries.load_call: lambda ask, who, its: ask(its.call, owner_id=who.owner_id),
+    turn_queries.load_call: lambda ask, who, its: ask(its.call, owner_id=who.owner_id),
     search.search: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
     compaction_queries.load_previews: lambda ask, who, its: ask(its.preview, owner_id=who.owner_id),
     compaction_queries.load_summary: lambda ask, who, its: ask(its.summary, owner_id=who.owner_id),
@@ -113,7 +112,7 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.find_tool_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
     turn_queries.find_turn_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
     message_queries.journal_texts: lambda ask, who, its: ask(who.session_id, message_id=its.stub),
-    call_queries.list_calls: lambda ask, who, its: ask(who.session_id),
+    turn_queries.list_calls: lambda ask, who, its: ask(who.session_id),
     turn_queries.list_turns: lambda ask, who, its: ask(who.session_id),
     context_queries.load_context: lambda ask, who, its: ask(who.session_id),
     context_queries.load_newest_context: lambda ask, who, its: ask(who.session_id, items=9),
@@ -125,18 +124,18 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.load_messages: lambda ask, who, its: ask(who.session_id),
     message_queries.load_messages_by_ids: lambda ask, who, its: ask([its.message], session_id=who.session_id),
     message_queries.load_messages_since: lambda ask, who, its: ask(its.message, session_id=who.session_id),
-    call_queries.load_prompt_texts: lambda ask, who, its: ask(who.session_id, [text_digest("[]")]),
+    turn_queries.load_prompt_texts: lambda ask, who, its: ask(who.session_id, [text_digest("[]")]),
     turn_queries.load_turn: lambda ask, who, its: ask(its.turn, session_id=who.session_id),
     turn_queries.load_turns: lambda ask, who, its: ask([its.turn], session_id=who.session_id),
-    call_queries.newest_call: lambda ask, who, its: ask(who.session_id),
+    turn_queries.newest_call: lambda ask, who, its: ask(who.session_id),
     turn_queries.newest_model: lambda ask, who, its: ask(who.session_id),
     context_queries.newest_summary: lambda ask, who, its: ask(who.session_id),
     context_queries.replaced_items: lambda ask, who, its: ask(
         who.session_id, [message.id for message in message_queries.load_messages(who.session_id)]
     ),
-    call_queries.running_preview_calls: lambda ask, who, its: ask(who.session_id, before=timezone.now()),
-    call_queries.running_file_calls: lambda ask, who, its: ask(who.session_id, its.file),
-    call_queries.running_summary_calls: lambda ask, who, its: ask(who.session_id, its.run),
+    turn_queries.running_preview_calls: lambda ask, who, its: ask(who.session_id, before=timezone.now()),
+    turn_queries.running_file_calls: lambda ask, who, its: ask(who.session_id, its.file),
+    turn_queries.running_summary_calls: lambda ask, who, its: ask(who.session_id, its.run),
     turn_queries.open_turn: lambda ask, who, its: ask(who.session_id),
     message_queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
     message_queries.seqs_of_session: lambda ask, who, its: ask(who.session_id),
@@ -144,8 +143,8 @@ BY_SESSION: dict[Query, Ask] = {
     turn_queries.turn_keys: lambda ask, who, its: ask(who.session_id),
     # Of a person it has what was deleted too: it was paid for.
     spending_store.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
-    call_queries.usage_of_files: lambda ask, who, its: ask(who.session_id),
-    call_queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
+    turn_queries.usage_of_files: lambda ask, who, its: ask(who.session_id),
+    turn_queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
     timeline_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
     timeline_queries.count_context: lambda ask, who, its: ask(who.session_id, at=NOW),
     timeline_queries.load_context_added: lambda ask, who, its: ask(who.session_id, at=3, limit=9),
@@ -216,10 +215,10 @@ BY_SESSION: dict[Query, Ask] = {
 NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
-            *(call_queries.call_of_message, call_queries.calls_beside, call_queries.calls_between),
-            *(call_queries.calls_over_span, call_queries.count_turn_calls_until, call_queries.list_headings),
-            *(call_queries.list_turn_calls, call_queries.load_heading_of_call, call_queries.load_headings),
-            *(call_queries.models_of_calls, call_queries.numbers_of_calls, call_queries.sizes_of_calls),
+            *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),
+            *(turn_queries.calls_over_span, turn_queries.count_turn_calls_until, turn_queries.list_headings),
+            *(turn_queries.list_turn_calls, turn_queries.load_heading_of_call, turn_queries.load_headings),
+            *(turn_queries.models_of_calls, turn_queries.numbers_of_calls, turn_queries.sizes_of_calls),
             *(context_queries.list_tombstones, context_queries.load_events_at, context_queries.summary_stays),
             *(context_queries.tally_tombstones, context_queries.tools_of_tombstones, message_queries.tombstone_seqs),
             *(timeline_queries.load_steps, turn_queries.turn_seq_at),
@@ -259,8 +258,8 @@ NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
             *(
-                call_queries.begun_before,
-                call_queries.sum_usage,
+                turn_queries.begun_before,
+                turn_queries.sum_usage,
                 session_queries.visible_sessions,
                 agent_queries.item_of,
             ),
@@ -303,7 +302,7 @@ NOT_SCOPED: dict[Query, str] = {
             agent_queries.run_states,
             agent_queries.runs_without_output,
             agent_queries.sessions_of_runs,
-            call_queries.most_of_calls,
+            turn_queries.most_of_calls,
         ),
         "for workers, who work at everybody's runs",
     ),
@@ -324,11 +323,11 @@ NOT_SCOPED: dict[Query, str] = {
     spending_store.list_account_limits: "a list for administrators",
     spending_store.load_account_limits: "of the person who asks, or for administrators",
     spending_store.load_kept: "the limits are those of a session or a person that the caller has loaded",
-    call_queries.load_call_before: "the call is one that its owner has loaded",
+    turn_queries.load_call_before: "the call is one that its owner has loaded",
     message_queries.load_part_text: "the part comes from an event of the session that is followed",
     turn_queries.is_interrupted: "the turn is one that this process runs",
     turn_queries.interrupted_turns: "the turns are those that this process runs",
-    call_queries.running_calls: "the turn is one that this process runs or takes over",
+    turn_queries.running_calls: "the turn is one that this process runs or takes over",
     message_queries.leaves_open: "the turn is one that this process runs or takes over",
     message_queries.unanswered_tools: "the turn is one that this process runs or takes over",
     message_queries.unfinished_messages: "the turn is one that this process runs or takes over",

@@ -30,8 +30,6 @@ from mnesis_core.records import MessageEnd, NewCall, TurnState
 from mnesis_core.spending import Spent
 from sessions_app.catalogue import model_store
 from sessions_app.record import (
-    call_queries,
-    call_store,
     context_queries,
     message_queries,
     message_store,
@@ -111,7 +109,7 @@ def whole_turn(record: Change, scene: Scene) -> None:
 
 
 def start_call(record: Change, scene: Scene) -> str:
-    return call_store.start_call(
+    return turn_store.start_call(
         record,
         turn_id=scene.turn,
         message_id=scene.stub,
@@ -135,13 +133,13 @@ def start_calls(record: Change, scene: Scene) -> list[str]:
         digest="0" * 64,
         estimated_tokens=1,
     )
-    ids = call_store.start_calls(record, [call] * 20)
+    ids = turn_store.start_calls(record, [call] * 20)
     record.publish(EventType.MAP_ITEMS_CLAIMED, call_ids=ids)
     return ids
 
 
 def finish_calls(record: Change, scene: Scene) -> None:
-    ended = call_store.finish_calls(record, dict.fromkeys(start_calls(record, scene), (END, 1)))
+    ended = turn_store.finish_calls(record, dict.fromkeys(start_calls(record, scene), (END, 1)))
     record.publish(EventType.MAP_ITEM_COMPLETED, calls_completed=sorted(ended))
 
 
@@ -267,8 +265,8 @@ WRITES: dict[str, Row] = {
         2,
     ),
     "start_call": (in_change(start_call), 4, "call.started"),
-    "finish_call": (in_change(lambda r, s: call_store.finish_call(r, s.call, END)), 4, "call.completed"),
-    "note_retry": (in_change(lambda r, s: call_store.note_retry(r, s.call, RETRY)), 3, "call.retried"),
+    "finish_call": (in_change(lambda r, s: turn_store.finish_call(r, s.call, END)), 4, "call.completed"),
+    "note_retry": (in_change(lambda r, s: turn_store.note_retry(r, s.call, RETRY)), 3, "call.retried"),
     "request_interrupt": (lambda s: turn_store.request_interrupt(session_id=s.id), 2),
     "share_ratio": (lambda s: model_store.share_ratio("demo", 1.2), 1),
     "put_account_limits": (lambda s: spending_store.put_account_limits(s.owner.pk, {"day": {"tokens": 9}}), 2),
@@ -332,9 +330,9 @@ READS: dict[str, Row] = {
     "load_newest_context, all": (lambda s: context_queries.load_newest_context(s.id, items=1_000), 1),
     "load_newest_context, some": (lambda s: context_queries.load_newest_context(s.id, items=2), 3),
     "load_context, as of": (lambda s: context_queries.load_context(s.id, at=5), 1),
-    "list_calls": (lambda s: call_queries.list_calls(s.id), 1),
-    "load_call": (lambda s: call_queries.load_call(s.call, owner_id=s.owner.pk), 1),
-    "usage_of_session": (lambda s: call_queries.usage_of_session(s.id), 1),
+    "list_calls": (lambda s: turn_queries.list_calls(s.id), 1),
+    "load_call": (lambda s: turn_queries.load_call(s.call, owner_id=s.owner.pk), 1),
+    "usage_of_session": (lambda s: turn_queries.usage_of_session(s.id), 1),
     "load_paid_calls of a session": (lambda s: spending_store.load_paid_calls(session_id=s.id), 1),
     "load_paid_calls of a person": (lambda s: spending_store.load_paid_calls(owner_id=s.owner.pk), 1),
     "load_kept": (lambda s: spending_store.load_kept(["user:1", "day:1"]), 1),
@@ -436,7 +434,7 @@ def test_every_operation_of_the_store_is_counted() -> None:
     counted = {name.split(",")[0].split(" ")[0] for name in WRITES}
     operations = {
         name
-        for store in (call_store, message_store, session_store, turn_store)
+        for store in (turn_store, message_store, session_store, turn_store)
         for name, function in getmembers(store, isfunction)
         if function.__module__ == store.__name__ and not name.startswith("_")
     }

@@ -16,7 +16,7 @@ from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolP
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord
 from mnesis_core.turns.inbox import Draft, Hosting
 from mnesis_core.values import new_id
-from sessions_app.record import call_queries, call_store, message_queries, message_store, session_store, turn_store
+from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from tests.support.cast import make_user
 from tests.support.inspected import add_preview, add_summary, add_try, add_turn, claim, finish, tool_part
@@ -91,7 +91,7 @@ def belongings(of: Person) -> Things:
         first=first,
         message=message,
         tool=tool,
-        call=call_queries.list_calls(session_id)[0].id,
+        call=turn_queries.list_calls(session_id)[0].id,
         summary=summary,
         preview=preview,
         attempt=attempt,
@@ -142,7 +142,7 @@ def _asked(session_id: str) -> tuple[str, str]:
         for run_id in (run, None):
             start_lone_call(record, "summary", run_id=run_id)
         start_lone_call(record, "file", file_id=file)
-        call_store.finish_call(record, start_lone_call(record, "file"), MessageEnd(outcome="complete", usage=paid))
+        turn_store.finish_call(record, start_lone_call(record, "file"), MessageEnd(outcome="complete", usage=paid))
     return file, run or ""
 
 
@@ -161,7 +161,7 @@ def _running(session_id: str) -> tuple[str, str, str]:
 
 def start_lone_call(record: Change, purpose: str, **parameters: str | None) -> str:
     """A question to a model in no turn: for a compaction, a preview or a file."""
-    return call_store.start_call(
+    return turn_store.start_call(
         record,
         turn_id=None,
         message_id=None,

@@ -20,7 +20,7 @@ from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, NewSummary, TurnState, UsageRecord
 from mnesis_core.values import new_id
-from sessions_app.record import call_store, message_store, session_store, turn_store
+from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 
 USAGE = UsageRecord(tokens_input=1200, tokens_output=88, usage_source="provider", cost_micros=1234)
@@ -48,7 +48,7 @@ def add_turn(session_id: str, user: str, *parts: Part) -> list[str]:
         turn = turn_store.start_turn(record, model="demo")
         question = Message(role="user", parts=(TextPart(text=user),))
         first = message_store.append_message(record, turn_id=turn, message=question)
-        call = call_store.start_call(
+        call = turn_store.start_call(
             record,
             turn_id=turn,
             message_id=None,
@@ -64,7 +64,7 @@ def add_turn(session_id: str, user: str, *parts: Part) -> list[str]:
         end = MessageEnd(model="demo-1", finish_reason="stop", outcome="complete", usage=USAGE)
         answer = Message(role="assistant", parts=parts or (TextPart(text="Noted."),))
         second = message_store.append_message(record, turn_id=turn, message=answer, end=end)
-        call_store.finish_call(record, call, end)
+        turn_store.finish_call(record, call, end)
         turn_store.finish_turn(record, turn, state=TurnState.COMPLETED, usage=USAGE)
     return [first, second]
 

@@ -11,11 +11,10 @@ from mnesis_core.llm.interface import Outcome
 from mnesis_core.messages import Message, ToolPart
 from mnesis_core.records import MessageEnd, TurnRecord, UsageRecord
 from mnesis_core.spending import highest_of
-from sessions_app.record import call_store, message_store, turn_store
-from sessions_app.record.call_queries import load_call
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import load_session
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.turn_queries import load_call, load_turn
 from sessions_app.usage import limits as spending
 from tests.support.writers import fork
 
@@ -39,7 +38,7 @@ def begin_call(turn: TurnRecord, *, tokens: int = MOST, micros: int | None = 0, 
     with change(turn.session_id, now=at) as record:
         spending.draw(record, limits, highest_of(tokens, micros))
         message_id = message_store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
-        return call_store.start_call(
+        return turn_store.start_call(
             record,
             turn_id=turn.id,
             message_id=message_id,
@@ -59,7 +58,7 @@ def end_call(
     """The call's bill."""
     usage = UsageRecord(tokens_input=tokens, tokens_output=0, usage_source="provider", cost_micros=micros)
     with change(turn.session_id, now=at) as record:
-        call_store.finish_call(record, call_id, MessageEnd(outcome=Outcome.COMPLETE.value, usage=usage))
+        turn_store.finish_call(record, call_id, MessageEnd(outcome=Outcome.COMPLETE.value, usage=usage))
 
 
 def spend(turn: TurnRecord, tokens: int, *, at: datetime | None = None) -> None:

@@ -22,9 +22,8 @@ from mnesis_core.records import FileReference, SummaryRecord, UsageRecord
 from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, text_of_bytes
 from sessions_app.conf import session_config
 from sessions_app.record import session_queries
-from sessions_app.record.call_queries import load_call
 from sessions_app.record.message_queries import load_message, load_messages, load_part
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.turn_queries import load_call, load_turn
 from sessions_app.search.search import Scope, search
 
 FAILURES = 3

@@ -32,13 +32,12 @@ from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import SUB_AGENT, MessageEnd, SessionRecord, TurnState
 from mnesis_core.spending import TurnLimits
 from sessions_app.models import Turn
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import load_message, load_messages
 from sessions_app.record.message_store import append_message
 from sessions_app.record.session_queries import list_sessions, load_session
-from sessions_app.record.turn_queries import list_turns
+from sessions_app.record.turn_queries import list_calls, list_turns
 from sessions_app.record.turn_store import finish_turn
 from sessions_app.search.search import Scope, search
 from tests.agents_app.operators.test_runs_in_a_worker import NUMBER, until, working

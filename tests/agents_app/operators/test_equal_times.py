@@ -13,8 +13,8 @@ from agents_app.maps.api import run_page
 from agents_app.queries import list_runs, load_run
 from mnesis_core.maps.values import OperatorKind, OperatorSpec
 from sessions_app.api import call_page
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.change import change
+from sessions_app.record.turn_queries import list_calls
 from tests.support.cast import owner
 from tests.support.operators import add_run, claim
 from tests.support.talks import new_session

@@ -26,7 +26,7 @@ from mnesis_core.records import SessionRecord
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
-from sessions_app.record.call_queries import list_calls
+from sessions_app.record.turn_queries import list_calls
 from tests.support.maps import output_of, start, worked
 from tests.support.story import alice, bob, script, session
 from tests.support.streamed import streamed

@@ -12,8 +12,8 @@ from compaction_app.context import rebuild_payload
 from mnesis_core.maps.prompts import map_payload
 from mnesis_core.maps.values import ItemRecord, ItemState, OperatorSpec
 from mnesis_core.providers.rendering import digest
-from sessions_app.record.call_queries import load_call
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_call
 from tests.support.operators import SCHEMA, accept, add_run, claim, refuse, settle
 from tests.support.talks import new_session
 

@@ -39,10 +39,10 @@ from mnesis_core.spending import TurnLimits
 from sessions_app.conf import site_config
 from sessions_app.model_calls import RateLimitPause
 from sessions_app.models import ModelCall
-from sessions_app.record.call_queries import list_calls
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_store import soft_delete_session
+from sessions_app.record.turn_queries import list_calls
 from sessions_app.usage.spending_store import load_paid_calls
 from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim

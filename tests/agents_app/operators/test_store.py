@@ -27,9 +27,9 @@ from audit_app.proof.verify import check_replay, verify_session
 from mnesis_core.context.replay import Difference
 from mnesis_core.errors import OperatorRunNotFoundError, OperatorRunNotInState
 from mnesis_core.maps.values import ErrorKind, ItemRecord, ItemState, OperatorKind, RunState, Settlement
-from sessions_app.record.call_queries import list_calls, load_call
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
+from sessions_app.record.turn_queries import list_calls, load_call
 from tests.support.children import another_process
 from tests.support.operators import SCHEMA, WORKER, accept, add_run, claim, finish, new_call, refuse, settle
 from tests.support.talks import new_session

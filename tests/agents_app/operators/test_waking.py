@@ -23,9 +23,9 @@ from mnesis_core.maps.values import ItemState, OperatorKind, RunState
 from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import SessionRecord
 from sessions_app.models import ModelCall
-from sessions_app.record.call_queries import load_call
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.turn_queries import load_call
 from tests.support.maps import start
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
