@@ -333,7 +333,6 @@ CHOICES = {"turn.on_doom_loop": ("continue", "stop")}
 LONGEST_TEXT = 200  # characters
 LONGEST_LIST = 100  # values
 
-
 # Each turn asks several times, and hints are slow to read.
 _types = cache(get_type_hints)
 
@@ -391,9 +390,8 @@ def _override(value: Any, changes: Any, path: str) -> Any:
         if name not in known:
             raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
         current = getattr(value, name)
-        result[name] = (
-            _override(current, change, where) if is_dataclass(current) else _check_value(where, known[name], change)
-        )
+        is_section = is_dataclass(current)
+        result[name] = _override(current, change, where) if is_section else _check_value(where, known[name], change)
     return replace(value, **result)
 
 

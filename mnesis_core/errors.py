@@ -31,7 +31,6 @@ class MnesisError(Exception):
         super().__init__(self.message)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the error's public schema, the same at every endpoint."""
         return {"code": self.code, "message": self.message, "details": self.details}
 
 

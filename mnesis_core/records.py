@@ -9,6 +9,12 @@ from typing import Any
 
 from mnesis_core.text import text_of_bytes
 
+FORK = "fork"  # of a session that begins as a copy of another one, and of its copied turns
+SUB_AGENT = "task"  # of a session that a turn of its parent works with by the tool ``task`` or ``tasks``
+IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported history worked with
+# The label ``link`` of an imported session -> its relation to its parent.
+IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
+
 
 class TurnState(StrEnum):
     RUNNING = "running"
@@ -88,14 +94,6 @@ def add_usage(before: UsageRecord, call: UsageRecord) -> UsageRecord:
 
 def _total(usage: UsageRecord) -> int:
     return (usage.tokens_input or 0) + (usage.tokens_output or 0)
-
-
-FORK = "fork"  # of a session that begins as a copy of another one, and of its copied turns
-SUB_AGENT = "task"  # of a session that a turn of its parent works with by the tool ``task`` or ``tasks``
-
-IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported history worked with
-# The label ``link`` of an imported session -> its relation to its parent.
-IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,16 @@ class Scope(StrEnum):
     DAY = "day"  # All sessions of one person since midnight UTC.
 
 
+_UNIT = {"tokens": "tokens", "cost_micros": "currency units", "seconds": "seconds", "tool_calls": "tool calls"}
+_PER: dict[str, str] = {
+    "run": "in a run",  # An operator's own limits are no scope of a session's.
+    Scope.TURN: "in a turn",
+    Scope.SESSION: "in a session",
+    Scope.USER: "in all",
+    Scope.DAY: "a day",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
     """The most that may be spent in one scope; ``None`` for no limit."""
@@ -57,6 +67,9 @@ class Spent:
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(**{item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(Spent)})
+
+
+ONE_TOOL_CALL = Spent(tool_calls=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +138,6 @@ class SpendingSum:
     warned: Mapping[str, float] = field(default_factory=dict)
 
 
-ONE_TOOL_CALL = Spent(tool_calls=1)
-
-
 def highest_of(tokens: int, cost_micros: int | None) -> Spent:
     """Return the most that a model call can take; ``None`` means that its price is not known."""
     return Spent(tokens=tokens, cost_micros=cost_micros or 0, unpriced_calls=int(cost_micros is None))
@@ -164,16 +174,6 @@ class LimitUse:
         if self.measure == "cost_micros":
             return f"{value / 1_000_000:,.6f}".rstrip("0").rstrip(".")
         return f"{value:,.1f}".removesuffix(".0")
-
-
-_UNIT = {"tokens": "tokens", "cost_micros": "currency units", "seconds": "seconds", "tool_calls": "tool calls"}
-_PER: dict[str, str] = {
-    "run": "in a run",  # An operator's own limits are no scope of a session's.
-    Scope.TURN: "in a turn",
-    Scope.SESSION: "in a session",
-    Scope.USER: "in all",
-    Scope.DAY: "a day",
-}
 
 
 def lines_of(allowances: Iterable[Allowance]) -> list[LimitUse]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -24,6 +25,8 @@ _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
 _UNSAFE_JSON = re.compile(rb"\\u0000|" + ESCAPE.encode())
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
+_OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation|inbox_message)\b)", re.IGNORECASE)
+_FILE_TAGS = re.compile(r"<(?=\s*/?\s*file_text\b)", re.IGNORECASE)
 
 
 def encode_text(text: str) -> str:
@@ -46,11 +49,15 @@ def printable(text: str) -> str:
 
 def printable_json(value: Any) -> Any:
     """Apply ``printable`` to every string inside a JSON value, keys included."""
+    return _map_strings(value, printable)
+
+
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return printable(value)
+        return change(value)
     if isinstance(value, dict):
-        return {printable(key): printable_json(item) for key, item in value.items()}
-    return [printable_json(item) for item in value] if isinstance(value, list | tuple) else value
+        return {change(key): _map_strings(item, change) for key, item in value.items()}
+    return [_map_strings(item, change) for item in value] if isinstance(value, list | tuple) else value
 
 
 def printable_piece(text: str) -> str:
@@ -70,27 +77,13 @@ def encode_json(value: Any) -> Any:
     """Apply ``encode_text`` to every string inside a JSON value, keys included."""
     # Escapes show in the written value, and looking for them is quicker than walking through it all.
     try:
-        return _escape_strings(value) if _UNSAFE_JSON.search(orjson.dumps(value)) else value
-    except orjson.JSONEncodeError:  # A lone surrogate, or an integer beyond 64 bits.
-        return _escape_strings(value)
-
-
-def _escape_strings(value: Any) -> Any:
-    if isinstance(value, str):
-        return encode_text(value)
-    if isinstance(value, dict):
-        return {encode_text(str(key)): _escape_strings(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_escape_strings(item) for item in value]
-    return value
+        return _map_strings(value, encode_text) if _UNSAFE_JSON.search(orjson.dumps(value)) else value
+    except orjson.JSONEncodeError:  # A lone surrogate, an integer beyond 64 bits, or a key that is no string.
+        return _map_strings(value, lambda text: encode_text(str(text)))
 
 
 def decode_json(value: Any) -> Any:
-    if isinstance(value, str):
-        return decode_text(value)
-    if isinstance(value, dict):
-        return {decode_text(key): decode_json(item) for key, item in value.items()}
-    return [decode_json(item) for item in value] if isinstance(value, list) else value
+    return _map_strings(value, decode_text)
 
 
 def bytes_of_text(text: str) -> bytes:
@@ -120,9 +113,6 @@ def write_time(time: datetime) -> str:
 
 
 # Text of others as data in a prompt
-
-_OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation|inbox_message)\b)", re.IGNORECASE)
-_FILE_TAGS = re.compile(r"<(?=\s*/?\s*file_text\b)", re.IGNORECASE)
 
 
 def quote(text: str) -> str:
