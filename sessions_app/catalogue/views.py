@@ -241,7 +241,27 @@ class ModelForm(AudienceFields):
     )
 
     def __init__(self, data: Any = None, *, entry: ModelEntry | None = None) -> None:
-        super().__init__(data, initial=None if entry is None else _initial(entry))
+        initial: dict[str, Any] = {}
+        if entry is not None:
+            spec = entry.spec
+            stated = LimitSource.CONFIGURED
+            initial = {
+                "alias": spec.alias,
+                "litellm_model": spec.litellm_model,
+                "api_base": spec.api_base,
+                "api_key_env": entry.api_key_env,
+                "context_window": spec.context_window if spec.context_window_source is stated else None,
+                "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
+                "timeout_seconds": f"{spec.timeout_seconds:.10g}",
+                "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
+                "fallbacks": ", ".join(spec.fallbacks),
+                **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
+            }
+            if spec.prices_source is stated:
+                for name in PRICES:
+                    micros = getattr(spec.prices, name)
+                    initial[f"{name}_price"] = None if micros is None else f"{micros / MICROS:.10g}"
+        super().__init__(data, initial=initial)
         self.entry = entry
         if entry is not None:
             del self.fields["alias"]
@@ -315,28 +335,6 @@ def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> N
         check_entered(alias, **{name: values[name] for name in REACHED})
     except NotListed as error:
         form.add_error(str(error.details["field"]), error.message)
-
-
-def _initial(entry: ModelEntry) -> dict[str, Any]:
-    spec = entry.spec
-    stated = LimitSource.CONFIGURED
-    initial: dict[str, Any] = {
-        "alias": spec.alias,
-        "litellm_model": spec.litellm_model,
-        "api_base": spec.api_base,
-        "api_key_env": entry.api_key_env,
-        "context_window": spec.context_window if spec.context_window_source is stated else None,
-        "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
-        "timeout_seconds": f"{spec.timeout_seconds:.10g}",
-        "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
-        "fallbacks": ", ".join(spec.fallbacks),
-        **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
-    }
-    if spec.prices_source is stated:
-        for name in PRICES:
-            micros = getattr(spec.prices, name)
-            initial[f"{name}_price"] = None if micros is None else f"{micros / MICROS:.10g}"
-    return initial
 
 
 @signed_in

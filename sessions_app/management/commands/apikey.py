@@ -31,9 +31,15 @@ class Command(BaseCommand):
         listing.add_argument("--json", action="store_true", dest="as_json")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        actions = {"create": self._create, "revoke": self._revoke, "list": self._list}
         try:
-            actions[options["action"]](options)
+            if options["action"] == "create":
+                self._create(options)
+            elif options["action"] == "list":
+                self._list(options)
+            else:
+                prefix = options["prefix"].removeprefix("mns_").split("_")[0]
+                revoke_key(prefix)
+                self.stderr.write(f"{prefix} is revoked")
         except MnesisError as error:
             raise CommandError(error.message, returncode=error.exit_status) from error
 
@@ -44,11 +50,6 @@ class Command(BaseCommand):
                 f"There is no user {options['username']!r}. Make one in the admin, or: manage.py createsuperuser"
             )
         self.stdout.write(str(create_key(owner_id=user.pk, scope=options["scope"])))
-
-    def _revoke(self, options: dict[str, Any]) -> None:
-        prefix = options["prefix"].removeprefix("mns_").split("_")[0]
-        revoke_key(prefix)
-        self.stderr.write(f"{prefix} is revoked")
 
     def _list(self, options: dict[str, Any]) -> None:
         keys = list_keys()

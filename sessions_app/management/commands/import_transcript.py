@@ -63,10 +63,8 @@ class Command(BaseCommand):
             source = stack.enter_context(_open(path))
             with _open(path) as beginning:
                 name = format or detect_format(path.name, beginning.read(FIRST_BYTES))
-            companions = [
-                NamedSource(name=companion.name, source=stack.enter_context(_open(companion)))
-                for companion in _companions(path, name)
-            ]
+            beside = _companions(path) if name == "claude_code" else []
+            companions = [NamedSource(name=file.name, source=stack.enter_context(_open(file))) for file in beside]
             read = self._progress("read", "bytes")
             result = FORMATS[name](source, name=path.name, companions=companions, progress=lambda done: read(done, 0))
         self._end_line()
@@ -115,10 +113,8 @@ def _open(path: Path) -> io.BufferedIOBase:
         raise CommandError(f"{path} cannot be read: {error.strerror}", returncode=2) from None
 
 
-def _companions(path: Path, format: str) -> list[Path]:
+def _companions(path: Path) -> list[Path]:
     """Return the files of a Claude Code session's sub-agents, beside it or in a folder named after it."""
-    if format != "claude_code":
-        return []
     stem = path.name.split(".")[0]
     folders = [path.parent, path.parent / stem, path.parent / f"{stem}_subagents", path.parent / stem / "subagents"]
     found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
