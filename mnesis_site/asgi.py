@@ -41,6 +41,9 @@ async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer one HTTP request. Its thread holds a database connection only while it runs: a stream stays open for hours."""
+    if scope["path"] in endpoints.MCP_PATHS:
+        await endpoints.answer_mcp(scope, receive, send)
+        return
     async with request_thread():
         await cast(Application, http_application)(scope, receive, send)
 
@@ -90,7 +93,7 @@ routes = URLRouter(
 )
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimits(endpoints.McpDoor(answer)),
+        "http": BodyLimits(answer),
         "websocket": SocketAuth(routes),
         "lifespan": lifespan,
     }

@@ -19,7 +19,6 @@ from agents_app.endpoints.openai import router as openai_router
 from mnesis_core.errors import InvalidRequest, NotSignedIn, PermissionDenied, RequestTooLarge
 from mnesis_site.api import StrictParser
 from mnesis_site.callers import (
-    Application,
     KeyAuth,
     Receive,
     Scope,
@@ -82,28 +81,20 @@ async def load() -> ModuleType:
     return await threads.load("mnesis_site.mcp_requests")
 
 
-class McpDoor:
-    """Answers ``/mcp`` itself, and passes every other path on to the application."""
-
-    def __init__(self, application: Application) -> None:
-        self.application = application
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in MCP_PATHS:
-            await self.application(scope, receive, send)
-            return
-        try:
-            caller = await _admit(scope)
-        except Exception as exception:
-            await send_response(refusal(exception, asked="MCP"), send)
-            return
-        if scope["method"] != "POST":
-            response = refusal(InvalidRequest("Only POST is answered here."))
-            response.status_code = 405
-            response.headers["Allow"] = "POST"
-            await send_response(response, send)
-            return
-        await (await load()).serve({**scope, "caller": caller}, receive, send)
+async def answer_mcp(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request of ``/mcp``."""
+    try:
+        caller = await _admit(scope)
+    except Exception as exception:
+        await send_response(refusal(exception, asked="MCP"), send)
+        return
+    if scope["method"] != "POST":
+        response = refusal(InvalidRequest("Only POST is answered here."))
+        response.status_code = 405
+        response.headers["Allow"] = "POST"
+        await send_response(response, send)
+        return
+    await (await load()).serve({**scope, "caller": caller}, receive, send)
 
 
 async def _admit(scope: Scope) -> Caller:

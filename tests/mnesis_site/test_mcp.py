@@ -11,9 +11,8 @@ from django.contrib.auth.models import User
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from mnesis_site import asgi
 from mnesis_site.bodies import BodyLimits
-from mnesis_site.callers import Receive, Scope, Send
-from mnesis_site.endpoints import McpDoor
 from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
 from sessions_app.record.session_store import create_session
@@ -26,15 +25,9 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
-async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """What answers every other path."""
-    await send({"type": "http.response.start", "status": 418, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
-
 def browser(**headers: str) -> httpx2.AsyncClient:
-    """A client of one door; each has nothing of the others."""
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=BodyLimits(McpDoor(elsewhere))), headers=headers)  # type: ignore[arg-type]
+    """A client of the site; each has nothing of the others."""
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=BodyLimits(asgi.answer)), headers=headers)  # type: ignore[arg-type]
 
 
 async def key_of(user: User, scope: str = "all") -> str:
@@ -123,6 +116,6 @@ async def test_hostile_bodies_are_no_mistake_of_ours(ada: User, body: str) -> No
     assert 400 <= answer.status_code < 500
 
 
-async def test_other_paths_are_somebody_elses() -> None:
+async def test_other_paths_are_the_sites() -> None:
     async with browser() as client:
-        assert (await client.get("http://localhost:8000/mcp2")).status_code == 418
+        assert (await client.get("http://localhost:8000/mcp2")).status_code == 404
