@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -301,7 +301,8 @@ def _read_value(field: Field[Any, Any], value: Any) -> Any:
     if type(value) not in _JSON_TYPES[kind]:
         raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
     if kind is models.IntegerField:
-        low, high = connection.ops.integer_field_range(target.get_internal_type())
+        limits = connection.ops.integer_field_range(target.get_internal_type())
+        low, high = cast(tuple[int | None, int | None], limits)
         if not (-(2**63) if low is None else low) <= value <= (2**63 - 1 if high is None else high):
             raise ValueError(f"{field.attname} cannot be {value}")
     elif isinstance(target, models.DateTimeField):
