@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context
-from operator import iadd
 from typing import Any
 
 import orjson
@@ -111,7 +110,9 @@ class Report:
 
     def add(self, other: Report) -> None:
         for name in self.__slots__:
-            setattr(self, name, iadd(getattr(self, name), getattr(other, name)))
+            total = getattr(self, name)
+            total += getattr(other, name)
+            setattr(self, name, total)
 
     def as_dict(self) -> dict[str, Any]:
         checked = asdict(self)
