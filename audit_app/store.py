@@ -58,18 +58,22 @@ def find_verification(session_id: str) -> VerificationRecord | None:
     row = Verification.objects.filter(pk=session_id).first()
     if row is None:
         return None
-    found = row.verified_at and Found(
-        at=row.verified_at,
-        duration_ms=row.duration_ms,
-        seq=row.seq,
-        head_hash=row.head_hash,
-        entries=row.entries,
-        commitments=row.commitments,
-        problem_count=row.problem_count,
-        problems=[(one["seq"], one["kind"], one["detail"]) for one in row.problems],
-        sessions=[one.get("session", "") for one in row.problems],
-        is_unbound=row.is_unbound,
-        is_moved=row.is_moved,
+    found = (
+        None
+        if row.verified_at is None
+        else Found(
+            at=row.verified_at,
+            duration_ms=row.duration_ms,
+            seq=row.seq,
+            head_hash=row.head_hash,
+            entries=row.entries,
+            commitments=row.commitments,
+            problem_count=row.problem_count,
+            problems=[(one["seq"], one["kind"], one["detail"]) for one in row.problems],
+            sessions=[one.get("session", "") for one in row.problems],
+            is_unbound=row.is_unbound,
+            is_moved=row.is_moved,
+        )
     )
     is_lost = row.state == "running" and (row.lease_expires_at is None or row.lease_expires_at < timezone.now())
     return VerificationRecord(
