@@ -58,10 +58,9 @@ def find_verification(session_id: str) -> VerificationRecord | None:
     row = Verification.objects.filter(pk=session_id).first()
     if row is None:
         return None
-    found = (
-        None
-        if row.verified_at is None
-        else Found(
+    found = None
+    if row.verified_at is not None:
+        found = Found(
             at=row.verified_at,
             duration_ms=row.duration_ms,
             seq=row.seq,
@@ -74,7 +73,6 @@ def find_verification(session_id: str) -> VerificationRecord | None:
             is_unbound=row.is_unbound,
             is_moved=row.is_moved,
         )
-    )
     is_lost = row.state == "running" and (row.lease_expires_at is None or row.lease_expires_at < timezone.now())
     return VerificationRecord(
         session_id=row.session_id,
