@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,24 +103,22 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
 
     def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> AgentTask:
         prompt = prompts.item_prompt(self.run.spec, value)
-        if not item.child_session_id:
-            return AgentTask(message=prompt, child_id="")
-        try:
-            child = load_session(item.child_session_id, owner_id=self.run.owner_id)
-        except NotFound:
-            return AgentTask(message=prompt, child_id="")
-        turns = list_turns(child.id, limit=1)
+        child_id, turns = "", []
+        if item.child_session_id:
+            with suppress(NotFound):
+                child_id = load_session(item.child_session_id, owner_id=self.run.owner_id).id
+                turns = list_turns(child_id, limit=1)
         if not turns:
-            return AgentTask(message=prompt, child_id=child.id)
+            return AgentTask(message=prompt, child_id=child_id)
         newest, message = turns[0], [prompts.next_message(attempts)]
         if newest.state in CUT_SHORT:
             # Runs that it asked for go on: a sub-agent that goes on where it was need not ask again.
-            runs = list_runs(session_id=child.id, limit=MOST_TOLD)[::-1]
+            runs = list_runs(session_id=child_id, limit=MOST_TOLD)[::-1]
             message += [describe_operator_run(run) for run in runs if run.turn_id == newest.id]
         is_own = (newest.idempotency_key or "").startswith(self.run.id)
         is_judged = newest.id in {one.child_turn_id for one in attempts}
         is_unjudged = is_own and not is_judged and newest.state not in CUT_SHORT
-        return AgentTask(message="\n\n".join(message), child_id=child.id, unjudged=newest if is_unjudged else None)
+        return AgentTask(message="\n\n".join(message), child_id=child_id, unjudged=newest if is_unjudged else None)
 
     def start(self, record: Change, prepared: Sequence[PreparedItem[AgentTask]]) -> list[StartedItem[AgentTask]]:
         """Give each item a session and its part of what is left, as many as there is something left for."""

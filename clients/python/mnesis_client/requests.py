@@ -191,24 +191,12 @@ def post_keyed(*steps: str, **body: Any) -> Request:
 
 def upload(session_id: str, name: str, content: bytes) -> Request:
     # The server keeps a file once by its content, so a second upload is the file of the first.
-    return Request(
-        method="POST",
-        path=_path("files"),
-        form={"session_id": session_id},
-        attached=(("file", (name, content)),),
-        is_safe=True,
-    )
+    return _post_form("files", form={"session_id": session_id}, files=[(name, content)])
 
 
 def import_files(files: Sequence[tuple[str, BinaryIO]], model: str | None) -> Request:
     # A second import of the same files adds nothing.
-    return Request(
-        method="POST",
-        path=_path("sessions", "import"),
-        form=_given({"model": model}),
-        attached=tuple(("file", file) for file in files),
-        is_safe=True,
-    )
+    return _post_form("sessions", "import", form=_given({"model": model}), files=files)
 
 
 def begin_upload(session_id: str, name: str, size: int) -> Request:
@@ -223,12 +211,13 @@ def upload_offset(upload_id: str) -> Request:
 
 
 def upload_piece(upload_id: str, offset: int, content: bytes) -> Request:
-    headers = {
-        "Tus-Resumable": TUS,
-        "Upload-Offset": str(offset),
-        "Content-Type": "application/offset+octet-stream",
-    }
+    headers = {"Tus-Resumable": TUS, "Upload-Offset": str(offset), "Content-Type": "application/offset+octet-stream"}
     return Request(method="PATCH", path=_path("uploads", upload_id), headers=headers, content=content)
+
+
+def _post_form(*steps: str, form: dict[str, str], files: Sequence[tuple[str, bytes | BinaryIO]]) -> Request:
+    attached = tuple(("file", file) for file in files)
+    return Request(method="POST", path=_path(*steps), form=form, attached=attached, is_safe=True)
 
 
 def _path(*steps: str) -> str:
