@@ -110,14 +110,7 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
     stored_key(asked.idempotency_key)
     file = _input_of(asked, owner_id)
     session = load_session(file.session_id, owner_id=owner_id)
-    if asked.kind is OperatorKind.AGENTIC:
-        check_depth(load_depth(session), session_config(session.config).delegation)
-    spec = _spec_of(asked, session)
-    if turn_id:
-        # A run may spend no more tokens and money than the turn that asks for it, even after that has ended.
-        limits = read_options(load_turn(turn_id, session_id=session.id).options).limits or TurnLimits()
-        of_turn = TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
-        spec = replace(spec, limits=tightest(spec.limits, of_turn))
+    spec = _spec_of(asked, session, turn_id)
     with reading(file.content_id) as read:
         line_bytes = site_config().operators.line_bytes
         first = next(input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
@@ -238,10 +231,11 @@ def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
     return keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks)
 
 
-def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
+def _spec_of(asked: MapRequest, session: SessionRecord, turn_id: str) -> OperatorSpec:
     config, is_agentic = site_config().operators, asked.kind is OperatorKind.AGENTIC
     most, seconds = config.per_run, config.timeout_seconds
     if is_agentic:
+        check_depth(load_depth(session), session_config(session.config).delegation)
         most, seconds = config.per_run_agentic, config.timeout_agentic_seconds
     alias = asked.model or session.model
     model = get_spec(alias, user_id=session.owner_id)
@@ -265,6 +259,11 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
         max_turns=_bounded("max_turns", asked.max_turns, config.max_turns, 1, MOST_TURNS),
         limits=asked.limits or TurnLimits(),
     )
+    if turn_id:
+        # A run may spend no more tokens and money than the turn that asks for it, even after that has ended.
+        limits = read_options(load_turn(turn_id, session_id=session.id).options).limits or TurnLimits()
+        of_turn = TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
+        spec = replace(spec, limits=tightest(spec.limits, of_turn))
     schema = schema_of(spec)
     if schema is None or schema.response_format is None or is_agentic or asked.native_schema is False:
         return spec
