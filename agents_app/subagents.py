@@ -19,7 +19,7 @@ from django.contrib.auth import get_user_model
 from pydantic import BaseModel, ConfigDict
 
 from agents_app.tools import ToolContext, offered_tools, tool
-from agents_app.tools.definition import side_by_side
+from agents_app.tools.registry import side_by_side
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.claim import claim_turn
 from agents_app.turns.runner import runner

@@ -1,8 +1,12 @@
 """Tools that a model may call. Importing the package registers the built-in ones."""
 
 from agents_app.tools import arithmetic, memory
-from agents_app.tools.definition import SHIPPED, Tool, ToolContext, ToolScope, call_tool
 from agents_app.tools.registry import (
+    SHIPPED,
+    Tool,
+    ToolContext,
+    ToolScope,
+    call_tool,
     check_tools,
     find_tool,
     list_tools,

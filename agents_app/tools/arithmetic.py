@@ -6,8 +6,7 @@ import ast
 import operator
 from collections.abc import Callable
 
-from agents_app.tools.definition import ToolContext
-from agents_app.tools.registry import tool
+from agents_app.tools.registry import ToolContext, tool
 from mnesis_core.errors import InvalidRequest
 
 Number = int | float

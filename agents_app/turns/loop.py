@@ -18,7 +18,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from agents_app.tools import Tool, ToolContext, call_tool, not_offered, offered_tools, permitted_tools
-from agents_app.tools.definition import side_by_side
+from agents_app.tools.registry import side_by_side
 from agents_app.turns import transactions
 from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
 from compaction_app.compact import compact_before_call

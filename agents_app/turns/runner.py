@@ -13,7 +13,7 @@ from functools import partial
 
 from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
-from agents_app.tools.mcp.tools import close_connections
+from agents_app.tools.registry import close_connections
 from agents_app.turns.claim import claim_waiting, logger, recover_turns
 from agents_app.turns.loop import run_turn
 from compaction_app.compact import wake_stale

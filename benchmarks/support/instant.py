@@ -10,8 +10,7 @@ from time import perf_counter
 
 from django.conf import settings
 
-from agents_app.tools.definition import ToolContext
-from agents_app.tools.registry import tool
+from agents_app.tools.registry import ToolContext, tool
 from benchmarks.support.talk import make_text
 from mnesis_core.llm.interface import (
     Model,

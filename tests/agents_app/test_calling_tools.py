@@ -13,8 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from agents_app.tools import Tool, ToolContext, ToolScope, call_tool, offered_tools, tool
-from agents_app.tools.definition import ToolThreads
-from agents_app.tools.registry import check_tool_names
+from agents_app.tools.registry import ToolThreads, check_tool_names
 from mnesis_core.config import Config, override
 from mnesis_core.errors import AtCapacity, InvalidRequest
 from mnesis_core.llm.interface import ToolSpec
@@ -76,7 +75,7 @@ async def test_the_shorter_of_the_two_times_counts():
 
 async def test_calls_that_never_return_take_nobodys_place(monkeypatch):
     threads = ToolThreads(running=2, given_up=3)
-    monkeypatch.setattr("agents_app.tools.definition._THREADS", threads)
+    monkeypatch.setattr("agents_app.tools.registry._THREADS", threads)
     gate = threading.Event()
     stuck = made(lambda context: str(gate.wait(10)), seconds=0.05)
     # On a busy machine a call may be given up before it has begun: then nothing is stuck.
@@ -93,7 +92,7 @@ async def test_calls_that_never_return_take_nobodys_place(monkeypatch):
 
 async def test_more_calls_than_threads_wait_their_turn(monkeypatch):
     threads = ToolThreads(running=2, given_up=3)
-    monkeypatch.setattr("agents_app.tools.definition._THREADS", threads)
+    monkeypatch.setattr("agents_app.tools.registry._THREADS", threads)
     slow = made(lambda context: time.sleep(0.02) or "done")
     answers = await asyncio.gather(*(call_tool(slow, HERE, "", longest_seconds=60) for _ in range(8)))
     assert answers == ["done"] * 8
@@ -101,9 +100,11 @@ async def test_more_calls_than_threads_wait_their_turn(monkeypatch):
 
 
 ENDLESS = """
-import runpy, threading
+import threading, django
+django.setup()
+from agents_app.tools.registry import ToolThreads
 running = threading.Event()
-threads = runpy.run_path("agents_app/tools/definition.py")["ToolThreads"](running=1, given_up=1)
+threads = ToolThreads(running=1, given_up=1)
 threads.submit(lambda: running.set() or threading.Event().wait())
 print(running.wait(20))
 """

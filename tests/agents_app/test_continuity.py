@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from django_q.models import OrmQ
 
-from agents_app.tools.definition import ToolContext
-from agents_app.tools.registry import tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.context import load_frame, load_meter

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from agents_app.tools.definition import ToolContext
-from agents_app.tools.registry import tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.claim import recover_turns
 from agents_app.turns.overview import SessionRead

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from agents_app.tools.mcp import connections as mcp_connections
 from agents_app.tools.mcp.connections import Connection, call_tool, connections
-from agents_app.tools.mcp.tools import ask_for_tools
+from agents_app.tools.registry import ask_for_tools
 from mnesis_core.errors import ToolFailed, ToolServerUnreachable
 from mnesis_core.turns.mcp_servers import ServerAddress, take_listing
 from tests.support.mcp_servers import attached, example, example_over_http, hostile

@@ -19,7 +19,7 @@ from agents_app import store
 from agents_app.queries import load_server
 from agents_app.tools import find_tool
 from agents_app.tools.mcp.admin import mark_read_only
-from agents_app.tools.mcp.tools import close_connections
+from agents_app.tools.registry import close_connections
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
 from mnesis_core.errors import InvalidRequest

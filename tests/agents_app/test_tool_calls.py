@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents_app.tools.definition import ToolContext
-from agents_app.tools.registry import tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.messages import ToolPart, ToolState

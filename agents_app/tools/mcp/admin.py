@@ -25,7 +25,7 @@ from agents_app.models import McpServer
 from agents_app.queries import audiences_of, list_servers, load_server
 from agents_app.store import check_entered
 from agents_app.tools import SHIPPED, list_tools
-from agents_app.tools.mcp.tools import ask_for_tools
+from agents_app.tools.registry import ask_for_tools
 from mnesis_core.errors import InvalidRequest, MnesisError, NotListed, ToolServerNotFound
 from mnesis_core.text import excerpt
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, check_address, take_listing

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from agents_app.tools.definition import ToolContext, ToolScope
 from agents_app.tools.memory import grepping, reading
 from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
-from agents_app.tools.registry import tool
+from agents_app.tools.registry import ToolContext, ToolScope, tool
 from mnesis_core.errors import NotFound
 
 

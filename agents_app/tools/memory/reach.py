@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from agents_app.queries import load_run as load_map
-from agents_app.tools.definition import ToolContext
+from agents_app.tools.registry import ToolContext
 from compaction_app.queries import load_run, load_summary
 from files_app.queries import load_file_reference
 from mnesis_core import errors

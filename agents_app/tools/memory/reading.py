@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from agents_app.queries import first_failures
 from agents_app.queries import load_run as load_map
-from agents_app.tools.definition import ToolContext
 from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
+from agents_app.tools.registry import ToolContext
 from compaction_app.queries import describe_summary as describe_node
 from compaction_app.queries import expand_messages, expand_step, load_run, load_summary, trace_message
 from files_app.contents import find_size, read_content

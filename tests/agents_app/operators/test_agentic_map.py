@@ -15,8 +15,7 @@ from django.utils import timezone
 from agents_app import store
 from agents_app.models import OperatorBrake
 from agents_app.queries import attempts_of_item, list_items, load_item, load_run, usage_of_maps
-from agents_app.tools.definition import ToolContext
-from agents_app.tools.registry import tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import claim_turn, recover_turns
 from agents_app.turns.overview import SessionRead
