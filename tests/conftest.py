@@ -17,7 +17,6 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app.guards.rights import lifted
-from tests.support import slow_tests
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role
@@ -95,11 +94,8 @@ def _rights(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses the database, a running site or the sample files, and leave out what lacks those, as in a clone."""
-    slow = slow_tests.listed()
     for item in items:
         fixtures = {*getattr(item, "fixturenames", ())}
-        if item.nodeid.partition("[")[0] in slow:
-            item.add_marker("slow")
         if fixtures & DATABASE_FIXTURES or item.get_closest_marker("django_db"):
             item.add_marker("uses_database")
         if fixtures & SITE_FIXTURES and not item.get_closest_marker("smoke"):
