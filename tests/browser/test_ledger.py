@@ -95,14 +95,14 @@ def test_a_session_is_verified_with_progress_and_what_was_changed_is_named(
     execute(portal, ("UPDATE verifications SET entries_done = 750 WHERE session_id = ?", (session_id,)))
     expect(page.locator("#verification-progress")).to_have_attribute("value", "750")
     execute(portal, ("UPDATE verifications SET state = 'failed' WHERE session_id = ?", (session_id,)))
-    expect(page.get_by_text("broke off")).to_be_visible()
+    expect(page.get_by_text("The last verification failed.")).to_be_visible()
 
     page.get_by_role("button", name="Verify").focus()
     page.keyboard.press("Enter")
     result = page.locator("#verification-result")
     expect(result).to_contain_text("nothing differs")
     page.get_by_text("Head to keep elsewhere").click()
-    expect(page.get_by_text("nothing up to it was changed")).to_be_visible()
+    expect(page.get_by_text("nothing up to it has been changed")).to_be_visible()
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
     part = "SELECT id FROM message_parts WHERE session_id = ? AND part_type = 'text' ORDER BY id LIMIT 1"
@@ -129,4 +129,4 @@ def test_staff_read_how_the_site_is(portal: Portal, open_page: Open) -> None:
     page.get_by_role("link", name="Health").click()
     expect(page.get_by_role("heading", name="Health of this site")).to_be_visible()
     expect(page.locator(".check", has_text="Guards of the record")).to_contain_text("good")
-    expect(page.locator(".check", has_text="Workers").first).to_contain_text("the cluster says")
+    expect(page.locator(".check", has_text="Workers").first).to_contain_text("the cluster reports")
