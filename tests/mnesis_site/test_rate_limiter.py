@@ -116,7 +116,7 @@ async def test_mcp_refuses_before_it_reads_a_message(alice: User) -> None:
         sent.clear()
         await application(scope, receive, send)
     assert sent[0]["status"] == 429
-    assert (b"Retry-After", b"2") in sent[0]["headers"]
+    assert (b"retry-after", b"2") in sent[0]["headers"]
     assert json.loads(sent[1]["body"])["error"]["data"]["code"] == CODE
 
 
