@@ -38,7 +38,7 @@ from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(turn_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
+    *(context_queries, timeline_queries, message_queries, session_queries, turn_queries),
     *(model_store, spending_store, search, transcript),
     *(compaction_queries, context, file_queries, agent_queries),
 )
