@@ -222,7 +222,7 @@ class OperatorTry(AppendOnlyModel):
 
 
 class OperatorShare(models.Model):
-    """How many items of a run one worker may have in flight until its lease ends. No part of the record."""
+    """The number of items of a run that one worker may have in flight until its lease ends. Not part of the record."""
 
     worker = models.CharField(max_length=100)
     run_id = models.CharField(max_length=ID_LENGTH)

@@ -44,7 +44,7 @@ class SessionIn(Schema):
 
 
 class SessionPatch(Schema):
-    """What may change about a session."""
+    """The values of a session that can be changed."""
 
     title: str | None = None
     labels: Labels | None = None
@@ -132,7 +132,7 @@ class TurnIn(TurnStartIn):
 
 
 class ToolResultIn(Schema):
-    """What a tool of the caller's answered: ``output``, or ``error`` if it failed."""
+    """The result of a tool that the caller runs: ``output``, or ``error`` if it failed."""
 
     tool_call_id: str
     output: str | None = None
@@ -177,7 +177,7 @@ class InboxIn(Schema):
 
 
 class TextIn(Schema):
-    """What was said."""
+    """Text of a message."""
 
     type: Literal["text"]
     text: str
@@ -187,7 +187,7 @@ class TextIn(Schema):
 
 
 class ReasoningIn(Schema):
-    """What the model thought aloud."""
+    """The model's visible reasoning."""
 
     type: Literal["reasoning"]
     text: str
@@ -240,7 +240,7 @@ Spoken = Annotated[
 
 
 class TokensIn(Schema):
-    """What the caller's provider counted."""
+    """The tokens that the caller's provider counted."""
 
     model_config = ConfigDict(extra="forbid")
 

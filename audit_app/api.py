@@ -37,7 +37,7 @@ class ProblemOut(Out):
 
 
 class CheckedOut(Out):
-    """How much was looked at."""
+    """The amount of what was verified."""
 
     sessions: int
     entries: int
@@ -47,7 +47,7 @@ class CheckedOut(Out):
 
 
 class ReportOut(Out):
-    """What a verification found."""
+    """The result of a verification."""
 
     ok: bool
     checked: CheckedOut
@@ -69,7 +69,7 @@ TYPES: dict[Format, tuple[str, str]] = {
     "markdown": ("text/markdown; charset=utf-8", "md"),
     "html": ("text/html; charset=utf-8", "html"),
 }
-"""Of a format: the media type, and how a file's name ends."""
+"""The media type of each export format, and the ending of its file names."""
 TEXT = {"schema": {"type": "string"}}
 
 

@@ -56,7 +56,7 @@ _RUNS = (
 
 
 class State(StrEnum):
-    """How something is; the word that the page shows."""
+    """The state of something, in the word that the page shows."""
 
     GOOD = "good"
     NOTE = "note"

@@ -86,7 +86,7 @@ class RevisionOut(NodeOut):
 
 
 class CostOut(Out):
-    """What a summary and all under it took, and how much text they have."""
+    """The usage of a summary and all summaries under it, and the size of their texts."""
 
     summaries: int
     leaves: int
@@ -114,7 +114,7 @@ class BelowOut(NodeOut):
 
 
 class LineageOut(Out):
-    """What stands for a summary, the nearest first, and all under it in order, itself among them."""
+    """The summaries that stand for a summary, nearest first, and those under it in order, including itself."""
 
     id: str
     above: list[NodeOut]
@@ -124,7 +124,7 @@ class LineageOut(Out):
 
 
 class MessageLineageOut(Out):
-    """What stands for a message, the nearest first."""
+    """The summaries that stand for a message, nearest first."""
 
     id: str
     seq: int
@@ -139,7 +139,7 @@ class SourceOut(SummaryOut):
 
 
 class ExpandedOut(Out):
-    """What a summary stands for: ``messages``, or the ``summaries`` it was condensed from."""
+    """The sources of a summary: ``messages``, or the ``summaries`` it was condensed from."""
 
     kind: str
     items: list[MessageOut] | list[SourceOut]
@@ -252,7 +252,7 @@ def parse_offset(cursor: str | None) -> int:
 
 
 class PreviewIn(Schema):
-    """Who is asked and how; by default as this session is summarised."""
+    """The model and prompt to use. By default they are those of the session."""
 
     model: Annotated[str, PydanticField(max_length=100)] = ""
     prompt: Annotated[str, PydanticField(max_length=50_000)] | None = None
@@ -301,7 +301,7 @@ class PreviewedOut(Out):
 
 
 class PreviewOut(Out):
-    """What would change, each summary after those it is made from. Nothing has changed unless it was applied."""
+    """The changes of a revision, each summary after its sources. Nothing has changed unless it was applied."""
 
     id: str
     summary_id: str
@@ -416,7 +416,7 @@ class ChangeOut(Out):
 
 
 class DifferenceOut(Out):
-    """What a call showed in another way than an earlier one; ``from`` is null where there was none."""
+    """The differences between a call's prompt and an earlier one. ``from`` is null if there was none."""
 
     from_: Annotated[str | None, PydanticField(serialization_alias="from")]
     to: str

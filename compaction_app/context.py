@@ -51,7 +51,7 @@ Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltContext:
-    """What the model will see, and all that is known about it."""
+    """The prompt that the model will see, and all that is known about it."""
 
     assembled: Assembled
     payload: dict[str, Any]
@@ -66,7 +66,7 @@ class BuiltContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meter:
-    """How full the context is, and of what. All in tokens."""
+    """The size of the context and of its parts, in tokens."""
 
     used_tokens: int
     usable_tokens: int
@@ -87,7 +87,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What a context is put together and measured with: a turn loads it once."""
+    """The values that a context is assembled and measured with. A turn loads them once."""
 
     session: SessionRecord
     spec: ModelSpec
@@ -301,7 +301,7 @@ def _manifest_to_compare(call: CallRecord) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltPayload:
-    """What a model was sent, as the record gives it today."""
+    """A payload that a model was sent, rebuilt from the record."""
 
     payload: dict[str, Any] | None  # None when the record does not give one
     digest: str  # the digest of this payload; empty without one
@@ -315,7 +315,7 @@ class RebuiltPayload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSources:
-    """What the prompt of a turn's call was made of, as the record gives it today."""
+    """The sources of the prompt of a turn's call, read from the record."""
 
     manifest: list[Row]
     entries: list[ContextEntry]

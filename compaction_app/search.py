@@ -66,7 +66,7 @@ class HitOut(Out):
 
 
 class SearchOut(Out):
-    """What was found, and how much was searched for it."""
+    """The hits of a search, and how much was searched."""
 
     items: list[HitOut]
     messages_searched: int

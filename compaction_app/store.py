@@ -249,7 +249,7 @@ def _end(record: Change, run_id: str, fence: int, **values: Any) -> dict[str, An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """What takes a summary's place, and what it took."""
+    """The replacement of a summary, and what it cost."""
 
     id: str
     summary_id: str

@@ -61,7 +61,7 @@ R = TypeVar("R")
 
 
 class Work(Protocol):
-    """What a model is asked for: a compaction under its lease, or a preview."""
+    """The work that a model is asked for: a compaction under its lease, or a preview."""
 
     @property
     def session_id(self) -> str: ...

@@ -95,7 +95,7 @@ class Describer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a call ended; it is written in the same transaction as its result."""
+    """The end of a call, which is written in the same transaction as its result."""
 
     call_id: str
     end: MessageEnd

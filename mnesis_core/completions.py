@@ -269,7 +269,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What a turn has said since the request, to its end or to the calls that its caller runs."""
+    """The answer of a turn to a request, up to its end or to calls that the caller has to run."""
 
     head: Head
     text: str

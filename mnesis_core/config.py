@@ -35,7 +35,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneConfig:
-    """Which tool outputs become tombstones. Defaults of seed 000."""
+    """The choice of tool outputs that become tombstones. The defaults are those of seed 000."""
 
     enabled: bool = True
     # The newest outputs up to this stay; at most a quarter of usable.

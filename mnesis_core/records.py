@@ -248,7 +248,7 @@ class ContextItemRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartPlace:
-    """When a part was said, and since when a model no longer reads it as it was said."""
+    """The time at which a part was written, and the time since which a model reads something else in its place."""
 
     said_at: datetime
     tool_name: str

@@ -18,7 +18,7 @@ WARN_AT = 0.8  # The share of a limit at which the session's ledger records a wa
 
 
 class Scope(StrEnum):
-    """Whose spending a limit is about, from the narrowest to the widest."""
+    """What a spending limit applies to, from the narrowest to the widest."""
 
     TURN = "turn"  # A turn with the sessions that it launches and the compactions of its session meanwhile.
     SESSION = "session"  # A session since it began, with the sessions that it launched.

@@ -218,7 +218,7 @@ class Gate:
 
 
 class Inbox(asyncio.Queue[dict[str, Any]]):
-    """What a client sent and the application has not taken yet: while it is much, nothing more is read."""
+    """The part of a body that the application has not taken yet. While it is large, nothing more is read."""
 
     def __init__(self, protocol: Any) -> None:
         super().__init__()

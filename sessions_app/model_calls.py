@@ -106,7 +106,7 @@ def find_pause(alias: str) -> RateLimitPause | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """What a model is to be asked, and what the call's row says of it."""
+    """A call that has not begun: the request to the model, and the values of the call's row."""
 
     model: Model
     spec: ModelSpec  # the model's, with the prices and the window that count for this session

@@ -447,12 +447,12 @@ class LanguageModel(models.Model):
     fallbacks = models.JSONField(default=list, blank=True)
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
     is_restricted = models.BooleanField(default=False)
-    """Whether only those may use it whom a ``ModelGrant`` names; a restricted one without grants is nobody's."""
+    """If set, only users named by a ``ModelGrant`` may use the model; without grants no one may."""
     entered_on_host = models.BooleanField(default=False, editable=False)
     """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
     (``mnesis_core.network.hosts``), at each call too; so is a row of a time when nobody noted it."""
     last_check = models.JSONField(default=dict, blank=True, editable=False)
-    """How it answered when somebody last asked it one word (``checking.ModelCheck``); empty: never asked as it is now."""
+    """The last check of the model (``ModelCheck``). Empty if it has not been checked since it was changed."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -502,7 +502,7 @@ class ApiKey(models.Model):
 
 
 class AccountLimit(models.Model):
-    """What an administrator lets one person spend; without a row, what the site allows."""
+    """The spending limits that an administrator set for one person. Without a row, those of the site hold."""
 
     owner = models.OneToOneField(settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+")
     limits = models.JSONField(default=dict)

@@ -19,7 +19,7 @@ from mnesis_core.text import printable, write_time
 
 T = TypeVar("T")
 Text = Annotated[str, BeforeValidator(printable)]
-"""What people, models and programs wrote, as it can leave as UTF-8."""
+"""Text written by people, models and programs, made valid UTF-8."""
 IsSet = BeforeValidator(lambda value: value is not None)
 """For a ``bool`` that says whether an attribute has a value."""
 
@@ -87,7 +87,7 @@ def read_place(cursor: str | None) -> tuple[datetime, str] | None:
 
 
 class ErrorBody(Out):
-    """What went wrong and what to do."""
+    """An error: what went wrong and what to do."""
 
     code: str
     message: Text

@@ -87,7 +87,7 @@ class Subscribe(OfSession):
 
 
 class Subscribed(Schema):
-    """What is followed, or no longer."""
+    """The session that is followed, or is no longer."""
 
     session_id: str
     subscribed: bool

@@ -117,7 +117,7 @@ class Sessions(Schema):
 
 
 class Grep(Schema):
-    """What to find, and where; without a session in all of them."""
+    """The text to find. Without a session, all sessions are searched."""
 
     model_config = ConfigDict(populate_by_name=True)
     q: Pattern
@@ -130,7 +130,7 @@ class Grep(Schema):
 
 
 class GrepFile(Schema):
-    """What to find in a file."""
+    """The text to find in a file."""
 
     model_config = ConfigDict(populate_by_name=True)
     file_id: str
@@ -141,7 +141,7 @@ class GrepFile(Schema):
 
 
 class Described(Schema):
-    """What to describe."""
+    """The id to describe."""
 
     id: Annotated[str, Field(description="An id: sum_, file_, msg_, part_, run_, map_, turn_, call_ or sess_.")]
     offset: Annotated[int, Field(ge=0, le=2**53, description="Of a list of files: where to go on.")] = 0
@@ -154,7 +154,7 @@ class Expanded(Schema):
 
 
 class Read(Schema):
-    """What to read of what."""
+    """The id to read, and which part of it."""
 
     id: Annotated[str, Field(description="An id: msg_, part_, file_ or sum_.")]
     offset: Annotated[int, Field(ge=0, le=2**53)] = 0
@@ -222,7 +222,7 @@ async def llm_map(caller: Caller, asked: LlmMap) -> str:
 
 @_tool("mnesis_agentic_map", result=str, writes=True)
 async def agentic_map(caller: Caller, asked: AgenticMap) -> str:
-    """As mnesis_llm_map, with a sub-agent for each item, which has tools and a session of its own."""
+    """Like mnesis_llm_map, but each item is given to a sub-agent with its own session and tools."""
     return await _run_map(asked, OperatorKind.AGENTIC, caller)
 
 

@@ -140,7 +140,7 @@ class ToolIn(Schema):
 
 
 class StreamOptionsIn(Schema):
-    """What a stream ends with."""
+    """The options of a stream."""
 
     include_usage: bool = False
 

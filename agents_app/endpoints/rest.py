@@ -32,7 +32,7 @@ ERRORS = dict.fromkeys((400, 401, 404, 409, 413, 422, 429, 503), ErrorOut)
 
 
 class PricesOut(Out):
-    """What a million tokens cost, in millionths of the currency unit. A cache price of null: as other prompt tokens."""
+    """Prices of a million tokens, in millionths of the currency unit. A cache price of null means the prompt price."""
 
     input: int
     output: int
@@ -52,7 +52,7 @@ class ModelOut(Out):
     prices: PricesOut
     prices_source: str
     fallbacks: tuple[str, ...]
-    """Who is asked, in this order, when it gives nothing."""
+    """The models that are asked, in this order, when this one gives no answer."""
 
 
 class ModelList(Out):

@@ -43,7 +43,7 @@ Begin = Callable[[], Awaitable[TurnRecord]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Where a turn is shown: ``text`` takes pieces of the answer, ``note`` lines about what happens beside it."""
+    """The output of a turn: ``text`` takes pieces of the answer, ``note`` lines about what happens beside it."""
 
     text: Callable[[str], None]
     note: Callable[[str], None]

@@ -77,7 +77,7 @@ class AgentTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """What came of a turn. ``exhausted`` is the limit that ended it."""
+    """The outcome of a turn. ``exhausted`` is the limit that ended it."""
 
     turn: TurnRecord | None
     text: str

@@ -84,7 +84,7 @@ class AgenticMapIn(MapIn):
 
 
 class MapCountsOut(Out):
-    """How far a run is. ``items`` is null while its input is being read."""
+    """The progress of a run. ``items`` is null while its input is being read."""
 
     items: int | None
     completed: int
@@ -108,7 +108,7 @@ class MapFailureOut(Out):
 
 
 class MapErrorOut(Out):
-    """Why a run could not begin."""
+    """The reason why a run could not begin."""
 
     code: str
     message: Text

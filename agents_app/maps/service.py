@@ -313,7 +313,9 @@ async def agentic_map(
     max_turns: int = 0,
     wait_seconds: float = 1_800,
 ) -> str:
-    """As llm_map, with a sub-agent for each item: for items that each need several steps, such as looking things up.
+    """Like llm_map, but with a sub-agent for each item.
+
+    It is meant for items that each need several steps, such as looking things up.
 
     read_only: only with tools that change nothing. tools: what it has, or else yours. max_turns: its model calls.
     """

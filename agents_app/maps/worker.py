@@ -101,7 +101,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeResult:
-    """What one change did. ``later`` could not be started yet; ``lost`` items belong to another worker by now."""
+    """The effect of one change. ``later`` could not be started yet; ``lost`` items belong to another worker by now."""
 
     started: Sequence[StartedItem[Any]] = ()
     later: Sequence[PreparedItem[Any]] = ()

@@ -105,7 +105,7 @@ class StartedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool of the caller's answered: ``output``, or ``error`` if it failed."""
+    """The result of a tool that the caller runs: ``output``, or ``error`` if it failed."""
 
     tool_call_id: str  # as the turn's ``waits_for`` has it; the id of the part is understood too
     output: str | None = None

@@ -34,7 +34,7 @@ _PLURALS = {OBJECT: "objects", ARRAY: "arrays", STRING: "strings"}
 
 
 class Schema:
-    """What was seen at one place: the root, a key, or all items of an array."""
+    """The values seen at one place: the root, a key, or all items of an array."""
 
     __slots__ = ("example", "fewest", "highest", "items", "lowest", "members", "most", "rest", "types", "values")
 

@@ -196,7 +196,7 @@ async def complete(model: Model, request: Request) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedLimits:
-    """What one source says of a model; None for what it does not say."""
+    """The limits and prices of a model according to one source. None where the source says nothing."""
 
     source: LimitSource
     context_window: int | None = None

@@ -1,1 +1,1 @@
-"""What may be reached, from where, and how often."""
+"""Hosts that may be reached, and limits on how often callers may ask."""

@@ -80,7 +80,7 @@ class _Fragments:
 
 @dataclass(slots=True, kw_only=True)
 class PartialAnswer:
-    """What has arrived so far. ``limit`` is the most characters that are taken, of every kind together."""
+    """The part of an answer that has arrived. ``limit`` is the most characters that are taken, of all kinds together."""
 
     limit: int
     size: int = 0

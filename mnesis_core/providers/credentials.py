@@ -1,4 +1,4 @@
-"""Which key and which address a model call gets: always both or neither, never one of them from the environment."""
+"""The key and the address of a model call. It gets both or neither, and never one of them from the environment."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class LiteLLMModel:
 
 @dataclass(slots=True)
 class _UsageCount:
-    """What the provider counted, in whatever chunks it says it; later counts replace earlier ones."""
+    """The provider's counts, in whichever chunks they come. Later counts replace earlier ones."""
 
     _counts: dict[str, Any] = field(default_factory=dict)
     _said: dict[str, Any] = field(default_factory=dict)

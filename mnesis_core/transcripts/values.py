@@ -105,7 +105,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of every record: for each kind, read = stored + skipped."""
+    """The outcome for every record: for each kind, read = stored + skipped."""
 
     format: str
     read: dict[str, int]

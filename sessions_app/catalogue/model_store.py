@@ -65,7 +65,7 @@ class EnteredPrices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnteredModel:
-    """What a person states about a model. The rest comes from litellm's table, or else from a default."""
+    """The values that a person entered for a model. The rest comes from litellm's table, or else from a default."""
 
     alias: str
     litellm_model: str

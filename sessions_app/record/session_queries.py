@@ -58,7 +58,7 @@ _LAUNCHED = Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forking:
-    """How far a fork is copied. An incomplete fork is not a session yet."""
+    """The progress of a fork. An incomplete fork is not a session yet."""
 
     id: str
     source_id: str

@@ -55,7 +55,7 @@ _UNSENT = ("reasoning", "data")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFilter:
-    """Which turns are wanted; all given conditions must hold."""
+    """A filter of a session's turns; a turn matches when it meets every condition that is given."""
 
     state: str = ""
     has_errors: bool = False

@@ -219,7 +219,7 @@ class CallSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFilter:
-    """Which calls of a session a list shows; an empty field does not restrict."""
+    """A filter of a session's calls; an empty field matches all of them."""
 
     purpose: str = ""
     state: str = ""

@@ -86,7 +86,7 @@ class SessionSpentOut(SpentOut):
 
 
 class UsageList(Out):
-    """What a person has spent today (UTC), in all and by session, the largest first, with their limits."""
+    """A person's spending today (UTC), in total and by session, largest first, with their limits."""
 
     day: date
     ends_at: datetime

@@ -68,7 +68,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOnDay:
-    """What the calls of one day (UTC), model and purpose took."""
+    """The usage of the calls of one day (UTC), model and purpose."""
 
     day: date
     model: str
