@@ -9,13 +9,10 @@ class AgentsConfig(AppConfig):
     def ready(self) -> None:
         from django_q.signals import post_spawn
 
-        from agents_app import (
-            schedule,
-            subagents,  # noqa: F401
-        )
-
-        # These two register their tools on import: they start turns and runs, which the registry may not import.
-        from agents_app.maps import service  # noqa: F401
+        # The first two register their tools on import: they start turns and runs, which the registry may not import.
+        import agents_app.maps.service
+        import agents_app.subagents  # noqa: F401
+        from agents_app import schedule
         from agents_app.maps.llm_map import rebuild_map_payload
         from agents_app.tools.registry import check_tool_names
         from compaction_app.context import register_payload

@@ -1,4 +1,4 @@
-"""Proof and export at the REST endpoint."""
+"""Proof, export and import at the REST endpoint, and the page of imports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProblemOut(Out):
 
 
 class CheckedOut(Out):
-    """The amount of what was verified."""
+    """The number of sessions, entries and commitments that were verified."""
 
     sessions: int
     entries: int

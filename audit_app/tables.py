@@ -290,28 +290,40 @@ _JSON_TYPES: dict[type[Field[Any, Any]], tuple[type, ...]] = {
 }
 
 
+@cache
+def _rules_of(field: Field[Any, Any]) -> tuple[Field[Any, Any], type[Field[Any, Any]], int, int, frozenset[Any]]:
+    """Return what a field's values are checked by: its target, its kind, the least and the most, and its choices.
+
+    The most is the largest integer, or the length of the longest text.
+    """
+    target = field.target_field if isinstance(field, models.ForeignKey) else field
+    kind = next(kind for kind in _JSON_TYPES if isinstance(target, kind))
+    choices = frozenset(dict(field.flatchoices)) if field.choices else frozenset()
+    if kind is not models.IntegerField:
+        return target, kind, 0, target.max_length or MAX_LINE_BYTES, choices
+    limits = connection.ops.integer_field_range(target.get_internal_type())
+    low, high = cast(tuple[int | None, int | None], limits)
+    return target, kind, -(2**63) if low is None else low, 2**63 - 1 if high is None else high, choices
+
+
 def _read_value(field: Field[Any, Any], value: Any) -> Any:
     """Return a JSON value as the column's.
 
     :raises ValueError: the column cannot hold it.
     """
-    target = field.target_field if isinstance(field, models.ForeignKey) else field
-    kind = next(kind for kind in _JSON_TYPES if isinstance(target, kind))
-    longest = target.max_length or MAX_LINE_BYTES
+    target, kind, least, most, choices = _rules_of(field)
     if type(value) not in _JSON_TYPES[kind]:
         raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
     if kind is models.IntegerField:
-        limits = connection.ops.integer_field_range(target.get_internal_type())
-        low, high = cast(tuple[int | None, int | None], limits)
-        if not (-(2**63) if low is None else low) <= value <= (2**63 - 1 if high is None else high):
+        if not least <= value <= most:
             raise ValueError(f"{field.attname} cannot be {value}")
     elif isinstance(target, models.DateTimeField):
         time = datetime.fromisoformat(value)
         if time.tzinfo is None or time.isoformat() != value:
             raise ValueError(f"{field.attname} is no time with its offset: {value[:80]!r}")
         return time
-    elif kind is Field and len(value) > longest:
-        raise ValueError(f"{field.attname} is longer than {longest} characters")
-    elif kind is Field and field.choices and value not in dict(field.flatchoices):
+    elif kind is Field and len(value) > most:
+        raise ValueError(f"{field.attname} is longer than {most} characters")
+    elif kind is Field and choices and value not in choices:
         raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
     return field.to_python(value) if kind is Field else value

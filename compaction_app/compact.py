@@ -42,12 +42,13 @@ from sessions_app.record.turn_queries import open_turn
 
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
-TASK = "compaction_app.compact.compact"
+TASK = "compaction_app.tasks.compact"
 SLACK_SECONDS = 60  # a worker that passes the longest time of a compaction by this much hangs, and the cluster kills it
 T = TypeVar("T")
 
 
-# A compaction is due, requested and claimed: one at most is live per session.
+# One compaction at most is live per session. A process may be paused for longer than its lease: then another one takes it
+# over, and the first can write nothing any more and stops asking its model.
 
 
 def find_trigger(session_id: str) -> Trigger | None:

@@ -49,7 +49,7 @@ class CompactionRun(AppendOnlyModel):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=32, null=True)
-    """Why it ended: a value of ``mnesis_core.compaction.Outcome``; null where it failed or goes on."""
+    """Why it ended: a value of ``mnesis_core.compaction.selection.Outcome``; null where it failed or goes on."""
     tokens_before = models.BigIntegerField(null=True)
     tokens_after = models.BigIntegerField(null=True)
     level = models.IntegerField(null=True)

@@ -1,7 +1,6 @@
-"""Reads of compactions with their attempts, of summaries with their lineage, and of previews.
+"""Reads of compactions with their attempts, of summaries with their lineage, and of previews."""
 
-What is compared with a session's replayed ledger is ``load_projection``.
-"""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
@@ -33,8 +32,6 @@ from sessions_app.record.context_queries import load_context_items, load_events_
 from sessions_app.record.lease import expired
 from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session
 from sessions_app.record.session_queries import load_session
-
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 MOST_RUNS = 500
 MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement

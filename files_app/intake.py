@@ -187,6 +187,7 @@ def open_allowed(path: str) -> IO[bytes]:
     if root is None:
         raise FileNotAllowed(path=path)
 
+    # Each folder is opened from the one before, without following links: a link could replace a folder after a check.
     steps = wanted.relative_to(root).parts
     try:
         with ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""The worker's task. It keeps its name: no sweep queues again what waits in the queue under another one."""
+"""The worker's task. Do not rename it: rows of the queue name it, and nothing queues an exploration again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Canonical bodies, commitments and the hash chain of the ledger, without a database.
+"""The ledger without a database: its event types, canonical bodies, commitments and hash chain.
 
-Formats are those of RFC 8785 for the values allowed here (strings, integers below 2**53, booleans, null, lists,
-objects; no floats), hashed as exact bytes and never serialised again.
+Types are stable dotted names. A body holds ids, numbers and salted commitments, never content (decision 4), so the ledger
+can be handed out while the words stay at home. Formats are those of RFC 8785 for the values allowed here (strings,
+integers below 2**53, booleans, null, lists, objects; no floats), hashed as exact bytes and never serialised again.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ async def begin() -> None:
         with suppress(*AWAY):  # then the first question warms up
             if await db(has_real_models):
                 await warm_up()
-        await endpoints.load()
+        await endpoints.load_mcp()
     settle()
 
 

@@ -113,11 +113,10 @@ class BoundedBody:
         if size > self._most and not self._is_known and await db(is_known, self._scope):
             self._is_known, self._most = True, most_bytes(self._scope["path"])
         if size > self._most:
-            raise RequestTooLarge(
-                ""
-                if self._is_known
-                else f"Without a valid API key or session a request may send {self._most:,} bytes. {NotSignedIn().message}"
+            told = (
+                f"Without a valid API key or session a request may send {self._most:,} bytes. {NotSignedIn().message}"
             )
+            raise RequestTooLarge("" if self._is_known else told)
 
 
 def declared_bytes(scope: Scope) -> int:
@@ -201,5 +200,7 @@ class Compression(GZipMiddleware):
 
 
 def is_compressible(response: HttpResponseBase) -> bool:
+    # Streams must go out as they come; ranges count the bytes of the file. Django adds random bytes, and masks CSRF tokens,
+    # against BREACH.
     is_text = response.headers.get("Content-Type", "").startswith(COMPRESSIBLE)
     return is_text and not response.streaming and response.status_code != 206

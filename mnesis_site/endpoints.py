@@ -13,7 +13,6 @@ from django.views.decorators.http import require_POST
 from ninja import NinjaAPI
 
 from agents_app.endpoints import jsonrpc
-from agents_app.endpoints.jsonrpc import failure, write
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
 from mnesis_core.errors import InvalidRequest, NotSignedIn, PermissionDenied, RequestTooLarge
@@ -56,14 +55,15 @@ async def rpc(request: HttpRequest) -> HttpResponse:
 def refusal(exception: Exception, *, asked: str = "POST /rpc") -> HttpResponse:
     """Answer an error found before any request or message was read, in JSON-RPC's shape and with its HTTP status."""
     error = to_error(exception, asked=asked)
-    response = HttpResponse(write(failure(None, error)), content_type=JSON, status=error.status)
+    response = HttpResponse(jsonrpc.write(jsonrpc.failure(None, error)), content_type=JSON, status=error.status)
     if isinstance(error, NotSignedIn):
         response.headers["WWW-Authenticate"] = "Bearer"
     return with_pause(error, response)
 
 
+# The OpenAI-compatible API: keys only, and errors in OpenAI's shape.
 openai_api = NinjaAPI(
-    title="Mnesis, OpenAI-compatible",  # keys only, and errors in OpenAI's shape
+    title="Mnesis, OpenAI-compatible",
     version="1",
     auth=[KeyAuth()],
     parser=StrictParser(),
@@ -76,13 +76,17 @@ openai_api.add_router("", openai_router)
 answer_errors(openai_api, openai_error)
 
 
-async def load() -> ModuleType:
+async def load_mcp() -> ModuleType:
     """Return the module that needs MCP's package, whose import takes a second: in a thread, since other requests go on."""
     return await threads.load("mnesis_site.mcp_requests")
 
 
 async def answer_mcp(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request of ``/mcp``."""
+    """Answer one request of ``/mcp``, outside of Django's application and its middleware.
+
+    Nothing is kept between two requests, so any web process may answer, and there is no GET, which would wait for messages
+    of a kept session.
+    """
     try:
         caller = await _admit(scope)
     except Exception as exception:
@@ -94,7 +98,7 @@ async def answer_mcp(scope: Scope, receive: Receive, send: Send) -> None:
         response.headers["Allow"] = "POST"
         await send_response(response, send)
         return
-    await (await load()).serve({**scope, "caller": caller}, receive, send)
+    await (await load_mcp()).serve({**scope, "caller": caller}, receive, send)
 
 
 async def _admit(scope: Scope) -> Caller:

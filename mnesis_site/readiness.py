@@ -68,7 +68,8 @@ def missing_parts() -> Parts:
     try:
         with transaction.atomic() if connection.vendor == "postgresql" else nullcontext():
             if connection.vendor == "postgresql":
-                connection.cursor().execute("SET LOCAL statement_timeout = '2s'")
+                with connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL statement_timeout = '2s'")
             executor = MigrationExecutor(connection)
             plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
             unapplied = [f"{migration.app_label}.{migration.name} is not applied" for migration, _backwards in plan]
@@ -177,6 +178,8 @@ LOOKS = (
 
 
 class Probes(MiddlewareMixin):
+    """Middleware before all others: a probe may ask for any host, and must be answered whatever hangs."""
+
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if request.path not in ("/livez", "/readyz"):
             return self.get_response(request)

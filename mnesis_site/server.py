@@ -4,7 +4,7 @@ Daphne alone keeps in memory whatever a client does not read, stores a body of a
 sees the request, and waits for silent connections. Here:
 
 - An application's ``send`` waits until the client has read what was sent before, so what waits is one frame and a
-  transport's buffer (64 KB). A socket's application settles how long it waits (``consumers``, 4408); the stream of an HTTP
+  transport's buffer (64 KB). A socket's application settles how long it waits (``agents_app.endpoints.socket``, 4408); the stream of an HTTP
   response, which has no say in it, is cut off here.
 - The application gets a request once its headers are there, and the body while it takes it (``bodies`` limits it).
 - A connection that sends no whole request in time is closed.
@@ -218,7 +218,7 @@ class Gate:
 
 
 class Inbox(asyncio.Queue[dict[str, Any]]):
-    """The part of a body that the application has not taken yet. While it is large, nothing more is read."""
+    """The messages of a client that the application has not taken yet. While there are many, nothing more is read."""
 
     def __init__(self, protocol: Any) -> None:
         super().__init__()

@@ -55,6 +55,8 @@ NICENESS = 10
 # About what a full queue takes.
 BUSY_SECONDS = 2
 FIRST_ADMIN = "admin"
+# A signed cookie of a device that has signed in. Its attempts are counted apart, so a flood of wrong passwords does not
+# keep the owner out (OWASP's device cookies). It signs no one in, and reveals no name.
 COOKIE = "mnesis_device"
 SALT = "mnesis.device"
 # The longest that browsers keep a cookie.
@@ -236,7 +238,7 @@ class FirstSignInToken(PasswordResetTokenGenerator):
     Opening a link changes nothing, since mail programs open links, too: its page has a button.
     """
 
-    key_salt = "mnesis_site.sign_in"
+    key_salt = "mnesis_site.auth.sign_in"  # a name, not a module: another one would void the links that are out
 
     def _make_hash_value(self, user: User, timestamp: int) -> str:
         # Django's own value includes the time of the last sign-in.
@@ -275,7 +277,12 @@ def user_of_link(key: str, token: str) -> User | None:
 
 
 class SignInGate(MiddlewareMixin):
-    """Middleware that refuses passwords of unknown devices while too many come, and holds refusals that come too fast."""
+    """Middleware that refuses passwords of unknown devices while too many come, and holds refusals that come too fast.
+
+    It is the first to see a password and the last to see its response, because a request that is refused late has cost
+    milliseconds of the only processor that a process has. While refusals are many, each is held, so a client that waits for
+    its response sends at most one request in two seconds.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
         super().__init__(get_response)

@@ -1,6 +1,9 @@
 """The live stream of a session: the feed that its followers in a process share, and the check of their rights.
 
-The check is repeated, because a stream is open for hours, and rights end in between.
+The check is repeated, because a stream is open for hours, and rights end in between. A feed reads at once after a pause
+and for the first word of a text, otherwise every ``stream.coalesce_seconds``. A follower that is further behind than the
+feed remembers reads the ledger itself. Frames are ``{"seq", "type", "data", "created_at"}`` for events, ``{"type":
+"caught_up", "seq"}`` once, and ``{"type": "delta", "message_id", "part_index", "part_type", "offset", "text"}`` for text.
 """
 
 from __future__ import annotations

@@ -342,16 +342,15 @@ async def run_tool(caller: Caller, params: types.CallToolRequestParams) -> types
     known = TOOLS.get(params.name)
     if known is None:
         raise protocol_error(ToolNotFoundError())
-    value: Any = None
-    is_error = False
     try:
-        text = await perform(known, params.arguments or {}, caller)
-        if not isinstance(text, str):
-            value = _plain(text)
-            text = json.dumps(value, ensure_ascii=False)
+        result = await perform(known, params.arguments or {}, caller)
     except Exception as exception:
         error = to_error(exception, asked=f"MCP {params.name}")
         text, value, is_error = f"{error.code}: {error.message}", _plain({"error": error.as_dict()}), True
+    else:
+        is_error = False
+        value = None if isinstance(result, str) else _plain(result)
+        text = result if isinstance(result, str) else json.dumps(value, ensure_ascii=False)
     content: list[types.ContentBlock] = [types.TextContent(text=printable(text))]
     return types.CallToolResult(content=content, structured_content=value, is_error=is_error)
 

@@ -105,8 +105,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             case "approve":
                 decision = DecisionIn.model_validate(frame).dict()
                 return await lifecycle.decide_approval(session_id, owner_id=owner_id, **decision)
-            case _:
+            case "interrupt":
                 return await db(lifecycle.interrupt, session_id, owner_id=owner_id)
+        raise InvalidRequest(f"type must be one of {', '.join(FRAMES)}", field="type")
 
     async def _follow(self, after: int) -> None:
         async with contextlib.aclosing(follow(self.session_id, after=after)) as frames:  # type: ignore[type-var]

@@ -88,12 +88,12 @@ class EndpointCommand(BaseCommand):
         """Run the verb of a command that has several, such as ``do_list`` for ``list``."""
         getattr(self, f"do_{options['verb']}")(options)
 
-    def show(self, value: Any, lines: Iterable[str], *, as_json: bool) -> None:
-        """Print a value as JSON, or else lines about it for people."""
+    def show(self, value: Callable[[], Any], lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
+        """Print a value as JSON, or else lines about it for people; only the one that is printed is made."""
         if as_json:
-            self.print_json(value)
+            self.print_json(value())
             return
-        for line in lines:
+        for line in lines():
             self.stdout.write(self.readable(line))
 
     def print_json(self, value: Any) -> None:

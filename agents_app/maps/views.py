@@ -18,7 +18,7 @@ from django.utils import timezone
 from agents_app import queries
 from agents_app.templatetags.agents import HEAD, head_of, lay_out
 from compaction_app.context import rebuild_payload
-from files_app.contents import reading
+from files_app.contents import read_content, reading
 from files_app.queries import load_file_references
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
 from mnesis_core.maps.throughput import Ending, RunSpan, intervals_of, seconds_left, spread
@@ -449,6 +449,11 @@ def _read_inputs(file: FileReference | None, items: Sequence[ItemRecord], *, mos
     Lines that are too far from the first one are absent, and so is every line where the input is not kept here.
     """
     if file is None or not items:
+        return {}
+    if len(items) == 1:  # a reader that reads ahead would fetch far more than one line
+        with suppress(FileContentNotFound):
+            line = read_content(file.content_id, items[0].offset, min(items[0].length, most))
+            return {items[0].number: line.decode(errors="replace").rstrip("\r\n")}
         return {}
     near = [item for item in items if item.offset - items[0].offset < NEAR]
     with suppress(FileContentNotFound), reading(file.content_id) as read:

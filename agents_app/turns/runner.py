@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ from functools import partial
 from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
 from agents_app.tools.registry import close_connections
-from agents_app.turns.claim import claim_waiting, logger, recover_turns
+from agents_app.turns.claim import claim_waiting, recover_turns
 from agents_app.turns.loop import run_turn
 from compaction_app.compact import wake_stale
 from mnesis_core.errors import AtCapacity, TooManyTurns
@@ -26,9 +27,9 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.record.turn_queries import interrupted_turns
 
-RENEW_SECONDS = (
-    1.0  # between heartbeats of the leases; a quarter of the lease if less: a session may have a shorter one
-)
+logger = logging.getLogger(__name__)
+# Between heartbeats of the leases, or a quarter of the lease if that is less: a session may have a shorter one.
+RENEW_SECONDS = 1.0
 SWEEP_SECONDS = 5.0
 SESSIONS_A_SWEEP = 50  # with waiting messages, at the most: leases must not wait long for them
 LATER_SECONDS = 5  # in ``Retry-After``, for a person with too many turns: no one knows when one of them ends

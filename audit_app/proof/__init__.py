@@ -1,6 +1,7 @@
 """The proof of the record: chains, rows, directory, damage.
 
-Helper processes import this module before Django is set up, so it imports no models.
+Here is what starts a helper process of a verification and keeps garbage collection out of its way. Helpers import this
+before Django is set up, so it imports no models.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ GC_THRESHOLD = 50_000
 
 
 def set_up_helper() -> None:
+    """Set Django up in a helper process, and freeze its garbage collector for good."""
     django.setup()
     _raise_threshold()
 

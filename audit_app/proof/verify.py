@@ -1,5 +1,10 @@
 """Verification of sessions and of the whole database: what is not as it was written, and what can no longer be read.
 
+Of a session it proves that each entry follows from the one before and the head is the last one; that each commitment fits
+its row, and every row and value set once has an entry; that a replay gives the rows' contexts, states and counters; that
+contents of files have the SHA-256 in their names; and that the directory and the search index match it. An old copy put
+back, or a complete rewrite, cannot be seen from inside the database: that needs a head that was kept outside of it.
+
 Any query of a damaged database may fail in any way: SQLite follows a broken page wherever it leads, so a number may
 come as a text and a row without its columns. So each question is asked by itself, and an error is an answer.
 
@@ -111,7 +116,7 @@ class Report:
     def add(self, other: Report) -> None:
         for name in self.__slots__:
             total = getattr(self, name)
-            total += getattr(other, name)
+            total += getattr(other, name)  # in place for a list, since lists grow long
             setattr(self, name, total)
 
     def as_dict(self) -> dict[str, Any]:

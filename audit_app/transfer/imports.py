@@ -38,7 +38,7 @@ from django_q.tasks import async_task
 from agents_app.queries import count_waiting, list_items, list_runs, live_runs_of, load_attempts
 from audit_app.proof.verify import verify_session
 from audit_app.tables import batches, insert_rows, row_characters, session_tables
-from audit_app.transfer.export import CONTENTS, ContentsTaken, export_session, piece_in
+from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
 from mnesis_core.files.footers import name_of_upload
 from mnesis_core.messages import Role
@@ -69,8 +69,6 @@ _GZIP = b"\x1f\x8b"
 _OURS = f'{{"format":"{FORMAT}"'.encode()
 
 State = Literal["waiting", "running", "done", "failed"]
-Progress = Callable[[str, str, int, int], None]
-"""Called with the verb, the session's id, rows done and rows in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,8 +100,8 @@ def move_database(
             if there != total:
                 words = f"{table.name} has {total} rows in the source and {there} in the target."
                 raise Conflict(words, table=table.name)
-            show = partial(progress, "compared", table.name)
-            for key in _different_keys(table, dealt, source=source, target=target, progress=show):
+            compared = partial(_tell, progress, table.name, total)
+            for key in _different_keys(table, dealt, source=source, target=target, progress=compared):
                 raise Conflict(f"{table.name} {key!r} is not equal on both sides.", table=table.name)
         _compare_chains(report, source=source, target=target)
     index.rebuild(lambda done, total: progress("indexed", "sessions", done, total), using=target)
@@ -183,16 +183,20 @@ def _refuse_unfit(source: str, target: str) -> None:
             raise Conflict(f"{name_of(target)} holds another record. Name an empty database with --to.")
 
 
+def _tell(progress: Progress, name: str, total: int, done: int) -> None:
+    progress("compared", name, done, total)
+
+
 def _different_keys(
     table: Table,
     dealt: Dealt,
     *,
     source: str,
     target: str,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Any]:
     """Yield the keys of the target's rows that the source lacks or has otherwise."""
-    done, total = 0, table.count(target)
+    done = 0
     for rows in batches(table.read(table.query(target).order_by("pk")), row_characters):
         found = table.read(table.query(source).filter(pk__in=[row[table.key] for row in rows]))
         wanted = {row[table.key]: renumbered(table, row, dealt) for row in found}
@@ -201,7 +205,7 @@ def _different_keys(
             if key not in wanted or not same_row(table, wanted[key], row):
                 yield key
         done += len(rows)
-        progress(done, total)
+        progress(done)
 
 
 def _copy(table: Table, dealt: Dealt, *, source: str, target: str, progress: Progress) -> dict[str, int]:

@@ -221,6 +221,7 @@ def _sightings(
     count, ends = turn_queries.calls_between(session_id, added, end)
     numbers = turn_queries.numbers_of_calls(session_id, [call.id for call in ends])
     # Of one call, calls_between gives the heading twice: it is the first and the last.
+    # What stands in a context may be left out of a prompt for lack of room, so these calls' manifests are read.
     seen = [
         SeenBy(call=call, number=numbers[call.id], how=how_shown(call.id, message_id, part_ids))
         for call in ends[:count]
@@ -247,6 +248,7 @@ def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
 def list_readings(session_id: str, seq: int) -> Readings:
     """Return the calls that read the message ``seq`` in order to summarise it.
 
+    A call whose piece does not have the message did not read it, nor did those that merged drafts or condensed summaries.
     Five queries, and one more for each stretch of a span that was read in pieces.
     """
     # (call, span that it was sent, number of the piece of it; None for all of it) where the message is in the span

@@ -125,10 +125,10 @@ for _filter, _names, _otherwise in (
     ("change_tone", TONES, ""),
     ("colour", COLOURS, "other"),
     ("counted_by", SOURCES, ""),
-    ("kind", KINDS, ""),
     ("prune_cause", PRUNE_CAUSES, ""),
 ):
     register.filter(_filter, partial(_name_in, _names, _otherwise))
+register.filter("kind", lambda kind: KINDS[kind])  # every kind of block has a name: one without is an error
 
 
 @register.filter

@@ -390,9 +390,10 @@ def rebuild_file_question(
 
 def problem_of(reply: Reply, beginning: Beginning) -> str:
     """Return why a reply may not describe the text, a reason of ``failure_of`` or ``judge``, or an empty text."""
+    if failure := failure_of(reply):
+        return failure
     source, tokens = beginning.text, beginning.tokens
-    judged = judge(cleaned(reply.text), source=source, source_tokens=tokens, target=LONGEST_TOKENS)
-    return failure_of(reply) or judged or ""
+    return judge(cleaned(reply.text), source=source, source_tokens=tokens, target=LONGEST_TOKENS) or ""
 
 
 def with_description(ordinary: str, reply: Reply, *, alias: str, length: int, size: int) -> str:

@@ -222,7 +222,7 @@ def assemble(
     gap = None
     if wanted > limit:
         opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING)
-    newest_missing = next((item for item in reversed(items) if item.row["id"] not in chosen), None)
+    newest_missing = next((item for item in reversed(items) if item.row["id"] not in chosen), None) if gap else None
     rows = list(opening.rows)
     for item in items:
         if item.row["id"] in chosen:

@@ -73,7 +73,7 @@ def difference(
     is in the later prompt. With ``is_first`` there was no earlier call.
     """
     before, after = _side(earlier), _side(later)
-    reason = "first_call" if is_first else "fits_again"
+    reason: Reason = "first_call" if is_first else "fits_again"
     yield from _added(before.system, after.system, change="entered", kind="system", reason=reason)
     yield from _added(after.system, before.system, change="left", kind="system", reason="over_budget")
     for id in before.system.keys() & after.system.keys():
@@ -102,9 +102,11 @@ def _side(manifest: Sequence[Row]) -> _Side:
     )
 
 
-def _added(before: Iterable[str], after: Iterable[str], **what: Any) -> Iterator[Difference]:
+def _added(
+    before: Iterable[str], after: Iterable[str], *, change: Change, kind: str, reason: Reason
+) -> Iterator[Difference]:
     known = set(before)
-    return (Difference(id=id, **what) for id in after if id not in known)
+    return (Difference(id=id, change=change, kind=kind, reason=reason) for id in after if id not in known)
 
 
 def _why_left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from mnesis_core import values
 from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, find_message, find_summary, sources_of
 from mnesis_core.context.fitting import frame_of
@@ -197,7 +198,7 @@ class BlockKind(StrEnum):
     GAP = "gap"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     kind: BlockKind
     role: str

@@ -133,6 +133,12 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
+    """Whole lines, or a piece of one that is longer.
+
+    The text is UTF-8 with plain line ends, whatever the file has, so that a pattern runs over many lines at once. What is no
+    character stays as it is until it is shown, as U+FFFD.
+    """
+
     place: Place
     raw: bytes
     encoding: Encoding

@@ -68,7 +68,7 @@ class ModelSpec:
     max_output_source: LimitSource = LimitSource.CONFIGURED
     prices: Prices = Prices()
     prices_source: LimitSource = LimitSource.CONFIGURED
-    # The ratio of its counts to our estimates in the sessions so far (``calibration.Calibration``).
+    # The ratio of its counts to our estimates in the sessions so far (``tokens.Calibration``).
     shared_ratio: float | None = None
     timeout_seconds: float = 120.0  # the longest silence inside a stream
     total_timeout_seconds: float = 1800.0  # the longest whole call, with every retry and pause

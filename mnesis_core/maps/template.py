@@ -164,6 +164,10 @@ def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
     return instead if isinstance(value, Undefined) or (boolean and not value) else value
 
 
+def _unique(value: Any) -> list[Any]:
+    return list({json.dumps(held, sort_keys=True): held for held in reversed(_sequence(value))}.values())[::-1]
+
+
 def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
     def key(held: Any) -> Any:
         return _mapping(held).get(attribute) if attribute else held
@@ -201,9 +205,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "tojson": lambda value: json.dumps(value, ensure_ascii=False),
     "trim": lambda value: shown(value).strip(),
     "truncate": _truncate,
-    "unique": lambda value: [*{json.dumps(held, sort_keys=True): held for held in reversed(_sequence(value))}.values()][
-        ::-1
-    ],
+    "unique": _unique,
     "upper": lambda value: shown(value).upper(),
     SLICE: lambda value, *bounds: (value if isinstance(value, str) else _sequence(value))[slice(*bounds)],
 }

@@ -1,8 +1,11 @@
 """The pace of a run: calls in flight, pauses before retries, throughput and the time left.
 
-The calls that a worker may have in flight are chosen so that limits hold across all workers and none of them starves. Each limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: a worker that wants less than
-its share gets it, and the others share the rest evenly. No worker takes what another one still holds: a worker that holds
-more than its share gives it back when it renews, and only then does another one get it.
+The calls that a worker may have in flight are chosen so that limits hold across all workers and none of them starves. Each
+limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: a worker that wants less than its share
+gets it, and the others share the rest evenly. No worker takes what another one still holds: a worker that holds more than
+its share gives it back when it renews, and only then does another one get it.
+
+Throughput is read from a sample of items, spread evenly over the input, which is processed in order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Callers: how often they may try, the addresses that they are counted by, and the keys that they show.
 
-Sign-ins and requests are limited to a burst of attempts, then one per interval. Attempts fill buckets, which drain at a constant rate (the generic cell rate algorithm). Of a bucket only the time is kept
-at which it is empty again, so a bucket without a time, or with one in the past, is empty.
+Sign-ins and requests are limited to a burst of attempts, then one per interval. Attempts fill buckets, which drain at a
+constant rate (the generic cell rate algorithm). Of a bucket only the time is kept at which it is empty again, so a bucket
+without a time, or with one in the past, is empty.
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyText:
+    """An API key as text, ``mns_<prefix>_<secret>``. The prefix finds the key, the secret proves it."""
+
     prefix: str
     secret: str
 

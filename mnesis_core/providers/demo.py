@@ -211,7 +211,9 @@ def _reply(
         return DemoAnswer(text=_item_answer(schema, replies.text_of(messages[-1]) if is_told else task))
     wanted = _TOOL_COMMAND.search(text)
     if is_told:
-        return DemoAnswer(text=replies.from_tool_results(wanted[2] or "" if wanted else text, messages))
+        return DemoAnswer(
+            text=replies.from_tool_results(replies.readable(wanted[2] or "") if wanted else text, messages)
+        )
     if "fail" in commands:
         return _failing(commands["fail"])
     systems = (replies.text_of(message) for message in messages if message.get("role") == "system")
@@ -295,7 +297,8 @@ def _value(schema: Any, root: Any, text: str, depth: int) -> Any:
         return schema["const"]
     if choices := schema.get("enum"):
         return next((one for one in choices if str(one).lower() in text.lower()), choices[0])
-    if any_of := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+    any_of = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+    if isinstance(any_of, list) and any_of:
         return _value(any_of[0], root, text, depth - 1)
     if "$ref" in schema:
         steps = str(schema["$ref"]).split("/")[1:]
@@ -317,5 +320,7 @@ def _value_of_type(schema: dict[str, Any], root: Any, text: str, depth: int) -> 
             return max(int(number[0]) if number else 0, int(schema.get("minimum", -(10**9))))
         case "string":
             return text[: int(schema.get("maxLength", LONGEST_ITEM_TEXT))]
-        case other:
-            return False if other == "boolean" else None
+        case "boolean":
+            return False
+        case _:
+            return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import operator
 import re
 from collections import Counter
@@ -105,7 +106,9 @@ def _pattern(text: str) -> re.Pattern[str]:
 _TOPIC = re.compile(r"[^\W\d_][\w'\u2019-]*[^\W_]")
 _WORD_OPERATORS = (
     (_pattern(r"\b(?:times|multiplied by)\b|\u00d7"), "*"),
+    (_pattern(r"\bdivided by\b|\u00f7"), "/"),
     (_pattern(r"\bplus\b"), "+"),
+    (_pattern(r"\bminus\b|[\u2212\u2013]"), "-"),
 )
 _SUM = _pattern(
     r"^(?:please |can you |could you )*(?:what(?:['\u2019]s| is)|calculate|compute|how much is|evaluate|work out)?[ :]*"
@@ -379,9 +382,10 @@ def not_found(text: str, earlier: list[Said]) -> str:
     if not terms(text):
         return "I can only look things up in our conversation. Ask me about something that was said, by its name."
     shown = sum(not said.is_summary for said in earlier)
+    where = f"the {shown} earlier messages that I see" if shown != 1 else "the one earlier message that I see"
     older = " Older messages stand behind a summary, which does not mention it." if shown < len(earlier) else ""
     return (
-        f"I find nothing about {_topics(text)} in our conversation, of which I see {shown} earlier messages.{older} "
+        f"I find nothing about {_topics(text)} in {where if shown else 'our conversation so far'}.{older} "
         "As the demo model I know only what is said here: tell me, and ask again."
     )
 
@@ -421,11 +425,27 @@ def _from_result(name: str, result: str, question: str) -> str:
         best = recall(question, told) or [(said, said.text) for said in told[:2]]
         lines = "\n".join(f"- {said.says(sentence)}" for said, sentence in best)
         return f"I searched the whole record for {_topics(question)}:\n\n{lines}"
-    found = recall(question, [Said(number=1, role="tool", text=result)])
+    found = recall(question, [Said(number=1, role="tool", text=readable(result))])
     if not found:
         return f"The tool `{name}` says:\n\n```\n{result[:600]}\n```" + ("\n(shortened)" if len(result) > 600 else "")
     lines = "\n".join(f"- {_quoted(sentence)}" for _, sentence in found)
     return f"The tool `{name}` finds this about {_topics(question)}:\n\n{lines}"
+
+
+def readable(result: str) -> str:
+    """Return JSON as lines of text, one for each value in it, and anything else as it is."""
+    try:
+        waiting = [json.loads(result)]
+    except (ValueError, RecursionError):
+        return result
+    lines: list[str] = []
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict | list):
+            waiting.extend(reversed(list(item.values()) if isinstance(item, dict) else item))
+        else:
+            lines.append(str(item))
+    return "\n".join(lines)
 
 
 def reasoning(text: str, shown: list[Said]) -> str:

@@ -5,7 +5,8 @@ r"""Sessions as JSON Lines: a header, a line for each row, and a last line that 
     {"end": "sess_…", "lines": 2, "sha256": "…"}
 
 Tables come in the order that the header names them in; contents of files come last, as rows of a table ``file_contents``
-that no database has. A file may hold several sessions, one after the other, so files can be joined. The SHA-256 is over the exact bytes of the lines before it, line feeds included.
+that no database has. A file may hold several sessions, one after the other, so files can be joined. The SHA-256 is over
+the exact bytes of the lines before it, line feeds included.
 
 A line is written in one way: UTF-8, no spaces, keys in the order of the columns. Text stands as it is stored, which is
 after ``encode_text``: JSON's own ``\uD83D\uDE00`` could not say whether it is one character or two lone surrogates, and

@@ -3,6 +3,9 @@
 The guard that makes every delegation end (LCM paper, "scope-reduction guard"; decision 24) has three rules, each against
 one way to delegate endlessly: the depth of sub-agents is limited, so is the number that a turn launches, and a sub-agent
 that hands a single task on must keep a part of its own.
+
+Two rules end every conversation of agents: each answer counts one hop more, and after a turn that a person stopped or
+that spent its budget, no other turn begins until a person or program sends a message.
 """
 
 from __future__ import annotations

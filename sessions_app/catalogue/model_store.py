@@ -283,6 +283,8 @@ def share_ratio(alias: str, ratio: float) -> None:
 def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
     """Ask a model one word, keep the result with the model, and return it with the error of a failure.
 
+    Must not be called in a transaction, since it waits for the provider.
+
     :raises ModelNotFoundError: there is no such model.
     """
     model, began = get_model(alias, user_id=None), time.monotonic()

@@ -256,7 +256,7 @@ class Table:
             refuse_frozen(self.model, values)
 
     def update(self, cursor: CursorWrapper, values: dict[str, Any], **where: Any) -> int:
-        """Update the rows whose columns equal ``where`` (``None`` is NULL) and return their number; ``check`` comes before."""
+        """Update the rows whose columns equal ``where`` (``None`` is NULL) and return their number. The caller has called ``check``."""
         changes = ", ".join(f"{column} = %s" for column in values)
         condition, wanted = _condition(where)
         statement = f"UPDATE {self.name} SET {changes} WHERE {condition}"

@@ -192,6 +192,9 @@ def _close_stale() -> None:
         own.close_if_unusable_or_obsolete()
 
 
+# ``mnesis_site.database_url`` imports this module while the settings are read: at import nothing here may use them.
+
+
 class ServerUnreachable(psycopg.OperationalError):
     """No connection could be made, so the database received nothing."""
 

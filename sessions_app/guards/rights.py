@@ -140,6 +140,7 @@ def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
 
 def apply_role(connection: BaseDatabaseWrapper, role: Role) -> None:
     statements = role_statements(connection, role)
+    # In one transaction, so that the role's rights are never seen to be gone.
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)

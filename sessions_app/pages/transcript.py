@@ -231,17 +231,19 @@ def find_seq(session_id: str, reference: str) -> int:
         return min(int(reference[:19]), LARGEST)
     messages = Message.objects.filter(session_id=session_id).order_by("seq")
     try:
-        moment = datetime.fromisoformat(reference)
+        given = datetime.fromisoformat(reference)
         # astimezone fails here on a time that UTC cannot hold; otherwise the database would.
-        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        moment = (given if given.tzinfo else given.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
+        moment = None
+    if moment is None:
         parts = MessagePart.objects.filter(session_id=session_id, id=reference).values("message_id")
-        referred = messages.filter(Q(id=reference) | Q(turn_id=reference) | Q(id__in=parts))
-        seq = referred.values_list("seq", flat=True).first()
-        if seq is None:
-            raise MessageNotFoundError(message_id=reference) from None
-        return int(seq)
-    seq = messages.filter(created_at__gte=moment).values_list("seq", flat=True).first()
+        messages = messages.filter(Q(id=reference) | Q(turn_id=reference) | Q(id__in=parts))
+    else:
+        messages = messages.filter(created_at__gte=moment)
+    seq = messages.values_list("seq", flat=True).first()
+    if seq is None and moment is None:
+        raise MessageNotFoundError(message_id=reference)
     return LARGEST if seq is None else int(seq)
 
 
@@ -391,7 +393,6 @@ def _part_heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, 
 
 def _view_part(row: dict[str, Any]) -> PartView:
     kind, head, length = row["part_type"], row["content_head"], row["content_length"]
-    own: dict[str, Any] = {"id": row["id"], "index": row["part_index"]}
     if kind == "tool":
         return _view_tool(row)
     given = referred_file(_json(decode_text(head))) if kind == "file_ref" else None
@@ -401,7 +402,8 @@ def _view_part(row: dict[str, Any]) -> PartView:
         content = _stretch(row["id"], "content", head[:HEAD], offset=0, length=length)
         detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
         return PartView(
-            **own,
+            id=row["id"],
+            index=row["part_index"],
             kind="file",
             label=show_invisible(given.path or given.file_id or "a file"),
             file_id=given.file_id if is_id(given.file_id) else "",
@@ -411,7 +413,8 @@ def _view_part(row: dict[str, Any]) -> PartView:
     if kind in ("text", "reasoning", "patch", "data"):
         is_prose = kind == "text" and length <= MARKDOWN_LIMIT
         return PartView(
-            **own,
+            id=row["id"],
+            index=row["part_index"],
             kind=kind,
             label=show_invisible(row["label"]),
             html=render_markdown(decode_text(head)) if is_prose else None,
@@ -422,7 +425,7 @@ def _view_part(row: dict[str, Any]) -> PartView:
     label = f"step {known.get('step_index', '')}"
     if kind == "compaction":
         label = f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
-    return PartView(**own, kind=kind, label=label)
+    return PartView(id=row["id"], index=row["part_index"], kind=kind, label=label)
 
 
 def _view_tool(row: dict[str, Any]) -> PartView:

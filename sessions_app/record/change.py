@@ -72,8 +72,9 @@ class Change:
         self._bound = []
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
+        # Nothing in it needs a codec.
         self.entries.append(
-            _EVENTS.stored_row(  # nothing in it needs a codec
+            _EVENTS.stored_row(
                 session_id=self.session_id,
                 seq=self.event_seq,
                 type=type.value,
@@ -184,6 +185,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
     with durable_transaction():
+        now = now or timezone.now()  # before the wait for the lock
         database = connections[DEFAULT_DB_ALIAS]
         cursor = database.cursor()
         # SQLite has no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is already locked.
@@ -195,7 +197,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
         event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id = head
         record = Change(
             session_id=session_id,
-            now=now or timezone.now(),
+            now=now,
             cursor=cursor,
             event_seq=event_seq,
             head_hash=head_hash,

@@ -2,7 +2,11 @@
 
 A transcript is stored with its original times and ids, one transaction per turn. A session is found again by its owner,
 origin and external id, a turn by its external id as idempotency key. So an import that was cut off continues where it
-stopped, and a repeated one adds only what is new. A fork continues too: it knows how many messages it is to have.
+stopped, and a repeated one adds only what is new.
+
+A fork copies a number of turns in one transaction, so that a long one neither fills the memory nor keeps other writers
+waiting, and another process may continue it. It is not visible until it is complete (``session_queries.visible_sessions``).
+Summaries, tombstones and model calls stay with the original: all of its messages are in the fork's context again.
 """
 
 from __future__ import annotations
@@ -235,7 +239,9 @@ def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessag
             model=row.model,
             external_id=message.id,
             created_at=message.created_at,
-            end=None if row.finalized_at is None else record_of(MessageEnd, row, usage=usage_of(row), usage_said=""),
+            end=None
+            if row.finalized_at is None
+            else record_of(MessageEnd, row, model="", usage=usage_of(row), usage_said=""),
         )
     if original.ended_at is None or len(messages) < len(original.message_ids):
         ended_at = messages[-1].created_at

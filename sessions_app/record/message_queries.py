@@ -86,6 +86,7 @@ def record_of(kind: type[R], row: Any, **given: Any) -> R:
 
 @cache
 def _reader_of(kind: Any, *given: str) -> tuple[tuple[str, ...], attrgetter[Any]]:
+    # Two names at least, since ``attrgetter`` returns a bare value for one.
     names = tuple(field.name for field in fields(kind) if field.name not in given)
     return names, attrgetter(*names)
 

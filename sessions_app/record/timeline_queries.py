@@ -34,12 +34,12 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.records import ContextItemRecord, UsageRecord
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.database.fields import Head
-from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
+from sessions_app.models import USAGE_SUMS, ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
 from sessions_app.record.message_queries import record_of, usage_of
 
 OPENING = 200  # characters of a turn's first text
 ERROR = 300  # characters of an error's message
-HEAD = 1_000  # characters of the beginning of a tool's input
+INPUT = 1_000  # characters of the beginning of a tool's input
 PREVIEW_CHARACTERS = 400
 # Longer patterns find nothing more, and very long ones make SQLite's LIKE fail.
 SEARCH_LENGTH = 100
@@ -48,7 +48,6 @@ NOW = MAX_INTEGER  # later than any event
 _NO_COUNTS = dict.fromkeys(
     ("calls", "failed_calls", "tools", "failed_tools", "pruned_tools", "first_message", "last_message"), 0
 )
-_SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
 # Parts that are in no prompt: thoughts, and imported records that are not part of the conversation.
 _UNSENT = ("reasoning", "data")
 
@@ -226,11 +225,11 @@ def place_of_message(session_id: str, seq: int) -> tuple[str, int] | None:
 
 
 def tally_session(session_id: str) -> Tally:
-    sums = {name: Sum(name, default=0) for name in _SUMS}
+    sums = {name: Sum(name, default=0) for name in USAGE_SUMS}
     turns = Turn.objects.filter(session_id=session_id).aggregate(
         turns=Count("id"), failed_turns=Count("id", filter=Q(error_code__isnull=False)), **sums
     )
-    usage = UsageRecord(**{name: turns.pop(name) for name in _SUMS})
+    usage = UsageRecord(**{name: turns.pop(name) for name in USAGE_SUMS})
     of_turn = Q(turn__isnull=False)
     calls = ModelCall.objects.filter(session_id=session_id).aggregate(
         calls=Count("id", filter=of_turn),
@@ -263,7 +262,7 @@ def _lines(rows: list[Turn]) -> list[TurnLine]:
     counted = calls.annotate(
         calls=Count("id"),
         failed_calls=Count("id", filter=Q(error_code__isnull=False)),
-        **{f"sum_{name}": Sum(name, default=0) for name in _SUMS},
+        **{f"sum_{name}": Sum(name, default=0) for name in USAGE_SUMS},
     )
     tools = MessagePart.objects.filter(message__turn_id__in=ids, part_type="tool").values("message__turn_id")
     spans = Message.objects.filter(turn_id__in=ids).values("turn_id")
@@ -281,7 +280,7 @@ def _lines(rows: list[Turn]) -> list[TurnLine]:
 
 
 def _line(row: Turn, counts: dict[str, Any]) -> TurnLine:
-    sums = {name: counts.pop(f"sum_{name}") for name in _SUMS if f"sum_{name}" in counts}
+    sums = {name: counts.pop(f"sum_{name}") for name in USAGE_SUMS if f"sum_{name}" in counts}
     usage = usage_of(row)
     if usage.tokens_input is None and sums:
         usage = UsageRecord(**sums)
@@ -354,7 +353,7 @@ def _tool_steps(message_ids: list[str]) -> dict[str, list[ToolStep]]:
         *("id", "message_id", "started_at", "completed_at", "compacted_at"),
         name=F("tool_name"),
         state=F("tool_state"),
-        input=Head("tool_input", HEAD),
+        input=Head("tool_input", INPUT),
         input_length=Length("tool_input"),
         output_length=Length("output"),
         output_tokens=F("output_token_estimate"),

@@ -1,6 +1,6 @@
 """Reads of turns, of what suspended ones wait for, of model calls and of usage.
 
-Of many calls only headings are read, never manifests, however long a session is.
+Pages read calls as headings, without manifests, however long a session is.
 """
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
@@ -208,7 +208,7 @@ class CallHeading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSize:
-    """How much of the window the prompt of a turn's call took, in the model's own tokens as far as these are known."""
+    """The part of the window that the prompt of a turn's call took, in the model's own tokens as far as these are known."""
 
     id: str
     context_seq: int

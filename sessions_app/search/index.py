@@ -6,7 +6,7 @@ costs what that person has written, not what all have; one more word names the s
 keeps the index small: what needs them is checked on the text itself, the same on both databases.
 
 The index is written in the transaction that writes the rows, so that a row and its words commit together. It is derived
-from the record: ``rebuild`` makes it again. System checks say whether there can be one and is one:
+from the record: ``rebuild`` makes it again. System checks report what is missing:
 
 * ``mnesis.E008`` Python's SQLite was built without FTS5
 * ``mnesis.E009`` the database has no search index; asks the database, so it runs with ``--database default`` only
@@ -123,15 +123,15 @@ def _session_word(session_id: str) -> str:
 
 
 class Engine(ABC):
+    """The full-text index of one database."""
+
     name = "search_words"
     create: Sequence[str]
     drop: Sequence[str]
     clear: Sequence[str]
-    term, prefix_term, and_ = (
-        "",
-        "",
-        "",
-    )  # how a query says a word, a word that begins so, and that all have to be there
+    term: str  # a word in a query
+    prefix_term: str  # the beginning of a word in a query
+    and_: str  # between words that all have to be there
 
     @abstractmethod
     def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None: ...
@@ -349,6 +349,7 @@ def rebuild(progress: Callable[[int, int], None] = lambda done, total: None, *, 
 
 
 def rebuild_session(cursor: CursorWrapper, session_id: str) -> None:
+    """Make the entries of one session again, inside a transaction."""
     lock = " FOR UPDATE" if cursor.db.features.has_select_for_update else ""
     cursor.execute(f"SELECT owner_id, message_seq FROM sessions WHERE id = %s{lock}", [session_id])
     owner_id, last_seq = cursor.fetchone()
@@ -375,7 +376,10 @@ def texts_of_session(cursor: CursorWrapper, session_id: str, *, last_seq: int) -
 
 
 def search_differences(session_id: str, *, using: str) -> Iterator[str]:
-    """Yield a sentence for each difference between an existing session and its entries."""
+    """Yield a sentence for each difference between an existing session and its entries.
+
+    Entries are compared, and the word of the session that each of them holds; their other words are not made again.
+    """
     [(owner_id, last_seq, is_searched)] = fetch(_SESSION, [session_id], using=using)
     # Sums of hashes are compared first, so that equal sets, nearly all of them, need not be held in memory.
     present = expected = entries = 0

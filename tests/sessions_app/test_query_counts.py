@@ -434,7 +434,7 @@ def test_every_operation_of_the_store_is_counted() -> None:
     counted = {name.split(",")[0].split(" ")[0] for name in WRITES}
     operations = {
         name
-        for store in (turn_store, message_store, session_store, turn_store)
+        for store in (message_store, session_store, turn_store)
         for name, function in getmembers(store, isfunction)
         if function.__module__ == store.__name__ and not name.startswith("_")
     }

@@ -34,7 +34,7 @@ class Command(EndpointCommand):
             chunks = chunks_of(source, CHUNK_BYTES)
             kept = keep_file(session_id, owner_id=owner_id, path=options["name"] or options["path"], chunks=chunks)
         file = FileOut.model_validate(kept)
-        self.show(file.model_dump(), [_line(file)], as_json=options["as_json"])
+        self.show(file.model_dump, lambda: [_line(file)], as_json=options["as_json"])
 
     def do_list(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
@@ -46,7 +46,7 @@ class Command(EndpointCommand):
             cursor=None,
         )
         files = FileList.model_validate(page).items
-        self.show([file.model_dump() for file in files], map(_line, files), as_json=options["as_json"])
+        self.show(lambda: [file.model_dump() for file in files], lambda: map(_line, files), as_json=options["as_json"])
         if not files and not options["as_json"]:
             self.print_note("There is no file. Give a session one: manage.py files add last PATH")
 
@@ -54,7 +54,7 @@ class Command(EndpointCommand):
         owner_id = find_user(options["user"]).pk
         file = FileOut.model_validate(load_file_reference(options["file"], owner_id=owner_id))
         summary = [f"\n{file.exploration_summary}"] if file.exploration_summary else []
-        self.show(file.model_dump(), [_line(file), *summary], as_json=options["as_json"])
+        self.show(file.model_dump, lambda: [_line(file), *summary], as_json=options["as_json"])
 
 
 def _line(file: FileOut) -> str:

@@ -134,7 +134,9 @@ class Command(EndpointCommand):
         for run in page["items"]:
             done = f"{run.counts.completed:,} of {run.counts.items if run.counts.items is not None else '?'}"
             lines.append(f"{run.id}  {run.kind:8} {run.state:10} {done:>16}  {run.counts.failed:,} failed")
-        self.show(MapRunList.model_validate(page).model_dump()["items"], lines, as_json=options["as_json"])
+        self.show(
+            lambda: MapRunList.model_validate(page).model_dump()["items"], lambda: lines, as_json=options["as_json"]
+        )
 
     def do_output(self, options: dict[str, Any]) -> None:
         run = readable_run(options["run"], owner_id=find_user(options["user"]).pk)

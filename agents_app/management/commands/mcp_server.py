@@ -74,7 +74,7 @@ class Command(EndpointCommand):
         self._print(waiting_for(attach_server)(address, errors=_errors()))
 
     def do_list(self, options: dict[str, Any]) -> None:
-        self.show(show_servers(user_id=None), map(_line, list_servers()), as_json=options["as_json"])
+        self.show(lambda: show_servers(user_id=None), lambda: map(_line, list_servers()), as_json=options["as_json"])
 
     def do_tools(self, options: dict[str, Any]) -> None:
         name, marked = options["name"], options["read_only"]

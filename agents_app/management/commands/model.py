@@ -82,7 +82,7 @@ class Command(EndpointCommand):
             option = f"--{OPTION_OF.get(name, name.replace('_', '-'))}"
             raise CommandError(f"{option}: {error.message}", returncode=error.exit_status) from None
         model_store.put_model(replace(spec, entered_on_host=True), api_key_env=options["api_key_env"])
-        self.stdout.write(_line(spec))
+        self.stdout.write(self.readable(_line(spec)))
         if spec.context_window_source is LimitSource.DEFAULT:
             self.stdout.write(
                 f"Its window is not known; {spec.context_window:,} is assumed. Say --context to change it."
@@ -96,8 +96,11 @@ class Command(EndpointCommand):
 
     def do_list(self, options: dict[str, Any]) -> None:
         models = list_models(user_id=None)
-        values = [{name: asdict(spec)[name] for name in SHOWN} for spec in models]
-        self.show(values, map(_line, models), as_json=options["as_json"])
+        self.show(
+            lambda: [{name: asdict(spec)[name] for name in SHOWN} for spec in models],
+            lambda: map(_line, models),
+            as_json=options["as_json"],
+        )
 
     def do_check(self, options: dict[str, Any]) -> None:
         result, error = check_model(options["alias"])

@@ -87,7 +87,9 @@ class Command(RunCommand):
             cursor=None,
         )
         lines = [f"{one.id}  {one.state:11} {one.model:12} {printable(one.title)}" for one in page["items"]]
-        self.show(SessionList.model_validate(page).model_dump()["items"], lines, as_json=options["as_json"])
+        self.show(
+            lambda: SessionList.model_validate(page).model_dump()["items"], lambda: lines, as_json=options["as_json"]
+        )
         if not lines and not options["as_json"]:
             self.print_note("There is no session. Start one: manage.py run 'Hello'")
 
@@ -138,21 +140,24 @@ class Command(RunCommand):
         )
         # Delivered only: a web process takes it within seconds, and this one is about to end.
         sent = InboxMessageOut.model_validate(deliver(session_id, owner_id=owner_id, draft=draft)).model_dump()
-        self.show(sent, [_line_of(sent)], as_json=options["as_json"])
+        self.show(lambda: sent, lambda: [_line_of(sent)], as_json=options["as_json"])
 
     def do_inbox(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         messages = _every(partial(inbox_page, waiting=None), InboxList, session_id, owner_id)
         lines = [f"{_line_of(message)}  {excerpt(message['text'], 100)}" for message in messages]
-        self.show(messages, lines, as_json=options["as_json"])
+        self.show(lambda: messages, lambda: lines, as_json=options["as_json"])
 
     def do_delete(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         lifecycle.delete_session(session_id, owner_id=owner_id)
         gone = {"id": session_id, "state": "deleted"}
-        self.show(gone, [f"{session_id}  deleted"], as_json=options["as_json"])
+        self.show(lambda: gone, lambda: [f"{session_id}  deleted"], as_json=options["as_json"])
 
     def _print(self, schema: type[Out], record: Any, options: dict[str, Any]) -> None:
-        value = schema.model_validate(record).model_dump()
-        self.show(value, [f"{record.id}  {record.state}"], as_json=options["as_json"])
+        self.show(
+            lambda: schema.model_validate(record).model_dump(),
+            lambda: [f"{record.id}  {record.state}"],
+            as_json=options["as_json"],
+        )
 
 
 def _line_of(message: dict[str, Any]) -> str:

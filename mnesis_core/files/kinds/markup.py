@@ -268,10 +268,12 @@ class _Elements(ContentHandler):
         where = (self._open[-1] + "/" if self._open else "") + name[:EXAMPLE_CHARACTERS]
         self._open.append(where)
         self.deepest = max(self.deepest, len(self._open))
-        if where not in self.paths and len(self.paths) >= MOST_PATHS:
-            self.unnamed += 1
-            return
-        path = self.paths.setdefault(where, _XmlPath())
+        path = self.paths.get(where)
+        if path is None:
+            if len(self.paths) >= MOST_PATHS:
+                self.unnamed += 1
+                return
+            path = self.paths[where] = _XmlPath()
         path.count += 1
         for attribute in attrs.getNames()[:MOST_ATTRIBUTES]:
             value = attrs.getValue(attribute)

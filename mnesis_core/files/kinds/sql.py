@@ -76,12 +76,16 @@ class _Script:
         self._keep(" ")
 
     def _skip(self, line: str, position: int) -> int:
-        ending = self._endings.get(self._within) or re.compile(re.escape(self._within))
-        for match in ending.finditer(line, position):
-            if match.group()[0] != "\\":
-                self._within = ""
-                return match.end()
-        return len(line)
+        ending = self._endings.get(self._within)
+        if ending is None:  # a dollar tag, of which a file may have many
+            found = line.find(self._within, position)
+            end = found + len(self._within) if found >= 0 else -1
+        else:
+            end = next((match.end() for match in ending.finditer(line, position) if match.group()[0] != "\\"), -1)
+        if end < 0:
+            return len(line)
+        self._within = ""
+        return end
 
     def _advance(self, line: str, position: int) -> int:
         match = _SPECIAL.search(line, position)

@@ -133,7 +133,7 @@ class _Shapes:
         self.counts[shape] += 1
         if (number := len(self.counts)) > MOST_SHAPES:
             # The rarer half goes: each time, as many new ones must come before the next.
-            self.counts = Counter(dict(self.counts.most_common(MOST_SHAPES // 2)))
+            self.counts = Counter(dict(self.counts.most_common()[: MOST_SHAPES // 2]))
             self.forgotten += number - len(self.counts)
 
     def most_frequent(self) -> list[str]:

@@ -23,8 +23,12 @@ MOST_COLUMNS = 30
 # Characters of all texts together, and what each text counts beyond its length.
 MOST_TEXT, TEXT_OVERHEAD = 134_217_728, 50
 _NAMES = {
-    **{int: "number", float: "number", str: "text", bool: "yes or no"},
-    **{datetime.datetime: "date", datetime.time: "time"},
+    int: "number",
+    float: "number",
+    str: "text",
+    bool: "yes or no",
+    datetime.datetime: "date",
+    datetime.time: "time",
 }
 _DIMENSION, _DIMENSION_BYTES = re.compile(rb'<(?:\w+:)?dimension ref="([A-Z0-9:]{2,40})"'), 4_096
 

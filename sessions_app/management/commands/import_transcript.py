@@ -61,12 +61,13 @@ class Command(BaseCommand):
     def _parse(self, path: Path, format: str | None) -> ParseResult:
         with ExitStack() as stack:
             source = stack.enter_context(_open(path))
-            with _open(path) as beginning:
-                name = format or detect_format(path.name, beginning.read(FIRST_BYTES))
-            beside = _companions(path) if name == "claude_code" else []
+            if format is None:
+                with _open(path) as beginning:
+                    format = detect_format(path.name, beginning.read(FIRST_BYTES))
+            beside = _companions(path) if format == "claude_code" else []
             companions = [NamedSource(name=file.name, source=stack.enter_context(_open(file))) for file in beside]
             read = self._progress("read", "bytes")
-            result = FORMATS[name](source, name=path.name, companions=companions, progress=lambda done: read(done, 0))
+            result = FORMATS[format](source, name=path.name, companions=companions, progress=lambda done: read(done, 0))
         self._end_line()
         return result
 
