@@ -20,7 +20,7 @@ from compaction_app.queries import list_runs, list_summaries
 from files_app.queries import read_range
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import whole
-from mnesis_core.files.footers import files_in_footer, read_file_manifest
+from mnesis_core.files.references import files_in_footer, read_file_manifest
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.records import RunRecord, SummaryRecord

@@ -23,7 +23,7 @@ from time import perf_counter
 from typing import Any
 
 from mnesis_core.context.wording import fields_of
-from mnesis_core.files.footers import SAMPLE_BYTES, estimate_tokens
+from mnesis_core.files.references import SAMPLE_BYTES, estimate_tokens
 from mnesis_core.files.sandbox import Explored, explore_alone
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import FileRefPart

@@ -18,7 +18,7 @@ from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.footers import find_file_ids
+from mnesis_core.files.references import find_file_ids
 from mnesis_core.records import CallRecord, SummaryRecord
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name

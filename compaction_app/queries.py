@@ -20,7 +20,7 @@ from mnesis_core.context.fitting import LastRun
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.files.footers import find_file_ids
+from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import decode_text

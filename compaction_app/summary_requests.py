@@ -41,7 +41,7 @@ from mnesis_core.config import CompactionConfig
 from mnesis_core.context.entries import SummaryKind
 from mnesis_core.errors import BudgetExhausted, CallNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.files.footers import manifest_path
+from mnesis_core.files.references import manifest_path
 from mnesis_core.llm.interface import Model, ModelSpec, Reply
 from mnesis_core.llm.retrying import Patience, patience_of
 from mnesis_core.providers.litellm_ import close_connections

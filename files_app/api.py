@@ -25,8 +25,8 @@ from files_app.queries import (
     search_file,
 )
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.footers import name_of_upload
 from mnesis_core.files.lines import Mode, Span, parse_range
+from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import FileReference
 from mnesis_core.search import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, printable, read_json

@@ -48,7 +48,7 @@ from mnesis_core.errors import (
     SessionArchived,
 )
 from mnesis_core.files.detection import BY_NAME, detect
-from mnesis_core.files.footers import SAMPLE_BYTES, estimate_tokens
+from mnesis_core.files.references import SAMPLE_BYTES, estimate_tokens
 from mnesis_core.files.sandbox import ExplorationLimits, explore_alone
 from mnesis_core.files.source import Source
 from mnesis_core.llm.interface import Model, Outcome, Reply, Request, spec_in_session

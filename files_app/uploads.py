@@ -24,7 +24,7 @@ from ninja import Router
 
 from files_app.intake import check_room, chunks_of, keep_file
 from mnesis_core.errors import Conflict, InvalidRequest, RequestTooLarge, UploadNotFound
-from mnesis_core.files.footers import name_of_upload
+from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import FileReference
 from mnesis_core.values import is_id, new_id
 from sessions_app.callers import owner_id

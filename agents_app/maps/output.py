@@ -21,7 +21,7 @@ from files_app.queries import load_file_reference
 from mnesis_core.errors import OperatorRunNotInState
 from mnesis_core.events import EventType
 from mnesis_core.files.detection import detect
-from mnesis_core.files.footers import SAMPLE_BYTES, estimate_tokens
+from mnesis_core.files.references import SAMPLE_BYTES, estimate_tokens
 from mnesis_core.files.source import Source
 from mnesis_core.maps.prompts import result_of, schema_of
 from mnesis_core.maps.schema import OutputSchema

@@ -52,7 +52,7 @@ from mnesis_core.errors import (
     ToolCallNotFoundError,
     TurnInterrupted,
 )
-from mnesis_core.files.footers import part_of_file
+from mnesis_core.files.references import part_of_file
 from mnesis_core.llm.interface import Outcome, Usage, cost_micros
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, Part, StoredPart, TextPart, ToolPart, ToolState

@@ -40,7 +40,7 @@ from audit_app.proof.verify import verify_session
 from audit_app.tables import batches, insert_rows, row_characters, session_tables
 from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
-from mnesis_core.files.footers import name_of_upload
+from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
 from mnesis_core.transcripts import FORMATS, NamedSource, detect_format, is_companion
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions, written

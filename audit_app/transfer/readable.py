@@ -20,7 +20,7 @@ from django.utils.safestring import mark_safe
 from markdown_it import MarkdownIt
 
 from compaction_app.queries import list_runs_after, list_summaries, load_summaries
-from mnesis_core.files.footers import given_file
+from mnesis_core.files.references import given_file
 from mnesis_core.messages import (
     CompactionMarkerPart,
     DataPart,

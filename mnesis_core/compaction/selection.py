@@ -29,7 +29,7 @@ from mnesis_core.context.entries import (
 )
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget, Pressure, pressure, whole
 from mnesis_core.context.wording import summary_row
-from mnesis_core.files.footers import ManifestName, Named, file_ids_of, files_in_footer, find_file_ids
+from mnesis_core.files.references import ManifestName, Named, file_ids_of, files_in_footer, find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
 

@@ -33,7 +33,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryKind
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.errors import ModelTimeout
-from mnesis_core.files.footers import (
+from mnesis_core.files.references import (
     MOST_TOKENS,
     NO_IDS,
     SHARE_OF_EXCERPT,

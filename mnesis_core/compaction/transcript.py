@@ -10,7 +10,7 @@ from operator import itemgetter
 from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import common_cap
-from mnesis_core.files.footers import NO_IDS, Named, with_footer, without_footer
+from mnesis_core.files.references import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
 from mnesis_core.messages import FileRefPart, PatchPart, ReasoningPart, StoredMessage, TextPart, ToolPart

@@ -27,7 +27,7 @@ from mnesis_core.context.wording import (
     summary_row,
     valid_arguments,
 )
-from mnesis_core.files.footers import with_output_files
+from mnesis_core.files.references import with_output_files
 from mnesis_core.llm.interface import ModelSpec, spec_as_said, spec_in_session
 from mnesis_core.llm.tokens import (
     LARGEST_RATIO,

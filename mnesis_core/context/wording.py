@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, SummaryEntry, ToolResult
-from mnesis_core.files.footers import file_ids_of_output, with_output_files
+from mnesis_core.files.references import file_ids_of_output, with_output_files
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.tokens import SHORT, characters_within, estimate_text
 from mnesis_core.messages import (

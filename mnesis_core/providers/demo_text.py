@@ -9,7 +9,7 @@ from itertools import accumulate, islice
 from math import log, log1p, prod, sqrt
 from typing import NamedTuple
 
-from mnesis_core.files.footers import find_file_ids
+from mnesis_core.files.references import find_file_ids
 from mnesis_core.llm.tokens import estimate_text
 
 # Longer lines are cut into pieces of about so many characters, so that a dump of data stays searchable.

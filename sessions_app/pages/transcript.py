@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 
 from mnesis_core.context.fitting import file_of_output
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
-from mnesis_core.files.footers import given_file, referred_file
+from mnesis_core.files.references import given_file, referred_file
 from mnesis_core.messages import TextPart
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord
 from mnesis_core.text import ESCAPE, decode_text, excerpt

@@ -20,7 +20,7 @@ from files_app.contents import put_content
 from files_app.queries import load_file_reference, read_range
 from files_app.store import store_file_reference
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
-from mnesis_core.files.footers import Named, files_in_footer, read_file_manifest
+from mnesis_core.files.references import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import FileRefPart, TextPart
 from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable

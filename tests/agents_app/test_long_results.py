@@ -11,7 +11,7 @@ from agents_app.turns import lifecycle
 from files_app.queries import load_file_reference, read_range
 from mnesis_core.context.fitting import cap_output, file_of_output, shorten_output
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.footers import find_file_ids
+from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord

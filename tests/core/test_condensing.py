@@ -10,7 +10,7 @@ import pytest
 from mnesis_core.compaction.selection import Condensation, choose_condensation
 from mnesis_core.config import Config, override
 from mnesis_core.context.entries import ContextEntry, MessageEntry
-from mnesis_core.files.footers import Named
+from mnesis_core.files.references import Named
 from tests.core import contexts as make
 from tests.core.contexts import situation, summaries
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.compaction.transcript import excerpt, message_quotables, summary_quotables, transcript_pieces
-from mnesis_core.files.footers import Named, name_files
+from mnesis_core.files.references import Named, name_files
 from mnesis_core.llm.tokens import estimate_text
 from tests.core import contexts as make
 from tests.core.contexts import summaries

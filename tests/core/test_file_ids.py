@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.files.footers import file_ids_of, find_file_ids
+from mnesis_core.files.references import file_ids_of, find_file_ids
 from mnesis_core.messages import DataPart, FileRefPart, PatchPart, ReasoningPart
 from mnesis_core.values import new_id
 from tests.core.contexts import NOON, message, tool

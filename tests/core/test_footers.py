@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.files.footers import Named, with_footer, without_footer
+from mnesis_core.files.references import Named, with_footer, without_footer
 
 FILE = "file_0123456789abcdef"
 SUMMARY = "sum_01HZY3K9QV5T7W8X2C4D6F8G0J"

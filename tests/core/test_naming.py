@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.files.footers import (
+from mnesis_core.files.references import (
     MOST_TOKENS,
     NEWEST,
     ManifestName,

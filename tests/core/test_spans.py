@@ -16,7 +16,7 @@ from mnesis_core.config import Config, override
 from mnesis_core.context.entries import ContextEntry, MessageEntry, whole_turns
 from mnesis_core.context.fitting import whole
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.footers import Named
+from mnesis_core.files.references import Named
 from tests.core import contexts as make
 from tests.core.contexts import conversation, situation
 

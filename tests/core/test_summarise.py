@@ -14,7 +14,7 @@ from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import message_quotables, summary_quotables, transcript_pieces
 from mnesis_core.config import Config, override
 from mnesis_core.errors import ModelAuthenticationFailed, ModelUnreachable
-from mnesis_core.files.footers import Named
+from mnesis_core.files.references import Named
 from mnesis_core.llm.interface import Request, Source, ToolCall, Usage
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.scripted import Counting, Script, ScriptedModel, Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnesis_core.compaction.requests import judge
-from mnesis_core.files.footers import NO_IDS, Named, with_footer
+from mnesis_core.files.references import NO_IDS, Named, with_footer
 from mnesis_core.llm.tokens import estimate_text
 from tests.core import contexts as make
 

@@ -15,7 +15,7 @@ from files_app.intake import explore_file
 from files_app.queries import load_file_reference
 from files_app.store import store_file_reference
 from files_app.views import LINES, PAGE
-from mnesis_core.files.footers import part_of_file
+from mnesis_core.files.references import part_of_file
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.record.change import change
 from tests.support.cast import make_user

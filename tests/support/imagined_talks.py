@@ -20,7 +20,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import Budget, make_budget, select_prunable, whole
-from mnesis_core.files.footers import Named, files_in_footer, read_file_manifest
+from mnesis_core.files.references import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.text import printable

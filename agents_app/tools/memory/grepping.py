@@ -11,8 +11,8 @@ from agents_app.tools.memory.reach import Family, find, wanted_id
 from compaction_app.queries import covering_summaries, load_summary
 from files_app.queries import list_files, load_file_reference, search_file, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, NotFound
-from mnesis_core.files.footers import version_of
 from mnesis_core.files.lines import FileSearch, Mode, parse_lines
+from mnesis_core.files.references import version_of
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import FileReference
 from mnesis_core.text import visible_text

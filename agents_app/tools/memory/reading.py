@@ -14,7 +14,7 @@ from compaction_app.queries import expand_messages, expand_step, load_run, load_
 from files_app.contents import find_size, read_content
 from files_app.queries import MOST_LINES, load_file_reference, load_file_references, read_lines, read_range, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
-from mnesis_core.files.footers import ManifestName, is_file_manifest, read_file_manifest, version_of
+from mnesis_core.files.references import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.maps.values import OperatorKind, RunRecord, RunState
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, StoredPart, ToolPart
