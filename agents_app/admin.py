@@ -15,9 +15,9 @@ from django.utils.html import format_html_join
 from agents_app.models import InboxMessage, McpServer, OperatorItem, OperatorRun, OperatorTry
 from agents_app.queries import server_of
 from mnesis_core.maps.values import ErrorKind, ItemState, OperatorKind, RunState
+from mnesis_core.records import is_id
 from mnesis_core.text import excerpt
 from mnesis_core.turns.inbox import MessageKind
-from mnesis_core.values import is_id
 from sessions_app.admin.read_only import (
     Fact,
     ReadOnlyAdmin,

@@ -55,11 +55,10 @@ from mnesis_core.maps.values import (
     StopReason,
     write_spec,
 )
-from mnesis_core.records import MessageEnd, NewCall
+from mnesis_core.records import MessageEnd, NewCall, new_id
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import Listing, ServerAddress, check_address, write_listing
-from mnesis_core.values import new_id
 from sessions_app.catalogue.model_store import Audience
 from sessions_app.conf import host_lists
 from sessions_app.database.tables import Table, run, select_columns

@@ -35,7 +35,7 @@ from mnesis_core.errors import (
 )
 from mnesis_core.events import EventType
 from mnesis_core.messages import text_of
-from mnesis_core.records import SUB_AGENT, SessionRecord, TurnRecord, TurnState, UsageRecord
+from mnesis_core.records import SUB_AGENT, SessionRecord, TurnRecord, TurnState, UsageRecord, is_id
 from mnesis_core.text import excerpt
 from mnesis_core.turns.inbox import (
     SYSTEM_PROMPT,
@@ -48,7 +48,6 @@ from mnesis_core.turns.inbox import (
     check_room,
     check_siblings,
 )
-from mnesis_core.values import is_id
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db
 from sessions_app.record import session_store

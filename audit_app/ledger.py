@@ -21,8 +21,8 @@ from audit_app.proof.ledger import UNREADABLE, BoundRows, entry_problem
 from audit_app.store import find_verification
 from mnesis_core.errors import NotFound
 from mnesis_core.events import GENESIS, EventType
+from mnesis_core.records import find_ids, is_id
 from mnesis_core.text import encode_text, printable
-from mnesis_core.values import find_ids, is_id
 from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected

@@ -29,8 +29,7 @@ from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressur
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, SessionNotFoundError, TakenOver
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Model
-from mnesis_core.records import NewSummary, RunRecord
-from mnesis_core.values import new_id
+from mnesis_core.records import NewSummary, RunRecord, new_id
 from sessions_app.conf import get_model, session_config, site_config, site_prompts
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db, give_back, work

@@ -161,7 +161,7 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
     spec = spec_in_session(get_spec_to_read(session.model), config)
     if model is not None and not is_own:
         spec = spec_in_place(get_spec_to_read(model), config)
-    newest = turn_queries.newest_call(session_id)
+    newest = context_queries.newest_call(session_id)
     calibration = calibration_after(
         newest, model=spec.alias, shared_ratio=spec.shared_ratio, window=spec.context_window
     )
@@ -204,7 +204,9 @@ def read_newest_state(frame: Frame) -> ContextState:
 
 
 def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> ContextState:
-    entries: list[ContextEntry] = [*rows.messages, *load_summary_entries(rows.summaries, session_id=frame.session.id)]
+    entries: list[ContextEntry] = list(rows.messages)
+    if rows.summaries:
+        entries = in_order([*entries, *load_summary_entries(rows.summaries, session_id=frame.session.id)])
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     return ContextState(
         session=frame.session,
@@ -213,7 +215,7 @@ def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> Cont
         budget=frame.budget,
         calibration=frame.calibration,
         tool_tokens=frame.tool_tokens,
-        entries=in_order(entries) if rows.summaries else entries,
+        entries=entries,
         context_seq=seq if at is None else at,
         unread_tokens=rows.unread_tokens,
     )

@@ -25,8 +25,7 @@ from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import whole
 from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
 from mnesis_core.llm.interface import Model
-from mnesis_core.records import SummaryRecord
-from mnesis_core.values import new_id
+from mnesis_core.records import SummaryRecord, new_id
 from sessions_app.conf import get_model, site_prompts
 from sessions_app.record.change import Change, change
 from sessions_app.record.file_port import keep_text

@@ -37,8 +37,7 @@ from mnesis_core.errors import (
 )
 from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.interface import Outcome, ToolCall
-from mnesis_core.records import MessageEnd, NewSummary
-from mnesis_core.values import new_id
+from mnesis_core.records import MessageEnd, NewSummary, new_id
 from sessions_app.database.tables import Table
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change

@@ -46,9 +46,9 @@ from mnesis_core.llm.interface import Model, ModelSpec, Reply
 from mnesis_core.llm.retrying import Patience, patience_of
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.providers.rendering import digest
+from mnesis_core.records import new_id
 from mnesis_core.spending import Spent
 from mnesis_core.turns.options import end_of_reply
-from mnesis_core.values import new_id
 from sessions_app.conf import site_config
 from sessions_app.database.threads import in_waiting_thread, waiting_for
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, load_fallbacks

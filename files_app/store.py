@@ -8,8 +8,8 @@ from typing import Any
 from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import MAX_INTEGER, EventType, new_salt
+from mnesis_core.records import new_id
 from mnesis_core.text import encode_text
-from mnesis_core.values import new_id
 from sessions_app.database.tables import Table
 from sessions_app.record.change import Change
 from sessions_app.search import index

@@ -25,8 +25,7 @@ from ninja import Router
 from files_app.intake import check_room, chunks_of, keep_file
 from mnesis_core.errors import Conflict, InvalidRequest, RequestTooLarge, UploadNotFound
 from mnesis_core.files.references import name_of_upload
-from mnesis_core.records import FileReference
-from mnesis_core.values import is_id, new_id
+from mnesis_core.records import FileReference, is_id, new_id
 from sessions_app.callers import owner_id
 from sessions_app.conf import site_config
 from sessions_app.schemas import ErrorOut

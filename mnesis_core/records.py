@@ -1,7 +1,10 @@
-"""Sessions, turns, model calls, compactions and summaries as queries return them: frozen values."""
+"""Sessions, turns, model calls, compactions and summaries as queries return them: frozen values; and the ids of rows."""
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +17,15 @@ SUB_AGENT = "task"  # of a session that a turn of its parent works with by the t
 IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported history worked with
 # The label ``link`` of an imported session -> its relation to its parent.
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
+ID_PREFIXES = (
+    *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
+    "map",
+    "import",
+)
+_ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
+_ID = re.compile(rf"(?:{'|'.join(ID_PREFIXES)})_[0-9A-HJKMNP-TV-Z]{{26}}")
+_ID_IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){_ID.pattern}(?![0-9A-Za-z])")
 
 
 class TurnState(StrEnum):
@@ -386,3 +398,36 @@ class SummaryRecord(NewSummary):
     restores: str | None  # the earlier revision whose text it has
     freshness: str  # ``fresh``, or ``stale`` when a summary under it was revised to another text since.
     source_ids: list[tuple[str, str]]  # (``message`` or ``summary``, id), in order
+
+
+# Ids: prefixed ULIDs: unique everywhere, made once, never used for order (order is by ``seq``)
+
+
+def new_id(prefix: str) -> str:
+    """Return a new id such as ``sess_01J…``: the prefix, an underscore, a ULID (26 characters of Crockford base 32).
+
+    :raises ValueError: the prefix is not one of ``ID_PREFIXES``.
+    """
+    if prefix not in ID_PREFIXES:
+        raise ValueError(f"unknown id prefix {prefix!r}; known: {', '.join(ID_PREFIXES)}")
+    # 48 bits of milliseconds, 80 random ones.
+    return _format_id(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
+
+
+def first_id(prefix: str, seconds: float) -> str:
+    """Return the id below all that are made from a time on, in seconds since 1970."""
+    return _format_id(prefix, int(seconds * 1000) << 80)
+
+
+def _format_id(prefix: str, number: int) -> str:
+    # Two characters at a time, since a turn makes a dozen ids.
+    return f"{prefix}_{''.join([_ID_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])}"
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def find_ids(text: str) -> tuple[str, ...]:
+    """Return the ids in ``text``, each once, in order of appearance; linear in its length."""
+    return tuple(dict.fromkeys(_ID_IN_TEXT.findall(text)))

@@ -22,9 +22,9 @@ from files_app.api import router as files_router
 from files_app.uploads import router as uploads_router
 from mnesis_core.errors import InvalidRequest, NotSignedIn, UnknownParameter
 from mnesis_core.text import read_json
-from mnesis_site.callers import CookieAuth, KeyAuth
 from mnesis_site.errors import answer_errors, json_error
 from sessions_app.api import router as sessions_router
+from sessions_app.callers import CookieAuth, KeyAuth
 from sessions_app.schemas import JSONEncoder
 
 # Characters of an unknown parameter's name that an error repeats.

@@ -24,10 +24,9 @@ http_application = get_asgi_application()
 from agents_app.endpoints.socket import SessionConsumer  # noqa: E402
 from agents_app.turns.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
-from mnesis_site import endpoints  # noqa: E402
+from mnesis_site import endpoints, readiness  # noqa: E402
 from mnesis_site.bodies import BodyLimits  # noqa: E402
-from mnesis_site.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
-from mnesis_site.readiness import report_unguarded  # noqa: E402
+from sessions_app.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
 from sessions_app.database.threads import AWAY, db, request_thread  # noqa: E402
 
@@ -44,6 +43,9 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] in endpoints.MCP_PATHS:
         await endpoints.answer_mcp(scope, receive, send)
         return
+    if scope["path"] in readiness.PROBES:
+        await readiness.answer_probe(scope, send)
+        return
     async with request_thread():
         await cast(Application, http_application)(scope, receive, send)
 
@@ -52,7 +54,7 @@ async def begin() -> None:
     """Prepare a web process: recover turns, take waiting messages, report missing guards, load the large libraries."""
     runner.takes_messages = True
     runner.start_heartbeat()
-    await db(report_unguarded)
+    await db(readiness.report_unguarded)
     if settings.WARM_UP:
         with suppress(*AWAY):  # then the first question warms up
             if await db(has_real_models):

@@ -17,7 +17,9 @@ from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
 from mnesis_core.errors import InvalidRequest, NotSignedIn, PermissionDenied, RequestTooLarge
 from mnesis_site.api import StrictParser
-from mnesis_site.callers import (
+from mnesis_site.errors import answer_errors, with_pause
+from sessions_app.callers import (
+    Caller,
     KeyAuth,
     Receive,
     Scope,
@@ -27,8 +29,6 @@ from mnesis_site.callers import (
     holder_of,
     origin_is_ours,
 )
-from mnesis_site.errors import answer_errors, with_pause
-from sessions_app.callers import Caller
 from sessions_app.database import threads
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db

@@ -26,8 +26,8 @@ from audit_app.health import Check, State
 from audit_app.store import EVERYTHING, count_verifications, find_verification
 from compaction_app.queries import longest_wait, stale_runs
 from mnesis_core.context.fitting import make_budget
+from mnesis_core.records import first_id
 from mnesis_core.text import excerpt
-from mnesis_core.values import first_id
 from mnesis_site.readiness import look_at_storage, look_at_workers, missing_parts
 from sessions_app.conf import get_spec_to_read, site_config
 from sessions_app.database.tables import fetch, time_in_sql

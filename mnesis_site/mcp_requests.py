@@ -10,8 +10,7 @@ from starlette import types
 from starlette.requests import Request
 
 from agents_app.endpoints.mcp_server import Context, make_server
-from mnesis_site.callers import Receive, Scope, Send
-from sessions_app.callers import Caller
+from sessions_app.callers import Caller, Receive, Scope, Send
 
 
 async def _caller_of(context: Context) -> Caller:

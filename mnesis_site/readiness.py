@@ -6,12 +6,11 @@ import asyncio
 import logging
 import shutil
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 import redis
 from django.conf import settings
@@ -19,21 +18,22 @@ from django.core.cache import caches
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import DatabaseError, connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
-from django.http import HttpRequest, JsonResponse
-from django.http.response import HttpResponseBase
+from django.http import JsonResponse, QueryDict
 from django.utils import timezone
-from django.utils.deprecation import MiddlewareMixin
 from django_q.conf import Conf
 from django_q.status import Stat
 
 from compaction_app.queries import longest_wait
 from mnesis_core.errors import NotReady
+from mnesis_site.endpoints import send_response
 from mnesis_site.processes import UNHEARD
+from sessions_app.callers import Scope, Send
 from sessions_app.database.outages import log_outage
 from sessions_app.guards.rights import connection_differences, grant_differences
 from sessions_app.guards.triggers import guard_differences
 from sessions_app.search.index import index_differences
 
+PROBES = ("/livez", "/readyz")
 Parts = dict[str, list[str]]
 """Sentences on what is missing, by part."""
 # A disk with fewer free bytes counts as full.
@@ -177,34 +177,25 @@ LOOKS = (
 )
 
 
-class Probes(MiddlewareMixin):
-    """Middleware before all others: a probe may ask for any host, and must be answered whatever hangs."""
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if request.path not in ("/livez", "/readyz"):
-            return self.get_response(request)
-        if self.async_mode:
-            return self.__acall__(request)
-        if request.path == "/livez":
-            return JsonResponse({"status": "ok"})
-        return _answer(request, [look.ask() for look in LOOKS])
-
-    async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path == "/livez":
-            return JsonResponse({"status": "ok"})
-        return _answer(request, await asyncio.gather(*(look.in_time() for look in LOOKS)))
+async def answer_probe(scope: Scope, send: Send) -> None:
+    """Answer a probe outside of Django's application: it may ask for any host, and must be answered whatever hangs."""
+    if scope["path"] == "/livez":
+        await send_response(JsonResponse({"status": "ok"}), send)
+        return
+    found = await asyncio.gather(*(look.in_time() for look in LOOKS))
+    await send_response(report(found, is_strict=QueryDict(scope["query_string"]).get("strict") == "1"), send)
 
 
-def _answer(request: HttpRequest, looks: Iterable[Readiness]) -> HttpResponseBase:
-    # 503 with what is missing, and with ?strict=1 also for what is degraded.
+def report(looks: Iterable[Readiness], *, is_strict: bool = False) -> JsonResponse:
+    """Return 503 with what is missing, also for what is degraded if ``is_strict``; else 200 with what is degraded."""
     found = Readiness()
     for look in looks:
         found |= look
-    if found.missing or (found.degraded and request.GET.get("strict") == "1"):
+    if found.missing or (found.degraded and is_strict):
         error = NotReady(missing=found.missing, degraded=found.degraded)
         response = JsonResponse({"ready": False, "error": error.as_dict()}, status=error.status)
     else:
         more = {"degraded": found.degraded, "waiting_seconds": found.waiting}
         response = JsonResponse({"ready": True} | {name: value for name, value in more.items() if value})
     response.headers["Cache-Control"] = "no-store"
-    return cast(HttpResponseBase, response)
+    return response

@@ -175,7 +175,6 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "mnesis_site.readiness.Probes",
     "mnesis_site.sign_in.SignInGate",
     "django.middleware.security.SecurityMiddleware",
     "mnesis_site.bodies.Compression",

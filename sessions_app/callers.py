@@ -1,19 +1,48 @@
-"""The caller at an endpoint, and the rate limit on the requests that a process takes from them."""
+"""Callers at endpoints: API keys for programs, the session cookie for browsers, what each may do, and their rate limit.
+
+A cookie counts only with proof that the page is one of ours: a CSRF token, or a checked ``Origin`` on a socket.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
 
-from django.contrib.auth.models import User
+from channels.auth import AuthMiddlewareStack
+from channels.security.websocket import WebsocketDenier
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
+from django.http.request import split_domain_port, validate_host
+from django.utils.http import is_same_domain
+from ninja.security import HttpBearer, SessionAuth
+from ninja.utils import check_csrf
 
 from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests
-from mnesis_core.network.rate_limits import Bucket, decide, request_bucket
+from mnesis_core.network.rate_limits import Bucket, KeyRecord, decide, parse_key, request_bucket
+from sessions_app.catalogue.model_store import find_key, touch_key
 from sessions_app.conf import site_config
+from sessions_app.database.outages import log_outage
+from sessions_app.database.threads import AWAY, db
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+READING = ("GET", "HEAD", "OPTIONS")
+TRY_AGAIN = 4503  # a socket's close code while the database is away
+MOST_BUCKETS = 10_000  # when all of them are in use, a newcomer is let in without being counted
+_START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +80,6 @@ def check_may_write(may_write: bool) -> None:
         raise PermissionDenied("This API key may only read. Make one with '--scope all' to write.")
 
 
-MOST_BUCKETS = 10_000  # when all of them are in use, a newcomer is let in without being counted
-_START = datetime(2000, 1, 1, tzinfo=UTC)
-
-
 def steady_now() -> datetime:
     """Return a time that is never set back and means nothing outside this process."""
     return _START + timedelta(seconds=time.monotonic())
@@ -90,3 +115,145 @@ def count_request(*, user_id: int, key_prefix: str = "") -> None:
     name = ("key", key_prefix) if key_prefix else ("person", str(user_id))
     if seconds := request_limiter.seconds_to_wait(request_bucket(config, name)):
         raise TooManyRequests(per_second=config.per_second, burst=config.burst, retry_after=seconds)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request or socket by their names in lower case."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def check_key(text: str) -> KeyRecord:
+    """Return the key that this text proves to hold, and record its use.
+
+    :raises NotSignedIn: it is not a valid key, it is revoked, or its owner's account is closed.
+    """
+    record = proven_key(text)
+    if record is None:
+        raise NotSignedIn("This API key is not valid. Make one with 'manage.py apikey create USER'.")
+    with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
+        touch_key(record.prefix)
+    return record
+
+
+def proven_key(text: str) -> KeyRecord | None:
+    """Return the valid key that this text proves to hold, without recording its use."""
+    key = parse_key(text)
+    record = find_key(key.prefix) if key else None
+    return record if key is not None and record is not None and record.is_proven_by(key) else None
+
+
+class KeyAuth(HttpBearer):
+    """``Authorization: Bearer mns_…``. The request's user is the key's owner."""
+
+    def authenticate(self, request: HttpRequest, token: str) -> User:
+        """:raises NotSignedIn: the key is not valid.
+        :raises PermissionDenied: the key may only read.
+        :raises TooManyRequests: it asks too fast.
+        """
+        record = check_key(token)
+        count_request(user_id=record.owner_id, key_prefix=record.prefix)
+        check_may_write(record.may_write or request.method in READING)
+        request.user = get_user_model().objects.get(pk=record.owner_id)
+        request.key_prefix = record.prefix  # type: ignore[attr-defined]
+        return request.user
+
+
+class CookieAuth(SessionAuth):
+    def authenticate(self, request: HttpRequest, key: str | None) -> Any:
+        user = super().authenticate(request, key)
+        if user is not None:
+            count_request(user_id=user.pk)
+        return user
+
+
+def holder_of(token: str) -> Caller:
+    """Return the caller that holds a key.
+
+    :raises NotSignedIn: it is not valid.
+    :raises TooManyRequests: it asks too fast.
+    """
+    key = check_key(token)
+    count_request(user_id=key.owner_id, key_prefix=key.prefix)
+    return Caller(user=get_user_model().objects.get(pk=key.owner_id), may_write=key.may_write)
+
+
+def caller_of(request: HttpRequest) -> Caller:
+    """Return the caller at an endpoint outside of the REST API: by key, or by cookie with its CSRF token.
+
+    :raises NotSignedIn: there is neither.
+    :raises PermissionDenied: the cookie came without its token.
+    :raises TooManyRequests: the caller asks too fast.
+    """
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme:
+        if scheme.lower() != "bearer":
+            raise NotSignedIn()
+        return holder_of(token)
+    if not request.user.is_authenticated:
+        raise NotSignedIn()
+    if check_csrf(request) is not None:
+        raise PermissionDenied("CSRF check Failed")
+    count_request(user_id=request.user.pk)
+    return Caller(user=request.user, may_write=True)
+
+
+class SocketAuth:
+    """Puts ``user``, ``may_write`` and a key's ``key_prefix`` into a socket's scope; unknown callers are an ``AnonymousUser``.
+
+    A cookie counts only together with an allowed ``Origin``, since any page may open a socket and the browser adds the
+    cookie. A browser never adds a key by itself, so there the ``Origin`` does not matter.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+        self.with_cookie = AuthMiddlewareStack(application)
+        self.denied = WebsocketDenier.as_asgi()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._admit(scope, receive, send)
+        except AWAY as error:
+            log_outage(logger, "Sockets are closed: the database does not answer", error)
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.close", "code": TRY_AGAIN})
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+
+        def key_holder(token: str) -> Scope:
+            try:
+                record = check_key(token)
+            except NotSignedIn:
+                return {"user": AnonymousUser(), "may_write": False}
+            user = get_user_model().objects.get(pk=record.owner_id)
+            return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}
+
+        headers = headers_of(scope)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            await self.application({**scope, **await db(key_holder, token)}, receive, send)
+        elif (origin := headers.get("origin")) is None:
+            await self.application({**scope, "user": AnonymousUser(), "may_write": False}, receive, send)
+        elif origin_is_ours(origin, host=headers.get("host", "")):
+            await self.with_cookie({**scope, "may_write": True}, receive, send)
+        else:
+            await self.denied(scope, receive, send)
+
+
+def origin_is_ours(origin: str, *, host: str) -> bool:
+    """Say whether a page of this origin may act for its visitor: one of the requested host, or a trusted one.
+
+    The settings are those for forms: ``ALLOWED_HOSTS`` and ``CSRF_TRUSTED_ORIGINS``.
+    """
+    try:
+        asking = urlsplit(origin)
+    except ValueError:
+        return False
+    domain, _port = split_domain_port(host)
+    if asking.netloc == host and validate_host(domain, settings.ALLOWED_HOSTS):
+        return True
+    trusted = [urlsplit(entry) for entry in settings.CSRF_TRUSTED_ORIGINS]
+    return any(
+        asking.scheme == entry.scheme and is_same_domain(asking.netloc, entry.netloc.removeprefix("*"))
+        for entry in trusted
+    )

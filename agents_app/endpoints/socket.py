@@ -16,14 +16,14 @@ from agents_app.turns import claim, lifecycle
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
 from mnesis_core.records import TurnRecord
 from mnesis_core.text import read_json
-from sessions_app.callers import check_may_write, count_request
+from sessions_app.callers import TRY_AGAIN, check_may_write, count_request
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_outage, to_error
 from sessions_app.database.threads import AWAY, db
 from sessions_app.live import Frame, check_viewer, follow, viewer_of_socket
 
-# Close codes; a client may try again once the database is back.
-NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED, TRY_AGAIN = 4401, 4404, 4408, 4409, 4503
+# Close codes, beside ``TRY_AGAIN``.
+NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
 FRAMES = ("turn", "answer", "approve", "interrupt", "ping")
 logger = logging.getLogger(__name__)
 

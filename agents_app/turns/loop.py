@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
+
+from psycopg_pool import PoolTimeout
 
 from agents_app.tools import Tool, ToolContext, call_tool, not_offered, offered_tools, permitted_tools
 from agents_app.tools.registry import side_by_side
@@ -55,7 +58,8 @@ from mnesis_core.turns.inbox import PEER_TOOLS
 from mnesis_core.turns.options import Made, TurnOptions, call_made, read_options, repeats, usage_record
 from sessions_app.catalogue import model_store
 from sessions_app.conf import get_model
-from sessions_app.database.outages import log_failure, outage_of, patiently
+from sessions_app.database.outages import log_failure, log_outage, outage_of
+from sessions_app.database.threads import AWAY, ServerUnreachable, db
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall
 from sessions_app.record import message_store
 from sessions_app.record.change import Change
@@ -75,7 +79,25 @@ STATE_OF = {
 }
 CANCELLED = TurnEnd(state=TurnState.CANCELLED)
 REPEATED_CALL = "This exact call was made several times in a row. Do something else, or answer with what you know."
+PATIENCE_SECONDS = 60.0
+RETRY_SECONDS = 1.0
 SHORTER_PROMPTS = 3  # a model that refuses a prompt as too long is asked again so often, each time with a shorter one
+
+
+async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function as ``db`` does, and repeat it for a minute while the server cannot be reached.
+
+    This is for what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await db(call, *args, **kwargs)
+        except AWAY as error:
+            if not isinstance(error.__cause__, (ServerUnreachable, PoolTimeout)) or time.monotonic() > deadline:
+                raise
+            log_outage(logger, "Running turns wait for the database", error)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 async def run_turn(

@@ -8,7 +8,7 @@ from django import template
 from django.utils import timezone
 
 from audit_app.store import Found, VerificationRecord
-from mnesis_core.values import find_ids
+from mnesis_core.records import find_ids
 from sessions_app.pages.markdown import format_duration
 
 LONG_WAIT_SECONDS = 20

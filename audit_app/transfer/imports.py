@@ -42,9 +42,9 @@ from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
+from mnesis_core.records import is_id, new_id
 from mnesis_core.transcripts import FORMATS, NamedSource, detect_format, is_companion
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions, written
-from mnesis_core.values import is_id, new_id
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
 from sessions_app.record import session_store

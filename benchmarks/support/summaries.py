@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from compaction_app import store
 from mnesis_core.context.entries import SummaryKind
-from mnesis_core.records import NewSummary
-from mnesis_core.values import new_id
+from mnesis_core.records import NewSummary, new_id
 from sessions_app.record.change import Change, change
 
 TEXT = "They read the file and wrote down what is in it. " * 40

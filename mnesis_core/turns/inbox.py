@@ -18,10 +18,9 @@ from enum import StrEnum
 
 from mnesis_core.config import DelegationConfig, InboxConfig
 from mnesis_core.errors import BudgetExhausted, DelegationRefused, InvalidRequest, RequestTooLarge, TooManyHops
-from mnesis_core.records import TurnRecord, TurnState
+from mnesis_core.records import TurnRecord, TurnState, is_id
 from mnesis_core.search import fold
 from mnesis_core.text import quote
-from mnesis_core.values import is_id
 
 SYSTEM_PROMPT = """You are a sub-agent: another agent's turn has launched you for one task, which the first message states.
 You see nothing of its conversation except that message; lcm_grep, lcm_describe, lcm_read and lcm_expand reach the rest.

@@ -24,8 +24,8 @@ from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
+from mnesis_core.records import is_id
 from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt, printable, visible_runs
-from mnesis_core.values import is_id
 from sessions_app.database.fields import EncodedField
 from sessions_app.models import Session, UsageModel
 from sessions_app.record.timeline_queries import SessionHeading, load_heading

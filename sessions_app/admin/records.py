@@ -21,9 +21,8 @@ from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.events import GENESIS, EventType, entry_hash
 from mnesis_core.llm.interface import shown_prices
 from mnesis_core.messages import CompactionMarkerPart, FileRefPart, StepFinishPart, StepStartPart
-from mnesis_core.records import TurnState
+from mnesis_core.records import TurnState, is_id
 from mnesis_core.text import excerpt
-from mnesis_core.values import is_id
 from sessions_app.admin.read_only import (
     Fact,
     ModelAdmin,

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterable
 
 import redis
-from psycopg_pool import PoolTimeout
 from pydantic import ValidationError
 
 from mnesis_core.errors import DatabaseUnavailable, InvalidRequest, MnesisError, NotReady, StorageFull
-from sessions_app.database.threads import AWAY, ServerUnreachable, db, drop_broken
+from sessions_app.database.threads import AWAY, drop_broken
 
-P = ParamSpec("P")
-R = TypeVar("R")
 logger = logging.getLogger(__name__)
 
 LOG_INTERVAL_SECONDS = 60.0
-PATIENCE_SECONDS = 60.0  # of a running turn
-RETRY_SECONDS = 1.0
 DISK_FULL = "53100"  # PostgreSQL's SQLSTATE
 LONGEST_FIELD = 200  # characters of a path that are repeated: a caller may have written a key of any length
 _logged_at: dict[tuple[str, str], float] = {}
@@ -39,22 +32,6 @@ def outage_of(exception: BaseException | None) -> NotReady | None:
             return StorageFull()
         cause = cause.__cause__
     return DatabaseUnavailable() if isinstance(exception, AWAY) else None
-
-
-async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a function as ``db`` does, and repeat it for a minute while the server cannot be reached.
-
-    This is for what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
-    """
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return await db(call, *args, **kwargs)
-        except AWAY as error:
-            if not isinstance(error.__cause__, (ServerUnreachable, PoolTimeout)) or time.monotonic() > deadline:
-                raise
-            log_outage(logger, "Running turns wait for the database", error)
-        await asyncio.sleep(RETRY_SECONDS)
 
 
 def log_outage(logger: logging.Logger, sentence: str, error: BaseException) -> None:

@@ -16,13 +16,15 @@ from mnesis_core.context.entries import ContextRows, MessageEntry
 from mnesis_core.context.fitting import MARKER_TOKENS, RESULT_FRAME
 from mnesis_core.context.replay import Item, Projection
 from mnesis_core.context.wording import SENT_TYPES
+from mnesis_core.errors import ContextWindowExceeded
 from mnesis_core.events import LedgerEvent
-from mnesis_core.llm.tokens import MESSAGE_FRAMING
+from mnesis_core.llm.interface import Source
+from mnesis_core.llm.tokens import MESSAGE_FRAMING, CallMeasure, read_measure
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import ContextItemRecord
 from sessions_app.database.fields import Head
-from sessions_app.database.tables import fetch, select_columns
-from sessions_app.models import ContextItem, Event, Message, MessagePart
+from sessions_app.database.tables import CompiledQuery, Param, fetch, select_columns
+from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall
 from sessions_app.record.message_queries import MESSAGE_COLUMNS, PART_COLUMNS, messages_of, record_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
@@ -43,6 +45,14 @@ _CALLS = "SELECT id, state FROM model_calls WHERE session_id = %s"
 _PARTS = (
     "SELECT id, tool_state, compacted_seq FROM message_parts"
     " WHERE session_id = %s AND (tool_state IS NOT NULL OR compacted_seq IS NOT NULL)"
+)
+_MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
+_NEWEST_CALL = CompiledQuery(
+    lambda: (
+        ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
+        .order_by("-created_at")
+        .only(*_MEASURED)[:1]
+    )
 )
 HEAD = 600  # characters of the beginnings of inputs and outputs
 MOST_TOOLS = 200
@@ -264,4 +274,19 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         calls=dict(rows(_CALLS)),
         tools={id: state for id, state, _ in parts if state is not None},
         tombstones={id: seq for id, _, seq in parts if seq is not None},
+    )
+
+
+def newest_call(session_id: str) -> CallMeasure | None:
+    row = _NEWEST_CALL.one(session_id=session_id)
+    if row is None:
+        return None
+    reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
+    is_refused = row.error_code == ContextWindowExceeded.code
+    return read_measure(
+        row.parameters,
+        model=row.model,
+        estimated=row.estimated_tokens,
+        reported=reported,
+        refusal=(row.error_message or "") if is_refused else "",
     )

@@ -21,8 +21,7 @@ from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
 from mnesis_core.messages import Message as MessageValue
-from mnesis_core.records import MessageEnd
-from mnesis_core.values import new_id
+from mnesis_core.records import MessageEnd, new_id
 from sessions_app.database.tables import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub

@@ -20,8 +20,8 @@ from django.utils import timezone
 
 from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
 from mnesis_core.events import GENESIS, DirectoryType, EventType, canonical_body, entry_hash
+from mnesis_core.records import new_id
 from mnesis_core.turns.inbox import Hosting
-from mnesis_core.values import new_id
 from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.database.tables import Table, fetch, run, time_text
 from sessions_app.models import DirectoryEntry, Session

@@ -15,9 +15,8 @@ from typing import Any
 from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from mnesis_core.errors import CallNotFoundError, ContextWindowExceeded, TurnNotFoundError
-from mnesis_core.llm.interface import Source
-from mnesis_core.llm.tokens import CallMeasure, read_measure
+from mnesis_core.errors import CallNotFoundError, TurnNotFoundError
+from mnesis_core.llm.tokens import read_measure
 from mnesis_core.messages import ToolState
 from mnesis_core.records import CallRecord, TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
 from mnesis_core.spending import Spent, highest_of
@@ -29,14 +28,6 @@ from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.message_queries import record_of, usage_of
 
 _BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
-_MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
-_NEWEST = CompiledQuery(
-    lambda: (
-        ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
-        .order_by("-created_at")
-        .only(*_MEASURED)[:1]
-    )
-)
 _HEADED = (
     *("id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "context_seq"),
     *("estimated_tokens", "created_at", "ended_at", *USAGE_COLUMNS),
@@ -297,21 +288,6 @@ def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
 def _running_summary_calls(session_id: str, **where: Any) -> list[str]:
     rows = _calls(session_id).filter(turn__isnull=True, purpose="summary", state="running", **where)
     return list(rows.order_by("created_at", "id").values_list("id", flat=True))
-
-
-def newest_call(session_id: str) -> CallMeasure | None:
-    row = _NEWEST.one(session_id=session_id)
-    if row is None:
-        return None
-    reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
-    is_refused = row.error_code == ContextWindowExceeded.code
-    return read_measure(
-        row.parameters,
-        model=row.model,
-        estimated=row.estimated_tokens,
-        reported=reported,
-        refusal=(row.error_message or "") if is_refused else "",
-    )
 
 
 def _call(row: ModelCall) -> CallRecord:

@@ -24,9 +24,8 @@ from mnesis_core.errors import (
 )
 from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
-from mnesis_core.records import MessageEnd, NewCall, TurnRecord, TurnState, UsageRecord
+from mnesis_core.records import MessageEnd, NewCall, TurnRecord, TurnState, UsageRecord, new_id
 from mnesis_core.text import text_digest
-from mnesis_core.values import new_id
 from sessions_app.database.tables import Table
 from sessions_app.models import ModelCall, PromptText, Turn
 from sessions_app.record import hub

@@ -14,8 +14,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
-from mnesis_core.records import SessionRecord
-from mnesis_core.values import new_id
+from mnesis_core.records import SessionRecord, new_id
 from sessions_app.database.threads import db
 from sessions_app.record.context_queries import load_events
 from tests.support.story import history, say, tool_call

@@ -21,8 +21,7 @@ from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.errors import FileNotText, InvalidRequest, MnesisError, NotFound, PermissionDenied
 from mnesis_core.messages import DataPart, FileRefPart, Part, PatchPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers import demo_replies
-from mnesis_core.records import SUB_AGENT, SessionRecord
-from mnesis_core.values import find_ids, new_id
+from mnesis_core.records import SUB_AGENT, SessionRecord, find_ids, new_id
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages

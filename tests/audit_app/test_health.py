@@ -21,8 +21,7 @@ from audit_app.proof import verify
 from compaction_app.models import CompactionRun
 from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart
-from mnesis_core.records import TurnState
-from mnesis_core.values import first_id, new_id
+from mnesis_core.records import TurnState, first_id, new_id
 from mnesis_site import health as site
 from sessions_app.models import MessagePart, SearchEntry, Session, StreamJournal, Turn
 from sessions_app.pages.permissions import inspected

@@ -26,7 +26,7 @@ from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import held, load_import, note_progress
 from mnesis_core.config import Config, FileConfig
 from mnesis_core.errors import UploadNotFound
-from mnesis_core.values import new_id
+from mnesis_core.records import new_id
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions
 from tests.support.cast import make_user

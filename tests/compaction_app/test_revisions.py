@@ -17,7 +17,7 @@ from compaction_app.models import SummaryNode
 from compaction_app.queries import covering_summaries, list_summaries, load_graph, load_summary
 from compaction_app.store import Revision, revise_summaries
 from mnesis_core.errors import SummaryNotFoundError, SummaryRevised
-from mnesis_core.values import new_id
+from mnesis_core.records import new_id
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from tests.compaction_app.test_lineage import Tree, command, get

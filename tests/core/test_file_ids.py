@@ -6,7 +6,7 @@ import pytest
 
 from mnesis_core.files.references import file_ids_of, find_file_ids
 from mnesis_core.messages import DataPart, FileRefPart, PatchPart, ReasoningPart
-from mnesis_core.values import new_id
+from mnesis_core.records import new_id
 from tests.core.contexts import NOON, message, tool
 
 HEX = "file_0123456789abcdef"

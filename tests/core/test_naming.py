@@ -24,7 +24,7 @@ from mnesis_core.files.references import (
 )
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ReasoningPart, StoredMessage
-from mnesis_core.values import new_id
+from mnesis_core.records import new_id
 from tests.core import contexts as make
 from tests.support.hostile_models import MODELS
 from tests.support.imagined_talks import Talk, id_of, talk_of

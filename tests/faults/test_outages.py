@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from agents_app.endpoints.socket import TRY_AGAIN
+from sessions_app.callers import TRY_AGAIN
 from tests.faults.conftest import LEASE_SECONDS
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.outages import SPARE_BYTES, FullDisk, Outage, own_line, own_postgres, own_redis, small_disk

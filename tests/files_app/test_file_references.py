@@ -12,7 +12,7 @@ from files_app.models import FileReference as Row
 from files_app.queries import find_file_by_content, find_file_by_path, load_file_reference
 from files_app.store import store_file_reference
 from mnesis_core.errors import FileReferenceNotFoundError, ImmutableFieldError, InvalidRequest, SessionNotFoundError
-from mnesis_core.values import is_id
+from mnesis_core.records import is_id
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events

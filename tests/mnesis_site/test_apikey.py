@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from mnesis_site.callers import check_key
+from sessions_app.callers import check_key
 from tests.support.commands import printed
 
 apikey = partial(printed, "apikey")

@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from mnesis_site.asgi import application
-from mnesis_site.callers import Receive, Scope, Send, SocketAuth
+from sessions_app.callers import Receive, Scope, Send, SocketAuth
 from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
 

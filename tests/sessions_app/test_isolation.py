@@ -127,7 +127,7 @@ BY_SESSION: dict[Query, Ask] = {
     turn_queries.load_prompt_texts: lambda ask, who, its: ask(who.session_id, [text_digest("[]")]),
     turn_queries.load_turn: lambda ask, who, its: ask(its.turn, session_id=who.session_id),
     turn_queries.load_turns: lambda ask, who, its: ask([its.turn], session_id=who.session_id),
-    turn_queries.newest_call: lambda ask, who, its: ask(who.session_id),
+    context_queries.newest_call: lambda ask, who, its: ask(who.session_id),
     turn_queries.newest_model: lambda ask, who, its: ask(who.session_id),
     context_queries.newest_summary: lambda ask, who, its: ask(who.session_id),
     context_queries.replaced_items: lambda ask, who, its: ask(

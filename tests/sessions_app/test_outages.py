@@ -12,12 +12,10 @@ import psycopg
 import pytest
 import redis
 from django.db import InterfaceError, OperationalError
-from psycopg_pool import PoolTimeout
 
 from mnesis_core.errors import DatabaseUnavailable, StorageFull
 from sessions_app.database import outages
-from sessions_app.database.outages import log_failure, log_outage, outage_of, patiently
-from sessions_app.database.threads import ServerUnreachable
+from sessions_app.database.outages import log_failure, log_outage, outage_of
 
 pytestmark = pytest.mark.both_databases
 
@@ -94,31 +92,3 @@ def test_a_library_that_repeats_itself_is_heard_once(caplog: pytest.LogCaptureFi
     for number in range(5):
         chatty.warning("no connection %d", number)
     assert [record.getMessage() for record in caplog.records] == ["no connection 0"]
-
-
-@pytest.mark.usefixtures("transactional_db")
-async def test_a_turn_asks_again_where_nothing_was_asked_and_only_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.0)
-    waits: list[Exception] = [caused(OperationalError("no"), ServerUnreachable("no")) for _ in range(3)]
-    waits.append(caused(OperationalError("no"), PoolTimeout("no")))
-
-    def ask() -> str:
-        if waits:
-            raise waits.pop()
-        return "done"
-
-    assert await patiently(ask) == "done"
-    waits.append(OperationalError("the server closed the connection, perhaps after the commit"))
-    with pytest.raises(OperationalError, match="perhaps"):
-        await patiently(ask)
-
-
-@pytest.mark.usefixtures("transactional_db")
-async def test_a_turn_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outages, "PATIENCE_SECONDS", 0.0)
-
-    def ask() -> None:
-        raise caused(OperationalError("no"), ServerUnreachable("no"))
-
-    with pytest.raises(OperationalError):
-        await patiently(ask)

@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from mnesis_core.values import new_id
+from mnesis_core.records import new_id
 from sessions_app.models import ModelCall
 from sessions_app.record import session_store
 from sessions_app.record.change import change

@@ -16,8 +16,7 @@ from django.utils import timezone
 
 from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart, ToolState
 from mnesis_core.messages import Message as MessageValue
-from mnesis_core.records import TurnState
-from mnesis_core.values import new_id
+from mnesis_core.records import TurnState, new_id
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub

@@ -13,9 +13,8 @@ from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from files_app.store import store_file_reference
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
-from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord
+from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
-from mnesis_core.values import new_id
 from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from tests.support.cast import make_user

@@ -23,8 +23,8 @@ from mnesis_core.context.fitting import Budget, make_budget, select_prunable, wh
 from mnesis_core.files.references import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel
+from mnesis_core.records import new_id
 from mnesis_core.text import printable
-from mnesis_core.values import new_id
 from tests.core import contexts as make
 from tests.support.histories import Exchange
 from tests.support.hostile_models import MODELS

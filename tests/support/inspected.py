@@ -18,8 +18,7 @@ from compaction_app.store import NewAttempt, Revision
 from mnesis_core.compaction.requests import Attempt
 from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
-from mnesis_core.records import MessageEnd, NewSummary, TurnState, UsageRecord
-from mnesis_core.values import new_id
+from mnesis_core.records import MessageEnd, NewSummary, TurnState, UsageRecord, new_id
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.utils import timezone
 
 from compaction_app.models import SummaryEdge, SummaryNode
-from mnesis_core.values import new_id
+from mnesis_core.records import new_id
 from sessions_app.models import ContextItem, Session
 
 LEAVES = 9_000

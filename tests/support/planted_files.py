@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from mnesis_core.messages import FileRefPart, Part, PatchPart, ReasoningPart
-from mnesis_core.values import new_id
+from mnesis_core.records import new_id
 from tests.core import contexts as make
 
 PLACES = (

@@ -32,6 +32,8 @@ from django.utils.module_loading import import_string
 from mnesis_core import events
 from mnesis_core.config import Config
 from mnesis_core.errors import MnesisError
+from mnesis_site.endpoints import MCP_PATHS
+from mnesis_site.readiness import PROBES
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "data" / "public_names.txt"
@@ -39,8 +41,6 @@ TEST = "tests/test_public_names.py"
 WRITE = "MNESIS_WRITE_PUBLIC_NAMES"
 """The variable with which the test writes the file of names instead of reading it."""
 OURS = tuple(str(path.parent) for path in ROOT.glob("*/__init__.py"))
-BESIDE = ("/livez", "/healthz", "/readyz", "/mcp", "/metrics")
-"""Addresses that are answered before the routes are asked; those that are not there are not listed."""
 OTHERS = ("auth_", "django_", "sqlite_")
 """How the names of tables begin that packages bring."""
 OF_EVERY_COMMAND = {name for known in BaseCommand().create_parser("", "")._actions for name in known.option_strings}
@@ -67,9 +67,8 @@ def addresses() -> Iterator[str]:
     """Yield each address with the methods that it answers."""
     for address, pattern in _patterns(get_resolver()):
         yield f"address /{address} {','.join(_methods(pattern.callback))}"
-    for address in BESIDE:
-        if address == "/mcp" or Client().get(address).status_code != 404:
-            yield f"address {address}"
+    for address in (*PROBES, MCP_PATHS[0]):  # answered in asgi.py, before the routes are asked
+        yield f"address {address}"
 
 
 def _patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:

@@ -14,8 +14,7 @@ from agents_app.tools.registry import ToolContext
 from compaction_app.queries import load_run, load_summary
 from files_app.queries import load_file_reference
 from mnesis_core import errors
-from mnesis_core.records import SessionNode
-from mnesis_core.values import find_ids
+from mnesis_core.records import SessionNode, find_ids
 from sessions_app.record.message_queries import find_part_of_call
 from sessions_app.record.session_queries import find_file_part, load_line, load_session, session_of
 
