@@ -38,8 +38,7 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.M)
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    # A parser that prints must not print into our answer.
-    answer = os.fdopen(os.dup(1), "w")
+    answer = os.fdopen(os.dup(1), "w")  # A parser that prints must not print into our answer.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     # The network namespace is left if the system allows it; the audit hook refuses sockets in any case.
     with suppress(OSError, AttributeError):

@@ -19,10 +19,8 @@ BINARY, TEXT = "binary", "text"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     name: str
-    # In ``kinds/``.
-    module: str
-    # A module of several kinds has a function for each, as ``explore_toml``.
-    function: str = "explore"
+    module: str  # in ``kinds/``
+    function: str = "explore"  # A module of several kinds has a function for each, as ``explore_toml``.
     suffixes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     magic: tuple[bytes, ...] = ()
@@ -120,16 +118,14 @@ _ROTATED = re.compile(r"\.log[.-][\d.-]+$")
 _DUMP = re.compile(
     r"(-- (MySQL|MariaDB|PostgreSQL|phpMyAdmin|PostgreSQL database) |--\n-- PostgreSQL|PRAGMA foreign_keys=OFF;)"
 )
-# The end record of a zip file with its longest comment.
-_ZIP_TAIL = 65_557
+_ZIP_TAIL = 65_557  # The end record of a zip file with its longest comment.
 _ZIP_END, _ZIP_END_64 = b"PK\x05\x06", b"PK\x06\x06"
 _HEADER = re.compile(r"^(From|To|Subject|Date|Received|Return-Path|Message-ID|MIME-Version): ", re.I)
 
 
 def detect(source: Source) -> Kind:
     head = source.head()
-    by_bytes = _by_bytes(source, head)
-    if by_bytes is not None:
+    if (by_bytes := _by_bytes(source, head)) is not None:
         return by_bytes
     has_text = not is_binary(head)
     if has_text and _ROTATED.search(source.name.lower()):
@@ -154,7 +150,14 @@ def plain_kind(source: Source) -> Kind:
 
 
 def _by_bytes(source: Source, head: bytes) -> Kind | None:
-    if _is_image(head):
+    # Some marks of images are not at the beginning, others so short that a text may begin with them.
+    if head[:4] == b"RIFF":
+        is_image = head[8:12] == b"WEBP"
+    elif head[4:8] == b"ftyp":
+        is_image = head[8:12] in (b"avif", b"avis")
+    else:
+        is_image = head.startswith((b"BM", b"\x00\x00\x01\x00")) and is_binary(head)
+    if is_image:
         return BY_NAME["image"]
     if head[257:262] == b"ustar":
         return BY_NAME["archive"]
@@ -168,15 +171,6 @@ def _by_bytes(source: Source, head: bytes) -> Kind | None:
         return next((BY_NAME[kind] for folder, kind in _OFFICE if is_office and folder in names), found)
     # A page or a drawing is XML too: its name says more.
     return None if found is BY_NAME["xml"] and source.suffix in _BY_SUFFIX else found
-
-
-def _is_image(head: bytes) -> bool:
-    # Some marks are not at the beginning, others so short that a text may begin with them.
-    if head[:4] == b"RIFF":
-        return head[8:12] == b"WEBP"
-    if head[4:8] == b"ftyp":
-        return head[8:12] in (b"avif", b"avis")
-    return is_binary(head) and head.startswith((b"BM", b"\x00\x00\x01\x00"))
 
 
 def is_binary(head: bytes) -> bool:

@@ -14,12 +14,12 @@ PROBLEM_CHARACTERS = 300
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
     kind: str
-    # The module's name and version, as ``csv-1``.
-    explorer: str
+    explorer: str  # the module's name and version, as ``csv-1``
     summary: str
     covered: str
-    # Set if the kind's own module could not read the file; the summary then describes its text or bytes.
-    problem: str = ""
+    problem: str = (
+        ""  # why the kind's own module could not read the file, of which the summary then tells text or bytes
+    )
 
 
 def explore(source: Source) -> Exploration:
@@ -47,7 +47,7 @@ def _message(source: Source, error: Exception) -> str:
 
 
 def _exploration(kind: Kind, read_as: Kind, source: Source, *, problem: str = "") -> Exploration:
-    # Imported when asked for: a parser of another kind may take a second to load.
+    # Not at the top: loading the parsers of every kind would take a second and much of the memory that one may have.
     module = importlib.import_module(f"mnesis_core.files.kinds.{read_as.module}")
     findings: Findings = getattr(module, read_as.function)(source)
     lines = [f"Not read as {kind.name}: {problem}"] if problem else []

@@ -19,20 +19,15 @@ from mnesis_core.search import parse_pattern, refuse_long
 from mnesis_core.text import LONGEST_CHARACTER, character_start
 
 Mode = Literal["text", "regex"]
-# Takes an offset and a number of bytes.
-Read = Callable[[int, int], bytes]
-# What a processor's cache holds: larger windows are slower.
-WINDOW_BYTES = 131_072
+Read = Callable[[int, int], bytes]  # Takes an offset and a number of bytes.
+WINDOW_BYTES = 131_072  # What a processor's cache holds: larger windows are slower.
 SHOWN_CHARACTERS = 2_000
 # Pieces of a long line overlap, so that a match no longer than this is found wherever they end.
 OVERLAP_BYTES = 4_096
-# Matches counted in one line.
-MOST_COUNTED = 1_000
-# Bytes of a line around its first match, and of those the ones before it.
-SHOWN_BYTES, BEFORE_BYTES = 400, 120
+MOST_COUNTED = 1_000  # Matches counted in one line.
+SHOWN_BYTES, BEFORE_BYTES = 400, 120  # Bytes of a line around its first match, and of those the ones before it.
 _LARGEST_PROGRAM = 10_000
-# A window times a pattern's size: about what RE2 does in a second at its slowest.
-_STEPS = 50_000_000
+_STEPS = 50_000_000  # A window times a pattern's size: about what RE2 does in a second at its slowest.
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*", re.ASCII | re.IGNORECASE)
 
@@ -40,34 +35,26 @@ _RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*", re.ASCII | re.IG
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLine:
     number: int
-    # The place of the line's first byte in the file.
-    offset: int
+    offset: int  # the place of the line's first byte in the file
     text: str
-    # True if the line is longer; a range of bytes reads the rest.
-    is_cut: bool
+    is_cut: bool  # True if the line is longer; a range of bytes reads the rest.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLines:
     file: FileReference
     lines: tuple[FileLine, ...]
-    # None while not all lines are counted; the next request continues counting.
-    total: int | None
-    # None at the end of the file.
-    next_line: int | None
+    total: int | None  # None while not all lines are counted; the next request continues counting.
+    next_line: int | None  # None at the end of the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineHit:
     number: int
-    # The place of the first match's first byte in the file.
-    offset: int
-    # Shortened around the first match.
-    text: str
-    # Positions in ``text``: the first character, and the one after the last.
-    matches: tuple[tuple[int, int], ...]
-    # At most ``MOST_COUNTED``.
-    count: int
+    offset: int  # the place of the first match's first byte in the file
+    text: str  # shortened around the first match
+    matches: tuple[tuple[int, int], ...]  # positions in ``text``: the first character, and the one after the last
+    count: int  # at most ``MOST_COUNTED``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +63,13 @@ class FileSearch:
     hits: tuple[LineHit, ...]
     searched_bytes: int
     size: int
-    # None when all of the file was searched.
-    next_cursor: str | None
+    next_cursor: str | None  # None when all of the file was searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
     name: str = "utf-8"
-    # Bytes of the byte order mark.
-    mark: int = 0
+    mark: int = 0  # bytes of the byte order mark
 
     @property
     def newline(self) -> bytes:
@@ -107,12 +92,6 @@ class Encoding:
         text = raw if self.name == "utf-8" else raw.decode(self.name, "replace").encode()
         return text.replace(b"\r\n", b"\n") if b"\r" in text else text
 
-    def starts(self, raw: bytes) -> list[int]:
-        if self.name == "utf-8":
-            return [0, *accumulate(len(line) + 1 for line in raw.split(b"\n"))]
-        lines = raw.decode(self.name, "replace").split("\n")
-        return [0, *accumulate(self.length(line) + len(self.newline) for line in lines)]
-
     def length(self, text: str) -> int:
         return len(text.encode(self.name, "replace"))
 
@@ -126,8 +105,7 @@ def encoding_of(head: bytes) -> Encoding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     line: int
-    # The place is not the beginning of its line.
-    is_inside: bool = False
+    is_inside: bool = False  # The place is not the beginning of its line.
     offset: int = 0
 
 
@@ -143,8 +121,7 @@ class Window:
     raw: bytes
     encoding: Encoding
     is_last: bool
-    # Bytes at the beginning that the previous window had, too.
-    overlap: int = 0
+    overlap: int = 0  # bytes at the beginning that the previous window had, too
 
     @cached_property
     def text(self) -> bytes:
@@ -161,13 +138,17 @@ class Window:
         return len(self.encoding.plain(self.raw[: self.overlap]))
 
     @cached_property
-    def _starts(self) -> list[int]:
-        return self.encoding.starts(self.raw)
+    def starts(self) -> list[int]:
+        """Return where the lines begin in ``raw``."""
+        encoding = self.encoding
+        if encoding.name == "utf-8":
+            return [0, *accumulate(len(line) + 1 for line in self.raw.split(b"\n"))]
+        lines = self.raw.decode(encoding.name, "replace").split("\n")
+        return [0, *accumulate(encoding.length(line) + len(encoding.newline) for line in lines)]
 
     def line_offset(self, index: int, start: int) -> int:
         """Return the offset in the file of the window's line ``index``, which begins at ``start`` of ``text``."""
-        within = start if self.text is self.raw else self._starts[index]
-        return self.place.offset + within
+        return self.place.offset + (start if self.text is self.raw else self.starts[index])
 
     def length(self, text: bytes) -> int:
         """Return the bytes that a piece of ``text`` within a line takes in the file."""
@@ -229,8 +210,7 @@ class LineIndex:
     """A place for each megabyte of a file, as far as it was walked, to find a line quickly. Derived from the bytes."""
 
     places: tuple[Place, ...]
-    # Counting continues here.
-    after: Place
+    after: Place  # where counting continues
     is_whole: bool = False
 
     @property
@@ -251,8 +231,7 @@ class LineIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePattern:
-    # The longest, and so most likely the rarest, first.
-    patterns: tuple[re2._Regexp[bytes], ...]
+    patterns: tuple[re2._Regexp[bytes], ...]  # The longest, and so most likely the rarest, first.
 
     @property
     def window_bytes(self) -> int:

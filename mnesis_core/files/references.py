@@ -18,22 +18,16 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, TextPart, ToolPart
 from mnesis_core.records import FileReference
 
-# Tokens of a longer text are estimated from this many bytes.
-SAMPLE_BYTES = 262_144
+SAMPLE_BYTES = 262_144  # Tokens of a longer text are estimated from this many bytes.
 NOT_EXPLORED = "Not explored yet: lcm_describe tells more about this file, lcm_read reads it."
-# Files that a tombstone names: it has to stay smaller than what it replaces.
-MOST_OF_A_TOMBSTONE = 8
+MOST_OF_A_TOMBSTONE = 8  # Files that a tombstone names: it has to stay smaller than what it replaces.
 
 # Tokens of all file ids under one summary, some twenty ids. More would be sent with every call and rarely read.
 MOST_TOKENS = 400
-# A footer of files takes at most this part of the budget's low mark: half of the summary's limit.
-SHARE_OF_TARGET = 8
-# The footer takes at most this part of the summary's own room, or nothing would be gained.
-SHARE_OF_SOURCE = 2
-# The footer takes at most this part of a level 3 excerpt, which has few tokens to quote with.
-SHARE_OF_EXCERPT = 4
-# Files named beside a manifest if there is room: the latest are most likely to be asked for.
-NEWEST = 8
+# A footer of files takes at most these parts: of the budget's low mark, of the summary's own room, or nothing would be
+# gained, and of a level 3 excerpt, which has few tokens to quote with.
+SHARE_OF_TARGET, SHARE_OF_SOURCE, SHARE_OF_EXCERPT = 8, 2, 4
+NEWEST = 8  # Files named beside a manifest if there is room: the latest are most likely to be asked for.
 FOLDER = ".mnesis/manifests/"
 
 _GIVEN = re.compile(r"\[FILE: (?P<path>[^\n]*)\]\nFile ID: (?P<id>file_[0-9A-Z]{26})\n")
@@ -156,8 +150,7 @@ def with_output_files(mark: str, part: ToolPart, part_id: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestName:
     id: str
-    # Entries: ids of files and of further manifests.
-    count: int
+    count: int  # of its entries: ids of files and of further manifests
 
     def __str__(self) -> str:
         return f"{self.count} listed in {self.id}"
@@ -165,15 +158,12 @@ class ManifestName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    # The summaries that a condensed one was made of, in order.
-    summaries: tuple[str, ...] = ()
-    # All files named in its source, except those in a manifest.
-    files: tuple[str, ...] = ()
+    summaries: tuple[str, ...] = ()  # the ones that a condensed summary was made of, in order
+    files: tuple[str, ...] = ()  # all that are named in its source, except those in a manifest
     manifests: tuple[ManifestName, ...] = ()
 
     @property
     def file_entries(self) -> tuple[str, ...]:
-        """Return files and manifests as they are written, each once."""
         return tuple(dict.fromkeys((*self.files, *map(str, self.manifests))))
 
 
@@ -241,18 +231,6 @@ class FileManifest:
     text: str
 
 
-def file_manifest(manifest_id: str, named: Named) -> FileManifest:
-    """Return a manifest of the files and manifests in ``named``, one entry a line, as in a footer.
-
-    An id that does not fit a line is written as JSON.
-    """
-    files = [file_id if is_plain(file_id) else json.dumps(file_id) for file_id in dict.fromkeys(named.files)]
-    lines = [*files, *map(str, named.manifests)]
-    return FileManifest(
-        name=ManifestName(id=manifest_id, count=len(lines)), text="".join(f"{line}\n" for line in lines)
-    )
-
-
 def read_file_manifest(text: str) -> Named:
     """Return the files and manifests that a manifest lists. It may come from an import and hold anything."""
     lines = text.split("\n")
@@ -289,12 +267,17 @@ def name_files(named: Named, room: int, manifest_id: str) -> Naming:
     is_short = len(named.file_entries) <= 1 or _tokens(named) <= room
     if is_short and all(map(is_plain, named.files)):
         return Naming(named=named)
-    manifest = file_manifest(manifest_id, named)
-    listed = Named(summaries=named.summaries, manifests=(manifest.name,))
-    newest = [file_id for file_id in dict.fromkeys(named.files) if is_plain(file_id)][-NEWEST:]
-    while newest and _tokens(replace(listed, files=tuple(newest))) > room:
+    files = tuple(dict.fromkeys(named.files))
+    # One entry a line, as in a footer. An id that does not fit a line is written as JSON.
+    lines = [file_id if is_plain(file_id) else json.dumps(file_id) for file_id in files]
+    lines += map(str, named.manifests)
+    name = ManifestName(id=manifest_id, count=len(lines))
+    listed = Named(summaries=named.summaries, manifests=(name,))
+    newest = tuple(filter(is_plain, files))[-NEWEST:]
+    while newest and _tokens(replace(listed, files=newest)) > room:
         newest = newest[1:]
-    return Naming(named=replace(listed, files=tuple(newest)), manifest=manifest)
+    manifest = FileManifest(name=name, text="".join(f"{line}\n" for line in lines))
+    return Naming(named=replace(listed, files=newest), manifest=manifest)
 
 
 def _tokens(named: Named) -> int:

@@ -11,23 +11,18 @@ from mnesis_core.files.source import counted, shown
 
 OBJECT, ARRAY, STRING = "object", "array", "string"
 INTEGER, NUMBER, BOOLEAN, NULL = "integer", "number", "boolean", "null"
-# Deeper levels are only counted.
-DEPTH = 5
-# Keys of one object that are kept by name.
-KEYS_OF_ONE = 200
+DEPTH = 5  # Deeper levels are only counted.
+KEYS_OF_ONE = 200  # Keys of one object that are kept by name.
 MOST_SCHEMAS = 10_000
-# Stands for a key that is itself an object or array, which YAML allows.
-NAMELESS = "?"
+NAMELESS = "?"  # Stands for a key that is itself an object or array, which YAML allows.
 KEY_CHARACTERS = 200
 VALUE_CHARACTERS = 60
-# A key's values are all listed if they are no more.
-FEW_VALUES = 8
+FEW_VALUES = 8  # A key's values are all listed if they are no more.
 # A schema is described in lines of so many characters, each of which begins with the path of an object or array.
 LINE_CHARACTERS = 800
 PATH_CHARACTERS = 120
 MOST_LINES = 40
-# An object with more keys, whose values are alike, is described as a map.
-MANY_KEYS = 20
+MANY_KEYS = 20  # An object with more keys, whose values are alike, is described as a map.
 _SHOWN_KEY_CHARACTERS = 50
 _TYPES = {dict: OBJECT, list: ARRAY, str: STRING, bool: BOOLEAN, int: INTEGER, float: NUMBER, type(None): NULL}
 _PLURALS = {OBJECT: "objects", ARRAY: "arrays", STRING: "strings"}
@@ -41,12 +36,10 @@ class Schema:
     def __init__(self) -> None:
         self.types: Counter[str] = Counter()
         self.members: dict[str, Schema] = {}
-        # The values of keys that are not kept by name.
-        self.rest: Schema | None = None
+        self.rest: Schema | None = None  # The values of keys that are not kept by name.
         self.items: Schema | None = None
         self.fewest: dict[str, int] = {}
-        # Numbers of an object's keys and an array's items, by type.
-        self.most: dict[str, int] = {}
+        self.most: dict[str, int] = {}  # Numbers of an object's keys and an array's items, by type.
         self.lowest: float | None = None
         self.highest: float | None = None
         # Short values and how often each was seen; more than ``FEW_VALUES`` when there are many.

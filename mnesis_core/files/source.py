@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-# About 600 tokens.
-SUMMARY_CHARACTERS = 2_400
+SUMMARY_CHARACTERS = 2_400  # about 600 tokens
 NAME_CHARACTERS = 80
-# As in the reference.
 MOST_NAMES = 20
 HEAD_BYTES = 65_536
-# A longer line is returned in pieces of this size: a file may be one line of 2 GB.
-LINE_BYTES = 65_536
+LINE_BYTES = 65_536  # A longer line is returned in pieces of this size: a file may be one line of 2 GB.
 PIECE_CHARACTERS = 262_144
-# The limit for parsers that need all of a file at once.
-WHOLE_BYTES = 16_777_216
+WHOLE_BYTES = 16_777_216  # The limit for parsers that need all of a file at once.
 # Byte order marks, with the encoding of what follows.
 MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -26,8 +23,7 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Used within words of Persian and Hindi, and within emoji.
-_JOINERS = "\u200c\u200d"
+_JOINERS = "\u200c\u200d"  # Used within words of Persian and Hindi, and within emoji.
 
 
 class Unreadable(Exception):
@@ -36,10 +32,8 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    # One fact each, the most important first: what does not fit is left out from the end.
-    lines: Sequence[str]
-    # How much was read: ``the first 8 of 41 MB``, ``10,000 of 2,000,000 rows``.
-    covered: str = "all of it"
+    lines: Sequence[str]  # One fact each, the most important first: what does not fit is left out from the end.
+    covered: str = "all of it"  # How much was read: ``the first 8 of 41 MB``, ``10,000 of 2,000,000 rows``.
 
 
 def shown(text: str, *, characters: int = NAME_CHARACTERS) -> str:
@@ -66,6 +60,14 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def walk(items: Iterable[Any], inside: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """Yield items, each before all that is inside it, in order and without recursion."""
+    waiting = list(items)[::-1]
+    while waiting:
+        yield (item := waiting.pop())
+        waiting.extend(reversed(list(inside(item))))
+
+
 def encoding_of(head: bytes) -> str:
     marked = next((name for mark, name in MARKS if head.startswith(mark)), "")
     # The names of codecs that leave out the mark.
@@ -76,10 +78,8 @@ def encoding_of(head: bytes) -> str:
 class Source:
     """A file that is explored: read in bounded pieces, never whole unless it is small."""
 
-    # Says nothing about the file's name.
-    path: Path
-    # What its owner calls it, with or without folders; never opened.
-    name: str
+    path: Path  # says nothing about the file's name
+    name: str  # What its owner calls it, with or without folders; never opened.
     size: int
 
     @property
@@ -96,7 +96,6 @@ class Source:
         return self.read(0, limit)
 
     def covered_by(self, read: int) -> str:
-        """Say how much of it is covered where its first ``read`` bytes were read."""
         return "all of it" if read >= self.size else f"the first {read:,} of {self.size:,} bytes"
 
     @property
@@ -110,10 +109,7 @@ class Source:
         return self.path.read_bytes()
 
     def text(self, limit: int = WHOLE_BYTES) -> str:
-        """Return all of it as text, with ``�`` for invalid bytes.
-
-        :raises Unreadable: there are more than ``limit`` bytes
-        """
+        """Return ``whole`` as text, with ``�`` for invalid bytes."""
         return self.whole(limit).decode(self.encoding, "replace")
 
     def lines(self, limit: int = LINE_BYTES) -> Iterator[str]:

@@ -20,16 +20,13 @@ from typing import IO, Any, Literal
 from mnesis_core.files.detection import zip_list
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
-# Entries read of a tar archive.
-MOST_ENTRIES = 20_000
+MOST_ENTRIES = 20_000  # Entries read of a tar archive.
 # A longer name or extended header is refused: Python's patterns for them may take quadratic time.
 MOST_HEADER = 8_192
 MOST_STREAMED = 67_108_864
-# zipfile reads the list of entries at once.
-MOST_LIST_BYTES = 16_777_216
+MOST_LIST_BYTES = 16_777_216  # zipfile reads the list of entries at once.
 SHOWN_ENTRIES, LARGEST = 40, 5
-# Text shrinks to a tenth; a file of one repeated byte to a thousandth.
-SUSPICIOUS_RATIO = 200
+SUSPICIOUS_RATIO = 200  # Text shrinks to a tenth; a file of one repeated byte to a thousandth.
 _ENTRY_TYPES = (*tarfile.REGULAR_TYPES, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE)
 _STEP = 1_048_576
 _BEGINNING = 200

@@ -18,17 +18,13 @@ from mnesis_core.files.detection import detect
 from mnesis_core.files.kinds import text
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
-# A syntax tree takes some thirty times as much memory as its source.
-MOST_BYTES = 2_097_152
-# Processor time for one tree; a whole file of real source takes three seconds.
-MOST_SECONDS = 10
+MOST_BYTES = 2_097_152  # A syntax tree takes some thirty times as much memory as its source.
+MOST_SECONDS = 10  # Processor time for one tree; a whole file of real source takes three seconds.
 PIECE_BYTES = 65_536
 HEADER_CHARACTERS = 160
-# Bytes of a definition's source of which its header is made.
-HEADER_BYTES = 2_000
+HEADER_BYTES = 2_000  # Bytes of a definition's source of which its header is made.
 MOST_MEMBERS = 12
-# The deepest a variable of the whole file is in the tree: ``export const name = …``.
-FILE_DEPTH = 3
+FILE_DEPTH = 3  # The deepest a variable of the whole file is in the tree: ``export const name = …``.
 _COMMENT_LINES = re.compile(r"(?m)^[ \t]*(//.*|/\*.*|\*.*|#?\[.*\]|@\w+(\([^()\n]*\))?)[ \t]*$")
 _FUNCTIONS = ("arrow_function", "function_expression", "generator_function", "function")
 _NAMING_FIELDS = ("name", "property", "left", "type")

@@ -18,11 +18,9 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 LINE_CHARACTERS = 4_194_304
 CELL_CHARACTERS = 2_097_152
 MOST_COLUMNS = 200
-# Rows beyond these characters are counted, but their columns are not examined.
-MOST_CHARACTERS = 268_435_456
+MOST_CHARACTERS = 268_435_456  # Rows beyond these characters are counted, but their columns are not examined.
 MOST_COUNTED = 1_073_741_824
-# Different values counted in one column.
-MOST_DIFFERENT = 1_000
+MOST_DIFFERENT = 1_000  # Different values counted in one column.
 VALUE_CHARACTERS = 60
 FEW_VALUES = 8
 MISSING = frozenset(("", "NA", "N/A", "NULL", "null", "NaN", "nan", "None", "\\N"))
@@ -64,10 +62,8 @@ class Column:
         self.lowest: Any = None
         self.highest: Any = None
         self.longest = 0
-        # Holds one value more than ``MOST_DIFFERENT`` if there are more.
-        self.different: Counter[str] = Counter()
-        # The first is of the narrowest type that all values have.
-        self._readers = list(_READERS)
+        self.different: Counter[str] = Counter()  # Holds one value more than ``MOST_DIFFERENT`` if there are more.
+        self._readers = list(_READERS)  # The first is of the narrowest type that all values have.
 
     def saw(self, values: Sequence[str]) -> None:
         present = [value for value in values if value not in MISSING]
@@ -83,8 +79,7 @@ class Column:
                     break
         while self._readers and not self._read(present):
             if self._readers.pop(0)[0] != "integer":
-                # An integer is a decimal too: what they span goes on.
-                self.lowest = self.highest = None
+                self.lowest = self.highest = None  # An integer is a decimal too: what they span goes on.
 
     def _read(self, present: list[str]) -> bool:
         """Return whether the values of this batch and of earlier ones are of the first type left."""
@@ -141,8 +136,6 @@ class _Table:
 
 
 class _Lines:
-    """The lines of a file with their ends, counting the characters handed out."""
-
     def __init__(self, source: Source) -> None:
         self.characters = 0
         self._source = source

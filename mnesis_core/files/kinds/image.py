@@ -10,8 +10,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
-# Pillow refuses to decode larger pictures.
-MOST_PIXELS = 178_956_970
+MOST_PIXELS = 178_956_970  # Pillow refuses to decode larger pictures.
 # Other formats' parsers are not needed; some of them start programs.
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "ICO", "AVIF")
 _TAGS = {"Make": "camera", "Model": "model", "DateTime": "date", "Software": "software", "Artist": "artist"}

@@ -27,10 +27,8 @@ from mnesis_core.files.schemas import (
 )
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
-# A larger document is streamed: parsed, it takes up to thirty times its size.
-PARSED_BYTES = 8_388_608
-# About 100 MB of a file of records.
-MOST_TOKENS = 20_000_000
+PARSED_BYTES = 8_388_608  # A larger document is streamed: parsed, it takes up to thirty times its size.
+MOST_TOKENS = 20_000_000  # About 100 MB of a file of records.
 TOKEN_CHARACTERS = 33_554_432
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+'
 _COMMENT = r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+"
@@ -41,14 +39,11 @@ _CONSTANTS = {"true": BOOLEAN, "false": BOOLEAN, "null": NULL, "NaN": NUMBER, "I
 _OPENING = {"{": OBJECT, "[": ARRAY}
 _CLOSING = {"}": OBJECT, "]": ARRAY}
 
-# The lines after them are only counted.
-MOST_RECORDS = 20_000
+MOST_RECORDS = 20_000  # The lines after them are only counted.
 MOST_RECORD_CHARACTERS = 67_108_864
-# A longer line arrives in pieces, none of which is a record.
-RECORD_CHARACTERS = 8_388_608
+RECORD_CHARACTERS = 8_388_608  # A longer line arrives in pieces, none of which is a record.
 
-# Most of a large notebook are pictures, which are cheap to parse.
-MOST_NOTEBOOK_BYTES = 67_108_864
+MOST_NOTEBOOK_BYTES = 67_108_864  # Most of a large notebook are pictures, which are cheap to parse.
 MOST_CELLS = 5_000
 CELL_CHARACTERS = 200_000
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.*)", re.MULTILINE)

@@ -48,12 +48,10 @@ _LINK = re.compile(r"\]\([^()\[\]\s]")
 _IMAGE = re.compile(r"!\[")
 _KEY = re.compile(r"[A-Za-z_][\w-]*[ \t]*[:=]")
 
-# Deeper elements are counted, but not by path.
-DEEPEST_PATH = 8
+DEEPEST_PATH = 8  # Deeper elements are counted, but not by path.
 MOST_PATHS = 2_000
 MOST_ELEMENTS = 4_000_000
-# With as many, what precedes a syntax error is still described.
-ENOUGH_ELEMENTS = 100
+ENOUGH_ELEMENTS = 100  # With as many, what precedes a syntax error is still described.
 MOST_ATTRIBUTES = 12
 TOLD_PATHS = 40
 EXAMPLE_CHARACTERS = 60
@@ -240,10 +238,8 @@ def explore_markdown(source: Source) -> Findings:
 @dataclass(slots=True)
 class _XmlPath:
     count: int = 0
-    # Names, with the first value of each.
-    attributes: dict[str, str] = field(default_factory=dict)
-    # The first that one of them held.
-    text: str = ""
+    attributes: dict[str, str] = field(default_factory=dict)  # Names, with the first value of each.
+    text: str = ""  # The first that one of them held.
 
 
 class _Elements(ContentHandler):

@@ -11,8 +11,7 @@ from mnesis_core.files.source import Findings, Source, Unreadable, counted, list
 
 MOST_FOOTER = 33_554_432
 MOST_COLUMNS = 60
-# With more row groups, no column's range is computed.
-MOST_GROUPS = 1_000
+MOST_GROUPS = 1_000  # With more row groups, no column's range is computed.
 VALUE_CHARACTERS = 30
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import Any
 
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
-from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown, walk
 
 MOST_PAGES_READ = 3
-# Drawing instructions of a page, from which its text is taken.
-MOST_PAGE_BYTES = 1_048_576
+MOST_PAGE_BYTES = 1_048_576  # Drawing instructions of a page, from which its text is taken.
 MOST_HEADINGS = 30
 PAGE_CHARACTERS = 300
 _DETAILS = {"title": "Title", "author": "Author", "subject": "Subject", "creation_date": "Made", "creator": "Made with"}
@@ -34,7 +32,10 @@ def explore(source: Source) -> Findings:
                 with suppress(PyPdfError, ValueError):
                     if (value := str(getattr(metadata, attribute, None) or "")).strip():
                         lines.append(f"{word}: {shown(value, characters=160)}")
-            headings = _headings(reader)
+            headings: list[str] = []
+            with suppress(PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                outline = walk(reader.outline, lambda item: item if isinstance(item, list) else ())
+                headings = [str(item.title) for item in outline if not isinstance(item, list)]
             texts = [_text(reader, number) for number in range(min(pages, MOST_PAGES_READ))]
         except (PyPdfError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Unreadable(f"not readable as PDF: {shown(str(error))}") from None
@@ -45,20 +46,6 @@ def explore(source: Source) -> Findings:
     lines += [f"Page {number} begins: {text}" for number, text in enumerate(texts, start=1) if text]
     covered = "all of it" if pages <= MOST_PAGES_READ else f"the text of the first {MOST_PAGES_READ} of {pages:,} pages"
     return Findings(lines=lines, covered=covered)
-
-
-def _headings(reader: PdfReader) -> list[str]:
-    with suppress(PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        waiting: list[Any] = list(reversed(reader.outline))
-        titles = []
-        while waiting:
-            item = waiting.pop()
-            if isinstance(item, list):
-                waiting.extend(reversed(item))
-            else:
-                titles.append(str(item.title))
-        return titles
-    return []
 
 
 def _text(reader: PdfReader, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pptx
@@ -9,7 +10,7 @@ from pptx.enum.shapes import MSO_SHAPE_TYPE
 from pptx.exc import PythonPptxError
 
 from mnesis_core.files.kinds.archive import READ_ERRORS, check_parts, properties_of
-from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown, walk
 
 MOST_SLIDES = 200
 MOST_SHAPES = 2_000
@@ -30,16 +31,8 @@ def explore(source: Source) -> Findings:
 
 
 def _slide(number: int, slide: Any) -> str:
-    shapes: list[Any] = []
-    waiting, count = list(reversed(list(slide.shapes))), 0
-    while waiting and count < MOST_SHAPES:
-        shape = waiting.pop()
-        count += 1
-        if shape.shape_type == MSO_SHAPE_TYPE.GROUP:
-            waiting.extend(reversed(list(shape.shapes)))
-        else:
-            shapes.append(shape)
-
+    every = walk(slide.shapes, lambda shape: shape.shapes if shape.shape_type == MSO_SHAPE_TYPE.GROUP else ())
+    shapes = [shape for shape in islice(every, MOST_SHAPES) if shape.shape_type != MSO_SHAPE_TYPE.GROUP]
     title = slide.shapes.title
     name = shown(title.text_frame.text) if title is not None and title.has_text_frame else ""
     texts = [shape.text_frame.text for shape in shapes if shape.has_text_frame and shape.text_frame.text != name]

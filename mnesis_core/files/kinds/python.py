@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
 
-from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown, walk
 
-# A syntax tree takes about a hundred times as much memory as its source.
-MOST_BYTES = 4_194_304
+MOST_BYTES = 4_194_304  # A syntax tree takes about a hundred times as much memory as its source.
 HEADER_CHARACTERS = 160
 MOST_METHODS = 12
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+# What is inside these is at the top level of the module, too.
+_BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.With)
 
 
 def explore(source: Source) -> Findings:
@@ -50,7 +50,7 @@ def _parsed(data: bytes) -> ast.Module:
 
 def _top_level(module: ast.Module) -> tuple[list[_Definition], list[str], list[str]]:
     definitions, imports, constants = [], [], []
-    for one in _statements(module.body):
+    for one in walk(module.body, lambda node: ast.iter_child_nodes(node) if isinstance(node, _BLOCKS) else ()):
         if isinstance(one, _Definition):
             definitions.append(one)
         elif isinstance(one, ast.Import):
@@ -61,20 +61,6 @@ def _top_level(module: ast.Module) -> tuple[list[_Definition], list[str], list[s
             targets = one.targets if isinstance(one, ast.Assign) else [one.target]
             constants += [name.id for name in targets if isinstance(name, ast.Name) and name.id.isupper()]
     return definitions, imports, constants
-
-
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    waiting = list(reversed(body))
-    while waiting:
-        statement = waiting.pop()
-        yield statement
-        if isinstance(statement, ast.If | ast.Try | ast.TryStar | ast.With):
-            inner = [
-                *statement.body,
-                *(each for handler in getattr(statement, "handlers", ()) for each in handler.body),
-            ]
-            inner += [*getattr(statement, "orelse", ()), *getattr(statement, "finalbody", ())]
-            waiting.extend(reversed(inner))
 
 
 def _line(definition: _Definition) -> str:

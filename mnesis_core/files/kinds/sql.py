@@ -41,8 +41,6 @@ class _Table:
 
 
 class _Script:
-    """Follows a script line by line: where a text, a comment or a statement ends."""
-
     def __init__(self, *, has_backslashes: bool) -> None:
         self.tables: dict[str, _Table] = {}
         self.others: Counter[str] = Counter()

@@ -11,21 +11,20 @@ from dataclasses import dataclass, field
 from email.header import decode_header
 from email.message import Message
 from itertools import islice
+from typing import Any
 
-from mnesis_core.files.source import LINE_BYTES, Findings, Source, Unreadable, counted, listed, shown
+from mnesis_core.files.source import LINE_BYTES, Findings, Source, Unreadable, counted, listed, shown, walk
 
 FIRST_LINES = 5
 LINE_CHARACTERS = 160
 MOST_HEADINGS = 25
 LONG_LINE = 2_000
-# Words are counted up to here; lines are counted to the end.
-MOST_CHARACTERS = 1_073_741_824
+MOST_CHARACTERS = 1_073_741_824  # Words are counted up to here; lines are counted to the end.
 _TO_COUNT = 1_048_576
 _CHAPTER = re.compile(r"\s{0,8}(?:chapter|part|book|section|article|act|appendix)\s{1,4}(?:\d+|[ivxlc]+)\b", re.I)
 _UNDERLINE = re.compile(r"([=~^*#-])\1{2,}\s*")
 
-# When there are more, the rarest are forgotten.
-MOST_SHAPES = 20_000
+MOST_SHAPES = 20_000  # When there are more, the rarest are forgotten.
 LOG_LINE_CHARACTERS = 240
 MOST_LOG_LINES = 3_000_000
 TOLD_SHAPES = 8
@@ -243,16 +242,11 @@ def _decoded(data: bytes | str, charset: str | None) -> str:
 
 
 def _leaves(message: Message) -> list[Message]:
-    found: list[Message] = []
-    waiting = [message]
-    while waiting and len(found) < MOST_PARTS:
-        part = waiting.pop(0)
+    def inside(part: Message) -> list[Any]:
         inner = part.get_payload()
-        if isinstance(inner, list):
-            waiting[:0] = [each for each in inner[:MOST_PARTS] if isinstance(each, Message)]
-        else:
-            found.append(part)
-    return found
+        return [each for each in inner[:MOST_PARTS] if isinstance(each, Message)] if isinstance(inner, list) else []
+
+    return list(islice((one for one in walk([message], inside) if not one.is_multipart()), MOST_PARTS))
 
 
 def _payload(part: Message) -> bytes:

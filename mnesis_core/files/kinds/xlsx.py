@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from defusedxml.ElementTree import iterparse
@@ -41,7 +42,8 @@ def explore(source: Source) -> Findings:
             warnings.simplefilter("ignore")
             reader = _Reader(file, read_only=True, data_only=True)
             reader.read()
-            lines = list(_lines(reader.wb))
+            with closing(reader.wb) as book:
+                lines = list(_lines(book))
     except (InvalidFileException, *READ_ERRORS) as error:
         raise Unreadable(f"not readable as a spreadsheet: {shown(str(error))}") from None
     return Findings(lines=lines, covered=f"the first {MOST_ROWS} rows of each sheet")
@@ -89,26 +91,21 @@ def _texts(file: Any) -> Iterator[str]:
 
 
 def _lines(book: Any) -> Iterator[str]:
-    try:
-        sheets = book.sheetnames
-        yield f"Spreadsheet: {counted(len(sheets), 'sheet')}"
-        yield from properties_of(book.properties)
-        for name in sheets[:MOST_SHEETS]:
-            sheet = book[name]
-            rows = list(sheet.iter_rows(max_row=MOST_ROWS, max_col=MOST_COLUMNS, values_only=True))
-            size = f"{counted(len(rows), 'row')}{' or more' if len(rows) == MOST_ROWS else ''}"
-            if sheet.max_row and sheet.max_column:  # what a sheet says of its size is not checked
-                size = f"{counted(sheet.max_row, 'row')}, {counted(sheet.max_column, 'column')}"
-            yield f"{shown(name)}: {size}"
-            heads = rows[0] if rows else ()
-            columns = [_column(head, [row[at] for row in rows[1:] if at < len(row)]) for at, head in enumerate(heads)]
-            if any(columns):
-                yield f"  Columns: {'; '.join(filter(None, columns))}"
-    finally:
-        book.close()
-
-
-def _column(head: object, values: Sequence[object]) -> str:
-    kinds = dict.fromkeys(_NAMES.get(type(value), "text") for value in values if value is not None)
-    name = "" if head is None else shown(str(head))
-    return f"{name or '(no name)'} ({' or '.join(kinds)})" if kinds else name
+    sheets = book.sheetnames
+    yield f"Spreadsheet: {counted(len(sheets), 'sheet')}"
+    yield from properties_of(book.properties)
+    for name in sheets[:MOST_SHEETS]:
+        sheet = book[name]
+        rows = list(sheet.iter_rows(max_row=MOST_ROWS, max_col=MOST_COLUMNS, values_only=True))
+        size = f"{counted(len(rows), 'row')}{' or more' if len(rows) == MOST_ROWS else ''}"
+        if sheet.max_row and sheet.max_column:  # what a sheet says of its size is not checked
+            size = f"{counted(sheet.max_row, 'row')}, {counted(sheet.max_column, 'column')}"
+        yield f"{shown(name)}: {size}"
+        columns = []
+        for at, head in enumerate(rows[0] if rows else ()):
+            values = [row[at] for row in rows[1:] if at < len(row)]
+            kinds = dict.fromkeys(_NAMES.get(type(value), "text") for value in values if value is not None)
+            column = "" if head is None else shown(str(head))
+            columns.append(f"{column or '(no name)'} ({' or '.join(kinds)})" if kinds else column)
+        if any(columns):
+            yield f"  Columns: {'; '.join(filter(None, columns))}"
