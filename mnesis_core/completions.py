@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -46,26 +46,19 @@ class RequestMessage:
     role: RequestRole
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    # The call that a tool's message answers.
-    tool_call_id: str = ""
-    # The index in the request, for errors.
-    place: int = 0
+    tool_call_id: str = ""  # The call that a tool's message answers.
+    place: int = 0  # The index in the request, for errors.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
     model: str
     messages: tuple[RequestMessage, ...]
-    # Tools that the caller runs.
-    tools: tuple[ToolSpec, ...] = ()
-    # A session's id, ``new``, or empty: the call is a session of its own, of one turn.
-    session: str = ""
-    # The session's user, if the site maps users to sessions.
-    user: str = ""
-    # 0 if the request sets none.
-    max_output_tokens: int = 0
-    # Parameters that were sent and have no effect.
-    unused: tuple[str, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()  # Tools that the caller runs.
+    session: str = ""  # A session's id, ``new``, or empty: the call is a session of its own, of one turn.
+    user: str = ""  # The session's user, if the site maps users to sessions.
+    max_output_tokens: int = 0  # 0 if the request sets none.
+    unused: tuple[str, ...] = ()  # Parameters that were sent and have no effect.
 
 
 def _is_off(value: Any) -> bool:
@@ -132,22 +125,17 @@ def text_of_content(content: str | Sequence[Mapping[str, Any]] | None, *, field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    # Questions and answers, with white space normalised.
-    texts: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()  # Questions and answers, with white space normalised.
     call_ids: frozenset[str] = frozenset()
     is_empty: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDiff:
-    # None if the request has no system message at its beginning.
-    system_prompt: str | None = None
-    # What happened elsewhere and what the system said before the question.
-    earlier: tuple[Message, ...] = ()
-    # The question; None if the request holds tool results only.
-    message: str | None = None
-    # Results of calls that the record waits for.
-    results: tuple[RequestMessage, ...] = field(default=())
+    system_prompt: str | None = None  # None if the request has no system message at its beginning.
+    earlier: tuple[Message, ...] = ()  # What happened elsewhere and what the system said before the question.
+    message: str | None = None  # The question; None if the request holds tool results only.
+    results: tuple[RequestMessage, ...] = ()  # Results of calls that the record waits for.
 
 
 def known_from(messages: Sequence[StoredMessage]) -> Known:
@@ -189,7 +177,6 @@ def _spoken(message: StoredMessage) -> str:
 
 
 def _unknown_history(history: Sequence[RequestMessage], known: Known) -> list[RequestMessage]:
-    """Return the end of a history that the record does not have."""
     # An exchange is a question, or several in a row, with everything up to the next one.
     exchanges: list[list[RequestMessage]] = []
     for index, said in enumerate(history):
@@ -263,8 +250,7 @@ class Head:
     turn_id: str
     session_id: str
     model: str
-    # Seconds since 1970.
-    created: int
+    created: int  # Seconds since 1970.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,8 +259,7 @@ class Answered:
 
     head: Head
     text: str
-    # Calls that the caller runs, by the ids with which it answers.
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()  # Calls that the caller runs, by the ids with which it answers.
     finish_reason: str
     state: str
     usage: UsageRecord
@@ -308,7 +293,6 @@ def read_text(head: Head, text: str, *, is_first: bool) -> dict[str, Any]:
 
 
 def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iterator[dict[str, Any]]:
-    """Yield the chunks that end a stream: the caller's calls, the finish reason and, with ``include_usage``, the usage."""
     role: dict[str, Any] = {"role": "assistant", "content": None} if is_first else {}
     if answered.tool_calls:
         calls = [{"index": index, **_call(call)} for index, call in enumerate(answered.tool_calls)]
@@ -359,8 +343,7 @@ def _usage(usage: UsageRecord) -> dict[str, Any]:
     }
 
 
-# A message's id and the index of a part in it.
-Place = tuple[str, int]
+Place = tuple[str, int]  # A message's id and the index of a part in it.
 
 
 class Speech:

@@ -21,8 +21,6 @@ def bounded(default: float, low: float, high: float) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetConfig:
-    """How much of a model's window the context may take."""
-
     # Left free for the work of compaction (seed 000); at most an eighth of what the answer leaves.
     compaction_reserve_tokens: int = bounded(20_000, 0, 1_000_000)
     # The largest share of the window that the answer may reserve, so that small models stay usable.
@@ -48,8 +46,6 @@ class PruneConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionConfig:
-    """When and how spans become summaries."""
-
     auto: bool = True
     protect_turns: int = bounded(2, 2, 1_000)  # The last user turns stay verbatim whatever the pressure (seed 000).
     level2_enabled: bool = True
@@ -90,8 +86,6 @@ class CompactionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnConfig:
-    """Limits of one turn."""
-
     max_steps: int = bounded(50, 1, 10_000)  # Model calls.
     # Names of the tools that the model is offered.
     tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "lcm_expand", "task", "tasks", "calculator")
@@ -124,8 +118,6 @@ class TurnConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationConfig:
-    """What a turn may hand to sub-agents."""
-
     # Sub-agents below one another; together with scope reduction it ends every delegation.
     max_depth: int = bounded(3, 0, 10)
     max_siblings: int = bounded(8, 1, 100)  # Sub-agents of one call of ``tasks``, which run at the same time.
@@ -138,8 +130,6 @@ class DelegationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxConfig:
-    """What a session in host mode takes from its peers."""
-
     waiting: int = bounded(100, 0, 10_000)  # Messages that may wait; one more is refused.
     # Of one message, and of all that one turn reads together: about 12,000 tokens.
     message_characters: int = bounded(50_000, 1, 1_000_000)
@@ -149,8 +139,6 @@ class InboxConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
-    """How a streamed answer is made durable."""
-
     journal_seconds: float = bounded(0.25, 0, 60)
     journal_bytes: int = bounded(2_048, 1, 10_000_000)
     # Pause between two frames to one client, so that fast models cost no frame a token.
@@ -205,8 +193,6 @@ class LimitConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
-    """Files beside the conversation (seed 000, large file handling)."""
-
     # Tokens: a shorter text goes into the conversation whole, other files by reference.
     inline_threshold: int = bounded(10_000, 0, 1_000_000)
     largest_bytes: int = bounded(4_294_967_296, 0, 2**50)
@@ -333,8 +319,7 @@ CHOICES = {"turn.on_doom_loop": ("continue", "stop")}
 LONGEST_TEXT = 200  # characters
 LONGEST_LIST = 100  # values
 
-# Each turn asks several times, and hints are slow to read.
-_types = cache(get_type_hints)
+_types = cache(get_type_hints)  # Each turn asks several times, and hints are slow to read.
 
 
 def override(config: Config, values: dict[str, Any], *, path: str = "") -> Config:
@@ -399,7 +384,12 @@ def _check_value(where: str, kind: Any, change: Any) -> Any:
     if kind is float and isinstance(change, int) and not isinstance(change, bool):
         change = float(change)
     if kind not in (int, float, str, bool):
-        return _check_list(where, change)
+        if not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
+            raise InvalidRequest(f"{where} must be a list of strings", field=where)
+        if len(change) > LONGEST_LIST or any(len(item) > LONGEST_TEXT for item in change):
+            allowed = f"{LONGEST_LIST} texts of {LONGEST_TEXT} characters"
+            raise InvalidRequest(f"{where} may have {allowed}, not more", field=where)
+        return tuple(change)
     if type(change) is not kind:
         raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
     if kind is str and len(change) > LONGEST_TEXT:
@@ -410,12 +400,3 @@ def _check_value(where: str, kind: Any, change: Any) -> Any:
         low, high = BOUNDS[where]
         raise InvalidRequest(f"{where} must lie between {low:,} and {high:,}, not {change}", field=where)
     return change
-
-
-def _check_list(where: str, change: Any) -> tuple[str, ...]:
-    if not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
-        raise InvalidRequest(f"{where} must be a list of strings", field=where)
-    if len(change) > LONGEST_LIST or any(len(item) > LONGEST_TEXT for item in change):
-        allowed = f"{LONGEST_LIST} texts of {LONGEST_TEXT} characters"
-        raise InvalidRequest(f"{where} may have {allowed}, not more", field=where)
-    return tuple(change)

@@ -334,8 +334,7 @@ class TurnInterrupted(MnesisError):
 class TurnCancelled(MnesisError):
     """The turn was interrupted. What was said is kept; send a message to go on."""
 
-    # 130 is what a shell reports of a program that Ctrl-C ended.
-    status, rpc_code, exit_status = 409, -32019, 130
+    status, rpc_code, exit_status = 409, -32019, 130  # 130 is what a shell reports of a program that Ctrl-C ended.
 
 
 class TurnSuspended(MnesisError):

@@ -30,8 +30,7 @@ _ID_IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){_ID.pattern}(?![0-9A-Za-z])")
 
 class TurnState(StrEnum):
     RUNNING = "running"
-    # Waits for a person's approval or the caller's results, for as long as it takes.
-    SUSPENDED = "suspended"
+    SUSPENDED = "suspended"  # Waits for a person's approval or the caller's results, for as long as it takes.
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"  # The stream broke off, or the process died; what was said is kept.
@@ -134,7 +133,6 @@ class SessionRecord:
 
     @property
     def is_sub_agent(self) -> bool:
-        """Return whether a turn of the parent works with this session by the tool ``task`` or ``tasks``."""
         return self.origin == SUB_AGENT
 
     @property
@@ -264,8 +262,7 @@ class PartPlace:
 
     said_at: datetime
     tool_name: str
-    # The number of the turn in which its message left the context, or None.
-    left_turn: int | None
+    left_turn: int | None  # The number of the turn in which its message left the context, or None.
     pruned_turn: int | None  # The number of the turn in which its output became a tombstone, or None.
 
 
@@ -307,8 +304,6 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveText:
-    """The text of one part of a running answer so far."""
-
     message_id: str
     part_index: int
     part_type: str

@@ -185,8 +185,6 @@ class _Term:
 
 @dataclass(frozen=True, kw_only=True)
 class WordQuery:
-    """Every term, anywhere in the text."""
-
     terms: tuple[_Term, ...]
 
     @cached_property
@@ -194,12 +192,8 @@ class WordQuery:
         return tuple(dict.fromkeys(word for term in self.terms for word in term.words))
 
     @cached_property
-    def _together(self) -> str:
-        return " ".join(piece for term in self.terms for piece in term.pieces)
-
-    @cached_property
-    def _loose(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(piece) for term in self.terms for piece in term.pieces)
+    def pieces(self) -> tuple[str, ...]:
+        return tuple(piece for term in self.terms for piece in term.pieces)
 
     def rate(self, text: str) -> float:
         """Rate words that come often in a short text higher, and twice as high when they stand side by side as asked."""
@@ -207,13 +201,14 @@ class WordQuery:
         if not all(term.is_in(folded) for term in self.terms if term.needs_proof):
             return 0.0
         often = sum(1 + log(max(1, folded.count(term.pieces[0]))) for term in self.terms)
-        together = 2.0 if len(self.terms) > 1 and self._together in folded else 1.0
+        together = 2.0 if len(self.terms) > 1 and " ".join(self.pieces) in folded else 1.0
         return together * often / (1 + log1p(len(text) / 1_000))
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where the terms are, in order; inside longer words only if they are nowhere else."""
         folded = fold(text)
-        patterns = [term.pattern for term in self.terms if term.pattern.search(folded)] or self._loose
+        patterns = [term.pattern for term in self.terms if term.pattern.search(folded)]
+        patterns = patterns or list(map(re.compile, self.pieces))
         end = 0
         # Lazily, since most callers want only the first match.
         for match in merge(*(pattern.finditer(folded) for pattern in patterns), key=re.Match.span):
@@ -254,10 +249,7 @@ def parse_words(text: str) -> WordQuery:
 
 
 def parse_pattern(text: str) -> PatternQuery:
-    """Return the query of a regular expression.
-
-    :raises InvalidRequest: it is too long, or not RE2 syntax (which has no look-around and no back references).
-    """
+    """:raises InvalidRequest: it is too long, or not RE2 syntax (which has no look-around and no back references)."""
     refuse_long(text)
     options = re2.Options()
     options.log_errors = False

@@ -52,14 +52,11 @@ class TurnLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What was spent, or the most that one call may take."""
-
     tokens: int = 0
     cost_micros: int = 0
     seconds: float = 0.0
     tool_calls: int = 0
-    # Model calls without a known price: they cost nothing here, and this counts them.
-    unpriced_calls: int = 0
+    unpriced_calls: int = 0  # Model calls without a known price: they cost nothing here, and this counts them.
 
     def as_parameters(self) -> dict[str, int | None]:
         """Return the most that a call may take, as its record keeps it until the real cost is known."""
@@ -186,7 +183,6 @@ def lines_of(allowances: Iterable[Allowance]) -> list[LimitUse]:
 
 
 def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> LimitUse | None:
-    """Return the first limit that ``coming`` would pass, or ``None``."""
     for line in lines_of(allowances):
         more = getattr(coming, line.measure)
         if line.measure == "seconds":

@@ -69,7 +69,6 @@ def printable_piece(text: str) -> str:
 
 
 def text_digest(text: str) -> str:
-    """Return the SHA-256 of a text in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -169,7 +168,6 @@ def visible_runs(text: str) -> list[Run]:
 
 
 def visible_text(text: str) -> str:
-    """Return a text as one line for tables and titles, with marks in brackets and white space collapsed."""
     line = "".join(f"[{run.text}]" if run.is_mark else run.text for run in visible_runs(text))
     return re.sub(r"[\t\n ]+", " ", line).strip()
 

@@ -71,9 +71,8 @@ class Prompts:
 
 
 def read_prompt(path: Path) -> SummaryPrompt:
-    """Return the prompt in a file.
+    """:raises OSError: the file cannot be read.
 
-    :raises OSError: the file cannot be read.
     :raises ValueError: it is not UTF-8, or does not have the schema of a prompt.
     """
     try:
@@ -346,22 +345,18 @@ class FileQuestion(_Question):
         ]
 
 
-def read_beginning(data: bytes, *, limit: int) -> Beginning:
-    """Return as much of a text's first bytes as takes at most ``limit`` tokens quoted; no character is cut."""
+def question_about(
+    content_id: str, data: bytes, *, prompt: SummaryPrompt, spec: ModelSpec, config: Config
+) -> FileQuestion | None:
+    """Return what to ask about a content that begins with ``data``, or ``None`` where it is too short to be worth it."""
+    limit = min(READ_TOKENS, piece_limit(spec, config))
     length = _whole(data, min(len(data), READ_BYTES))
     text = _text(data[:length])
     while length and (tokens := estimate_text(text)) > limit:
         # A little below the proportion, so that uneven texts do not take many steps.
         length = _whole(data, min(length - 1, int(length * limit / tokens * 0.98)))
         text = _text(data[:length])
-    return Beginning(length=length, text=text)
-
-
-def question_about(
-    content_id: str, data: bytes, *, prompt: SummaryPrompt, spec: ModelSpec, config: Config
-) -> FileQuestion | None:
-    """Return what to ask about a content that begins with ``data``, or ``None`` where it is too short to be worth it."""
-    beginning = read_beginning(data, limit=min(READ_TOKENS, piece_limit(spec, config)))
+    beginning = Beginning(length=length, text=text)
     if beginning.tokens <= TARGET_TOKENS:
         return None
     payload = payload_of(prompt, beginning.text, TARGET_TOKENS)

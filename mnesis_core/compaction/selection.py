@@ -214,7 +214,6 @@ class Outcome(StrEnum):
 
 
 def next_round(situation: Situation) -> Span | Condensation | None:
-    """Return what the next summary is to stand for, oldest turns before summaries, or ``None`` at the end."""
     span = None
     if situation.everything or situation.used > situation.budget.target:
         span = choose_span(situation)
@@ -228,7 +227,6 @@ def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str
 
 
 def source_rows(chosen: Span | Condensation) -> list[dict[str, Any]]:
-    """Return the manifest rows of what a summary stands for."""
     if isinstance(chosen, Span):
         return [messages_row(chosen.messages)]
     return [summary_row(entry) for entry in chosen.summaries]

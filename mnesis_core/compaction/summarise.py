@@ -237,10 +237,8 @@ class _Run:
         return _Draft(text=text, level=3, version=VERSION, try_id=await self.recorder.excerpt(attempt, text))
 
     async def _escalate(self, piece: _Piece) -> _Draft | None:
-        """Try level 1, then 2; ``None`` when neither gave anything of use."""
         errors = 0
-        # The levels are the same for messages and summaries.
-        is_merge = piece.kind == "condensed"
+        is_merge = piece.kind == "condensed"  # The levels are the same for messages and summaries.
         levels = [(1, self.prompts.condense if is_merge else self.prompts.level1, piece.target)]
         if self.config.compaction.level2_enabled:
             shorter = self.prompts.condense2 if is_merge else self.prompts.level2

@@ -74,7 +74,6 @@ def text_pieces(text: str, limit_tokens: int) -> list[str]:
 
 
 def _message_blocks(message: StoredMessage, with_reasoning: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield each text of a message that is not empty, with a label."""
     role = message.role
     for part in (stored.part for stored in message.parts):
         blocks: Sequence[tuple[str, str]] = ()
@@ -139,7 +138,6 @@ class Quotable:
 
 
 def message_quotables(messages: Sequence[StoredMessage]) -> tuple[Quotable, ...]:
-    """Return what can be quoted of messages: what was said, and the results of tools."""
     found: list[Quotable] = []
     for message in messages:
         for part in (stored.part for stored in message.parts):

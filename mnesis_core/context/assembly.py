@@ -46,8 +46,6 @@ SMALLEST_TURN = 256  # Tokens that system prompt and tools leave to the newest t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """System prompt and tools, with which every prompt begins, and their cost."""
-
     # Manifest rows; the system prompt's has ``head`` and ``tail`` (characters kept) when it is shortened.
     rows: list[dict[str, Any]]
     system_tokens: int

@@ -70,8 +70,6 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled(Prompt):
-    """Exactly what a model will see, and what it will not and why."""
-
     used_tokens: int  # at most ``budget.usable``
     wanted_tokens: int  # What leaving nothing out would take: the number to compare with the thresholds.
     breakdown: Breakdown
@@ -122,7 +120,6 @@ def in_order(entries: Sequence[ContextEntry]) -> list[ContextEntry]:
 
 
 def runs_of_kind(entries: Sequence[ContextEntry], kind: type[_Entry]) -> list[list[_Entry]]:
-    """Return the stretches of neighbouring entries of one kind, oldest first."""
     groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, kind))
     return [[entry for entry in group if isinstance(entry, kind)] for is_kind, group in groups if is_kind]
 

@@ -275,7 +275,6 @@ def file_of_output(text: str) -> str:
 
 
 def cap_output(output: str, characters: int) -> str:
-    """Return an output that is kept whole, or its beginning and how long it was."""
     if len(output) <= characters:
         return output
     said = f"{len(output):,} characters, of which {characters:,} were kept"
@@ -287,8 +286,6 @@ def cap_output(output: str, characters: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One entry of the context with its cost, whole or shortened."""
-
     entry: ContextEntry
     row: dict[str, Any]
     cost: dict[str, int]  # Tokens by the names of ``Breakdown``; empty when there is nothing that a model is sent.
@@ -359,8 +356,6 @@ def _category(stored: StoredPart) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """One part of a message, its texts measured one by one."""
-
     message: StoredMessage
     stored: StoredPart
     fields: dict[str, str]

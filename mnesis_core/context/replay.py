@@ -15,7 +15,7 @@ from mnesis_core.context.wording import field_texts, read_gap, read_summary
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
-from mnesis_core.messages import FileRefPart, PatchPart, StoredMessage, StoredPart, ToolPart
+from mnesis_core.messages import FileRefPart, PatchPart, StoredMessage, ToolPart
 
 Data = Mapping[str, Any]
 
@@ -256,35 +256,32 @@ def _text_block(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
 
 
 def _message_blocks(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
-    what = {"item_id": message.id, "first_seq": message.seq, "last_seq": message.seq}
+    what: dict[str, Any] = {"item_id": message.id, "first_seq": message.seq, "last_seq": message.seq}
     parts = [stored for stored in message.parts[: row["parts"]] if stored.id not in row["omitted"]]
     found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]
     if not found and message.role == "user":
         yield _text_block(BlockKind.MESSAGE, "user", EMPTY_MESSAGE, **what)
     cut = {shortened["part"] for shortened in row["shortened"]}
     for stored, texts in found:
-        yield _part_block(message, stored, texts, row, {**what, "part_id": stored.id, "is_shortened": stored.id in cut})
-
-
-def _part_block(
-    message: StoredMessage, stored: StoredPart, texts: dict[str, str], row: Mapping[str, Any], what: dict[str, Any]
-) -> Block:
-    match stored.part:
-        case ToolPart() as part:
-            is_open = stored.id in row["unanswered"]
-            names = ("input",) if is_open else ("input", "output")
-            return Block(
-                kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
-                role="tool",
-                texts=tuple((name, texts[name]) for name in names),
-                tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
-                name=part.tool_name,
-                is_unanswered=is_open,
-                **what,
-            )
-        case FileRefPart() as part:
-            return _text_block(BlockKind.FILE, message.role, texts["text"], name=part.path or part.file_id, **what)
-        case PatchPart() as part:
-            return _text_block(BlockKind.PATCH, message.role, texts["text"], name=", ".join(part.files_changed), **what)
-        case _:
-            return _text_block(BlockKind.MESSAGE, message.role, texts["text"], **what)
+        what |= {"part_id": stored.id, "is_shortened": stored.id in cut}
+        match stored.part:
+            case ToolPart() as part:
+                is_open = stored.id in row["unanswered"]
+                names = ("input",) if is_open else ("input", "output")
+                yield Block(
+                    kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
+                    role="tool",
+                    texts=tuple((name, texts[name]) for name in names),
+                    tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
+                    name=part.tool_name,
+                    is_unanswered=is_open,
+                    **what,
+                )
+            case FileRefPart() as part:
+                name = part.path or part.file_id
+                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, **what)
+            case PatchPart() as part:
+                name = ", ".join(part.files_changed)
+                yield _text_block(BlockKind.PATCH, message.role, texts["text"], name=name, **what)
+            case _:
+                yield _text_block(BlockKind.MESSAGE, message.role, texts["text"], **what)

@@ -136,8 +136,6 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The end of a stream: everything that was streamed, and what is known about it."""
-
     text: str
     reasoning: str = ""
     # Empty unless the outcome is COMPLETE: half of what was meant must not be run.
@@ -236,7 +234,6 @@ def shown_prices(spec: ModelSpec) -> str:
 
 
 def spec_in_session(spec: ModelSpec, config: Config) -> ModelSpec:
-    """Return the model with the limits and prices that the session's configuration replaces."""
     changes: dict[str, Any] = {}
     if config.context_window:
         changes |= {"context_window": config.context_window, "context_window_source": LimitSource.CONFIGURED}

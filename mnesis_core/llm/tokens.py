@@ -158,7 +158,6 @@ def estimate_part(part: Part) -> int:
 
 
 def estimate_call(part: ToolPart) -> int:
-    """Return the tokens of a tool call without its result, which comes later."""
     return TOOL_FRAMING + estimate_text(part.tool_name) + estimate_text(part.input)
 
 
@@ -273,8 +272,6 @@ class CountSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """How a model's own counts compare with our estimates."""
-
     ratio: float = 1.0  # reported divided by estimated, smoothed
     samples: int = 0
     # How far the corrected estimates were from the reports, as a share of the report and smoothed: 0.03 is 3 %. None
@@ -295,7 +292,6 @@ class Calibration:
 
 
 def describe_count(*, source: str, ratio: float, samples: int, error: float | None) -> str:
-    """Return a sentence for people on how tokens were counted, and how well."""
     correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
     if source == CountSource.PROVIDER:
         reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"

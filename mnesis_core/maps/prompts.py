@@ -31,8 +31,7 @@ from mnesis_core.spending import Allowance, LimitUse, Scope, Spent, TurnLimits, 
 from mnesis_core.text import read_json
 from mnesis_core.turns.options import read_options
 
-# Begins every system text, so that a model or a gateway can recognise the request.
-MARKER = "MNESIS-MAP"
+MARKER = "MNESIS-MAP"  # Begins every system text, so that a model or a gateway can recognise the request.
 # Characters of a refused answer that are quoted to the model, and of a reply that are read as JSON.
 LONGEST_QUOTED_REPLY, LONGEST_REPLY = 20_000, 4_000_000
 _FENCED = re.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
@@ -47,25 +46,20 @@ TIME_IS_UP = "There was no answer within {seconds:g} seconds, so the turn was en
 NEEDS_SOMEBODY = "The turn waited for somebody, and nobody is there."
 INTERRUPTED = "Somebody interrupted the sub-agent's turn."
 _WITHOUT_ANSWER = (StepLimitReached.code, DoomLoop.code)
-# A run's attempts share these limits; the others hold for each turn.
-_SHARED = {"tokens", "cost_micros"}
+_SHARED = {"tokens", "cost_micros"}  # A run's attempts share these limits; the others hold for each turn.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptVersion:
     version: str
-    # In the system text: what an answer is for.
-    alone: str
-    # Precedes the schema.
-    with_schema: str
-    # Follows what is wrong with an answer.
-    again: str
+    alone: str  # In the system text: what an answer is for.
+    with_schema: str  # Precedes the schema.
+    again: str  # Follows what is wrong with an answer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    # None if the reply is a result.
-    kind: ErrorKind | None = None
+    kind: ErrorKind | None = None  # None if the reply is a result.
     message: str = ""
     value: Any = None
 
@@ -82,10 +76,7 @@ KNOWN = {one.version: one for one in (FIRST,)}
 
 
 def prompt_version(version: str) -> PromptVersion:
-    """Return the words of a version.
-
-    :raises ValueError: the version is unknown
-    """
+    """:raises ValueError: the version is unknown"""
     if version not in KNOWN:
         raise ValueError(f"the prompt {version} of then is not known here")
     return KNOWN[version]
@@ -121,10 +112,7 @@ def map_payload(
 
 
 def item_prompt(spec: OperatorSpec, value: Any) -> str:
-    """Return the first message for an item's sub-agent.
-
-    :raises InvalidTemplate: the template does not fit this item
-    """
+    """:raises InvalidTemplate: the template does not fit this item"""
     prompt, schema = compile_template(spec.template).render(value), schema_of(spec)
     words = CURRENT.with_schema
     asked = f"\n\nWhen you are done: {words[0].lower()}{words[1:]}\n{schema.text}" if schema else ""
@@ -132,18 +120,11 @@ def item_prompt(spec: OperatorSpec, value: Any) -> str:
 
 
 def correction(problem: str, prompts: PromptVersion = CURRENT) -> str:
-    """Return the request to correct an answer.
-
-    :param problem: ``Judged.message``
-    """
     return f"{problem} {prompts.again}"
 
 
 def schema_of(spec: OperatorSpec) -> OutputSchema | None:
-    """Return the schema of a run's results.
-
-    :raises InvalidSchema: it cannot be used
-    """
+    """:raises InvalidSchema: it cannot be used"""
     return None if spec.schema is None else compile_schema(spec.schema)
 
 
@@ -194,10 +175,6 @@ def _no_json(problem: str, finish_reason: str) -> Judged:
 
 
 def next_message(attempts: Sequence[AttemptRecord]) -> str:
-    """Return the next message for a sub-agent that has worked at its item before.
-
-    :param attempts: those at the item, in their order
-    """
     last = attempts[-1] if attempts else None
     return correction(last.error) if last is not None and last.error_kind in _REFUSED else GO_ON
 

@@ -29,16 +29,12 @@ MOST_STEPS = 300_000
 # Less, and still more than Python's recursion limit, so that endless references are found.
 _STEPS_OF_A_PROBE = 5_000
 _PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
-# The size of RE2's program of one pattern.
-LARGEST_PATTERN = 2_000
-# Of an error's text, which quotes the value, and of a text searched for a pattern.
-_CHARACTERS_OF_A_STEP = 50
+LARGEST_PATTERN = 2_000  # The size of RE2's program of one pattern.
+_CHARACTERS_OF_A_STEP = 50  # Of an error's text, which quotes the value, and of a text searched for a pattern.
 LONGEST_SCHEMA = 200_000
-# Of a schema and of a checked value: both are walked by recursion.
-DEEPEST = 40
+DEEPEST = 40  # Of a schema and of a checked value: both are walked by recursion.
 _SHOWN_PROBLEMS = 5
-# Characters of one problem. The reason is at its end, after the value, which may be long.
-_SHOWN_CHARACTERS = 300
+_SHOWN_CHARACTERS = 300  # Characters of one problem. The reason is at its end, after the value, which may be long.
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS = {_NEWEST: Draft202012Validator, "http://json-schema.org/draft-07/schema": Draft7Validator}
 # These keywords go through the whole value, or their own, without calling another keyword.
@@ -91,10 +87,7 @@ def _counted(name: str, keyword: Keyword) -> Keyword:
 
 @lru_cache(maxsize=1_000)
 def compiled_pattern(pattern: str) -> Any:
-    """Return a pattern as compiled by RE2.
-
-    :raises ValueError: RE2 does not accept it, or it is too large
-    """
+    """:raises ValueError: RE2 does not accept it, or it is too large"""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -170,8 +163,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSchema:
-    # As JSON on one line, for prompts.
-    text: str
+    text: str  # As JSON on one line, for prompts.
     is_strict: bool
     _schema: Any
     _validator: Any
@@ -253,7 +245,6 @@ def _compiled(text: str) -> OutputSchema:
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield a schema and all schemas in it."""
     if not isinstance(schema, dict):
         return
     yield schema

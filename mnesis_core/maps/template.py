@@ -32,19 +32,14 @@ from jinja2.visitor import NodeTransformer
 
 from mnesis_core.errors import InvalidTemplate
 
-# A character costs 1, a value or a loop's step ``STEP``. A second or two at most.
-MOST_WORK = 20_000_000
+MOST_WORK = 20_000_000  # A character costs 1, a value or a loop's step ``STEP``. A second or two at most.
 STEP = 8
-# The context's name of the rendering's count; no template can write such a name.
-WORK_NAME = "the work so far"
-# ``value[1:3]`` becomes a filter of this name, so that it is counted.
-SLICE = "a slice"
+WORK_NAME = "the work so far"  # The context's name of the rendering's count; no template can write such a name.
+SLICE = "a slice"  # ``value[1:3]`` becomes a filter of this name, so that it is counted.
 LONGEST_TEMPLATE = 200_000
-# Characters of one rendering: more than any model reads.
-LONGEST_PROMPT = 2_000_000
+LONGEST_PROMPT = 2_000_000  # Characters of one rendering: more than any model reads.
 _MOST_NODES = 2_000
-# Jinja's output for nested tags and expressions is compiled by Python's own compiler.
-_DEEPEST = 40
+_DEEPEST = 40  # Jinja's output for nested tags and expressions is compiled by Python's own compiler.
 _LOOPS_IN_LOOPS = 4
 _ALLOWED = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.CondExpr),
@@ -63,19 +58,13 @@ class Work:
     left: int = MOST_WORK
 
     def charge(self, units: int) -> None:
-        """Count work.
-
-        :raises TemplateRuntimeError: it is too much
-        """
+        """:raises TemplateRuntimeError: it is too much"""
         self.left -= units
         if self.left < 0:
             raise TemplateRuntimeError("it takes too long: loop over less, or use fewer filters")
 
     def weigh(self, *values: Any) -> None:
-        """Count everything in the values, without recursion.
-
-        :raises TemplateRuntimeError: it is too much
-        """
+        """:raises TemplateRuntimeError: it is too much"""
         waiting = list(values)
         while waiting:
             value = waiting.pop()
@@ -164,10 +153,6 @@ def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
     return instead if isinstance(value, Undefined) or (boolean and not value) else value
 
 
-def _unique(value: Any) -> list[Any]:
-    return list({json.dumps(held, sort_keys=True): held for held in reversed(_sequence(value))}.values())[::-1]
-
-
 def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
     def key(held: Any) -> Any:
         return _mapping(held).get(attribute) if attribute else held
@@ -205,7 +190,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "tojson": lambda value: json.dumps(value, ensure_ascii=False),
     "trim": lambda value: shown(value).strip(),
     "truncate": _truncate,
-    "unique": _unique,
+    "unique": lambda value: [*{json.dumps(one, sort_keys=True): one for one in _sequence(value)[::-1]}.values()][::-1],
     "upper": lambda value: shown(value).upper(),
     SLICE: lambda value, *bounds: (value if isinstance(value, str) else _sequence(value))[slice(*bounds)],
 }
@@ -298,10 +283,7 @@ class PromptTemplate:
 
 @lru_cache(maxsize=64)
 def compile_template(text: str) -> PromptTemplate:
-    """Compile a template.
-
-    :raises InvalidTemplate: it is not Jinja, uses what templates may not, or does not use ``item``; the message names the line
-    """
+    """:raises InvalidTemplate: it is not Jinja, or uses what templates may not, or not ``item``; the message names the line"""
     if len(text) > LONGEST_TEMPLATE:
         raise InvalidTemplate(f"The template is longer than {LONGEST_TEMPLATE:,} characters.", field="template")
     try:
@@ -340,8 +322,7 @@ def _refuse(tree: nodes.Template) -> None:
 
 
 def _refuse_size(tree: nodes.Template) -> None:
-    # No recursion: the tree may be too deep for it.
-    waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]
+    waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]  # No recursion: the tree may be too deep for it.
     count = 0
     while waiting:
         node, depth, loops = waiting.pop()

@@ -19,17 +19,14 @@ from mnesis_core.errors import ModelError, ModelRateLimited, ModelTimeout
 from mnesis_core.llm.retrying import LARGEST_SPREAD, Patience, seconds_asked_for
 from mnesis_core.maps.values import Counts, ErrorKind
 
-# A model's reduced limit doubles after this long without a rate-limit answer.
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 10.0  # A model's reduced limit doubles after this long without a rate-limit answer.
 # Attempts lost to dying processes before an item is given up: far more than accidents explain. Such an attempt says
 # nothing about the item; still, an item over which every process dies must come to an end.
 MOST_EXCUSED = 100
-# The pause after the first rate-limit answer that names none.
-RATE_LIMIT_SECONDS = 1.0
+RATE_LIMIT_SECONDS = 1.0  # The pause after the first rate-limit answer that names none.
 # The model has answered and is to answer differently: waiting does not help.
 _AT_ONCE = frozenset({ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR})
-# With fewer, the time left is unknown.
-FEWEST_ENDINGS = 3
+FEWEST_ENDINGS = 3  # With fewer, the time left is unknown.
 # The characters of a progress bar, and the window over which throughput is measured.
 BAR, WINDOW_SECONDS = 24, 30.0
 
@@ -46,12 +43,9 @@ class Claim:
 class Brake:
     """The pause and the reduced limit of a model that answered "too many requests"."""
 
-    # No call is made before.
-    until: datetime
-    # The number of calls in flight at which the limit now stands.
-    ceiling: int
-    # When the last rate-limit answer came.
-    since: datetime
+    until: datetime  # No call is made before.
+    ceiling: int  # The number of calls in flight at which the limit now stands.
+    since: datetime  # When the last rate-limit answer came.
 
 
 def permits(wanted: int, limits: Iterable[tuple[int, Sequence[Claim]]]) -> int:
@@ -101,12 +95,9 @@ def ceiling_now(brake: Brake, now: datetime) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     kind: ErrorKind
-    # For people, and for the model if it is asked to correct its answer.
-    message: str
-    # Whether the same request may succeed later.
-    may_pass: bool = True
-    # The provider's ``Retry-After`` header.
-    retry_after: str = ""
+    message: str  # For people, and for the model if it is asked to correct its answer.
+    may_pass: bool = True  # Whether the same request may succeed later.
+    retry_after: str = ""  # The provider's ``Retry-After`` header.
 
 
 def failure_of_call(error: ModelError) -> Failure:
@@ -158,8 +149,7 @@ class Ending:
 class Interval:
     """A part of a run's time: what ended in it, and the sums spent by its end."""
 
-    # Seconds after the run began.
-    begins: float
+    begins: float  # Seconds after the run began.
     ends: float
     completed: float
     failed: float
@@ -170,8 +160,7 @@ class Interval:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpan:
     began: datetime
-    # The end of the run, or now.
-    until: datetime
+    until: datetime  # The end of the run, or now.
     ended: int
     tokens: int = 0
     cost_micros: int = 0

@@ -28,13 +28,10 @@ class OperatorKind(StrEnum):
 class RunState(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
-    # No new item begins; those in flight finish.
-    PAUSED = "paused"
-    # Every item has ended, with a result or without.
-    COMPLETED = "completed"
+    PAUSED = "paused"  # No new item begins; those in flight finish.
+    COMPLETED = "completed"  # Every item has ended, with a result or without.
     CANCELLED = "cancelled"
-    # The input cannot be read.
-    FAILED = "failed"
+    FAILED = "failed"  # The input cannot be read.
 
     @property
     def is_live(self) -> bool:
@@ -48,8 +45,7 @@ class StopReason(StrEnum):
 
 
 class ItemState(StrEnum):
-    # Waits for a worker, for the first time or again.
-    PENDING = "pending"
+    PENDING = "pending"  # Waits for a worker, for the first time or again.
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -62,10 +58,8 @@ class ItemState(StrEnum):
 
 class ErrorKind(StrEnum):
     TIMEOUT = "timeout"
-    # The answer is not JSON.
-    VALIDATION = "validation"
-    # The answer is JSON that does not fit the schema.
-    SCHEMA_ERROR = "schema_error"
+    VALIDATION = "validation"  # The answer is not JSON.
+    SCHEMA_ERROR = "schema_error"  # The answer is JSON that does not fit the schema.
     LLM_ERROR = "llm_error"
     # The sub-agent's turn ended without an answer, for example because it needed an approval.
     TOOL_ERROR = "tool_error"
@@ -75,28 +69,18 @@ class ErrorKind(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSpec:
     template: str
-    # JSON Schema of each result; None accepts any text.
-    schema: dict[str, Any] | None = None
-    # Whether the schema is also sent to the provider, if it supports schemas.
-    native_schema: bool = False
-    # An alias; empty for the session's model.
-    model: str = ""
+    schema: dict[str, Any] | None = None  # JSON Schema of each result; None accepts any text.
+    native_schema: bool = False  # Whether the schema is also sent to the provider, if it supports schemas.
+    model: str = ""  # An alias; empty for the session's model.
     system_prompt: str = ""
-    # The most items in flight, of all workers together.
-    concurrency: int = 16
-    # Attempts at an item after the first.
-    max_retries: int = 2
-    # Of one attempt.
-    timeout_seconds: float = 60.0
+    concurrency: int = 16  # The most items in flight, of all workers together.
+    max_retries: int = 2  # Attempts at an item after the first.
+    timeout_seconds: float = 60.0  # Of one attempt.
     temperature: float | None = None
-    # Whether a sub-agent may only use tools that change nothing.
-    read_only: bool = True
-    # None for the session's tools.
-    tools: tuple[str, ...] | None = None
-    # Model calls in one turn of a sub-agent.
-    max_turns: int = 20
-    # Shared by all attempts of the run.
-    limits: TurnLimits = field(default_factory=TurnLimits)
+    read_only: bool = True  # Whether a sub-agent may only use tools that change nothing.
+    tools: tuple[str, ...] | None = None  # None for the session's tools.
+    max_turns: int = 20  # Model calls in one turn of a sub-agent.
+    limits: TurnLimits = field(default_factory=TurnLimits)  # Shared by all attempts of the run.
 
 
 def write_spec(spec: OperatorSpec) -> str:
@@ -115,8 +99,7 @@ def read_spec(text: str) -> OperatorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    # Lines of the input; None while it is being read.
-    items: int | None = None
+    items: int | None = None  # Lines of the input; None while it is being read.
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
@@ -140,19 +123,15 @@ class RunRecord(HasError):
     id: str
     session_id: str
     owner_id: int
-    # The turn whose model started it; empty for a person or a program.
-    turn_id: str
-    # The tool call that started it.
-    part_id: str
+    turn_id: str  # The turn whose model started it; empty for a person or a program.
+    part_id: str  # The tool call that started it.
     kind: OperatorKind
     spec: OperatorSpec
     input_file_id: str
     state: RunState
-    # A ``StopReason`` while paused or stopped; empty otherwise.
-    reason: str
+    reason: str  # A ``StopReason`` while paused or stopped; empty otherwise.
     counts: Counts
-    # The newest file of results; empty if there is none.
-    output_file_id: str
+    output_file_id: str  # The newest file of results; empty if there is none.
     error_code: str | None
     error_message: str | None
     idempotency_key: str | None
@@ -164,8 +143,7 @@ class RunRecord(HasError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewItem:
     number: int
-    # Of the first byte in the input's content.
-    offset: int
+    offset: int  # Of the first byte in the input's content.
     length: int
 
 
@@ -176,27 +154,22 @@ class ItemRecord:
     offset: int
     length: int
     state: ItemState
-    # Attempts begun.
-    attempts: int
-    # Attempts that do not count: their worker died, or a retry of the item was requested.
-    excused: int
-    # The earliest time of the next attempt.
-    not_before: datetime | None
+    attempts: int  # Attempts begun.
+    excused: int  # Attempts that do not count: their worker died, or a retry of the item was requested.
+    not_before: datetime | None  # The earliest time of the next attempt.
     lease_owner: str
     lease_expires_at: datetime | None
     error_kind: ErrorKind | None
     error: str
     accepted_try_id: str
-    # The running model call; empty if there is none.
-    call_id: str
+    call_id: str  # The running model call; empty if there is none.
     child_session_id: str
     started_at: datetime | None
     ended_at: datetime | None
     tokens_input: int
     tokens_output: int
     cost_micros: int
-    # Of all attempts together.
-    duration_ms: int
+    duration_ms: int  # Of all attempts together.
 
     @property
     def counted_attempts(self) -> int:
@@ -209,15 +182,13 @@ class AttemptRecord:
     id: str
     run_id: str
     item: int
-    # The item's ``attempts`` when it was begun, from 1.
-    number: int
+    number: int  # The item's ``attempts`` when it was begun, from 1.
     call_id: str | None
     child_turn_id: str
     output: str
     accepted: bool
     error_kind: ErrorKind | None
-    # The validator's message, or the call's error.
-    error: str
+    error: str  # The validator's message, or the call's error.
     usage: UsageRecord
     duration_ms: int
     created_at: datetime
@@ -229,28 +200,21 @@ class AttemptOutcome:
     usage: UsageRecord = field(default_factory=UsageRecord)
     duration_ms: int = 0
     call_id: str | None = None
-    # None if it is recorded already, or there was no call.
-    call_end: MessageEnd | None = None
-    # How often the model was asked in that call.
-    call_attempts: int = 1
+    call_end: MessageEnd | None = None  # None if it is recorded already, or there was no call.
+    call_attempts: int = 1  # How often the model was asked in that call.
     child_turn_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     item: int
-    # The item's ``attempts`` when it was claimed.
-    number: int
-    # ``completed`` accepts the attempt; with ``pending`` the item waits for another one.
-    state: ItemState
-    # None if nothing came of it that could be kept.
-    attempt: AttemptOutcome | None = None
+    number: int  # The item's ``attempts`` when it was claimed.
+    state: ItemState  # ``completed`` accepts the attempt; with ``pending`` the item waits for another one.
+    attempt: AttemptOutcome | None = None  # None if nothing came of it that could be kept.
     error_kind: ErrorKind | None = None
     error: str = ""
-    # The earliest time of the next attempt.
-    not_before: datetime | None = None
-    # Whether the attempt does not count.
-    excused: bool = False
+    not_before: datetime | None = None  # The earliest time of the next attempt.
+    excused: bool = False  # Whether the attempt does not count.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,8 +223,7 @@ class ItemResult:
     offset: int
     length: int
     state: ItemState
-    # The accepted attempt's reply, verbatim.
-    output: str | None
+    output: str | None  # The accepted attempt's reply, verbatim.
     error_kind: ErrorKind | None
     error: str
 
@@ -300,10 +263,7 @@ def line_places(read: Read, size: int, *, line_bytes: int) -> Iterator[NewItem]:
 
 
 def read_item(line: bytes) -> Any:
-    """Return the value of a line.
-
-    :raises InvalidInput: it is not JSON, or too deep
-    """
+    """:raises InvalidInput: it is not JSON, or too deep"""
     try:
         value = read_json(line.decode())
     except UnicodeDecodeError:

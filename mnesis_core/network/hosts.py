@@ -48,14 +48,11 @@ _METADATA = tuple(
     )
 )
 _NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
-# Deprecated: an IPv4 address in the last four bytes.
-_COMPATIBLE = ip_network("::/96")
+_COMPATIBLE = ip_network("::/96")  # Deprecated: an IPv4 address in the last four bytes.
 
 PROGRAMS, VARIABLES, ADDRESSES = "MNESIS_MCP_PROGRAMS", "MNESIS_KEY_VARIABLES", "MNESIS_PRIVATE_ADDRESSES"
-# Lists nothing where there is a default.
-NOTHING = "none"
-# At the end of a listed program: further arguments may follow, none of which begins with a hyphen.
-MORE = "..."
+NOTHING = "none"  # Lists nothing where there is a default.
+MORE = "..."  # At the end of a listed program: further arguments may follow, none of which begins with a hyphen.
 
 Entry = TypeVar("Entry")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -103,14 +100,13 @@ def may_reach(text: str, listed: Sequence[Network]) -> bool:
         faces = _faces(ip_address(text))
     except ValueError:
         return False
-    if any(face in network for face in faces for network in _METADATA):
-        return False
-    return all(_is_public(face) or any(face in network for network in listed) for face in faces)
-
-
-def gives_credentials(text: str) -> bool:
-    """Return whether an IP address hands out the machine's own credentials; listing it has no effect."""
-    return any(face in network for face in _faces(ip_address(text)) for network in _METADATA)
+    for face in faces:
+        is_public = face.is_global and not (face.is_multicast or face.is_reserved or face.is_unspecified)
+        is_public = is_public and not (isinstance(face, IPv6Address) and face.is_site_local)
+        is_listed = any(face in network for network in listed)
+        if any(face in network for network in _METADATA) or not (is_public or is_listed):
+            return False
+    return True
 
 
 def literal_address(host: str) -> str | None:
@@ -148,12 +144,6 @@ def _faces(address: Address) -> tuple[Address, ...]:
     return (last,) if is_compatible else (address,)
 
 
-def _is_public(address: Address) -> bool:
-    if isinstance(address, IPv6Address) and address.is_site_local:
-        return False
-    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedProgram:
     words: tuple[str, ...]
@@ -173,8 +163,7 @@ class ListedProgram:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedVariable:
     name: str
-    # ``https://host:port``; empty: to a provider's own address, and to the listed programs.
-    origin: str = ""
+    origin: str = ""  # ``https://host:port``; empty: to a provider's own address, and to the listed programs.
 
     def __str__(self) -> str:
         return f"{self.name}@{self.origin}" if self.origin else self.name
@@ -187,10 +176,7 @@ class HostLists:
     addresses: tuple[Network, ...] = ()
 
     def check_server(self, argv: Sequence[str], url: str, secrets: Mapping[str, str]) -> None:
-        """Look at how a server of tools is reached.
-
-        :raises NotListed: something of it is not listed; ``field`` says what.
-        """
+        """:raises NotListed: something of it is not listed; ``field`` says what."""
         if argv:
             self.check_program(argv)
         if url:
@@ -232,11 +218,8 @@ class HostLists:
 
 
 def address_not_listed(address: str, *, field: str = "url") -> NotListed:
-    """Return the refusal of an address that may not be reached.
-
-    :raises ValueError: it is no IP address.
-    """
-    if gives_credentials(address):
+    """:raises ValueError: it is no IP address."""
+    if any(face in network for face in _faces(ip_address(address)) for network in _METADATA):
         return NotListed(
             f"{address} hands out the credentials of the machine, and is reached by command only.", field=field
         )

@@ -20,34 +20,27 @@ from math import ceil
 from mnesis_core.config import RequestConfig, SignInConfig
 from mnesis_core.network.hosts import Network
 
-# Bits of an IPv6 address assigned to a subscriber, who chooses the rest (RFC 6177).
-SUBSCRIBER_PREFIX = 64
-# ``all`` allows what the owner may do; ``read`` allows reading only.
-SCOPES = ("all", "read")
+SUBSCRIBER_PREFIX = 64  # Bits of an IPv6 address assigned to a subscriber, who chooses the rest (RFC 6177).
+SCOPES = ("all", "read")  # ``all`` allows what the owner may do; ``read`` allows reading only.
 _KEY = re.compile(r"mns_([0-9a-f]{12})_([0-9A-Za-z_-]{43})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    # What is counted: ``("account", "ada")``.
-    name: tuple[str, ...]
+    name: tuple[str, ...]  # What is counted: ``("account", "ada")``.
     attempts: int
-    # The time after which one more attempt fits.
-    seconds: float
-    # Whether only the account's owner is likely to fill it: the right password empties it.
-    is_own: bool = False
+    seconds: float  # The time after which one more attempt fits.
+    is_own: bool = False  # Whether only the account's owner is likely to fill it: the right password empties it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    # Seconds until the next attempt; 0 if this one is allowed.
-    wait_seconds: int = 0
+    wait_seconds: int = 0  # Seconds until the next attempt; 0 if this one is allowed.
     # When each bucket of an allowed attempt will be empty, by name.
     empty_at: Mapping[tuple[str, ...], datetime] = field(default_factory=dict)
 
 
 def decide(buckets: Sequence[Bucket], empty_at: Mapping[tuple[str, ...], datetime], now: datetime) -> Decision:
-    """Decide whether an attempt may draw on all of these; ``empty_at`` holds the stored times."""
     after, wait = {}, 0
     for bucket in buckets:
         # In whole microseconds on both sides: otherwise rounding would refuse the last attempt of a burst.
@@ -151,7 +144,6 @@ class KeyRecord:
         return self.scope == "all"
 
     def is_proven_by(self, key: KeyText) -> bool:
-        """Return whether this text is this key, and the key is still valid."""
         return hmac.compare_digest(self.secret_hash, key.secret_hash) and self.revoked_at is None
 
 

@@ -49,10 +49,7 @@ def deadline_of(spec: ModelSpec, request: Request) -> float:
 
 
 async def before(deadline: float, awaitable: Awaitable[T]) -> T:
-    """Return what ``awaitable`` gives.
-
-    :raises DeadlinePassed: it did not arrive in time.
-    """
+    """:raises DeadlinePassed: it did not arrive in time."""
     # A timeout must not be held over a yield: it would cancel the consumer of the stream.
     try:
         async with asyncio.timeout_at(deadline) as scope:

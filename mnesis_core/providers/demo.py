@@ -70,8 +70,7 @@ MAP_MARKER = "MNESIS-MAP"
 SCHEMA_FOLLOWS = "fits this JSON Schema, and with nothing before or after it:"
 LONGEST_PROSE_WORDS = 20_000
 SLOWEST_WORD_MS = 10_000
-# The most characters of an item's question that come back.
-LONGEST_ITEM_TEXT = 200
+LONGEST_ITEM_TEXT = 200  # The most characters of an item's question that come back.
 DEEPEST_SCHEMA = 8
 
 _STATUS_FAILURES: dict[str, tuple[type[ModelError], str]] = {
@@ -92,8 +91,7 @@ class DemoAnswer:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     word_delay_seconds: float = 0.0
-    # One of ``FAILURES``, or empty.
-    failure: str = ""
+    failure: str = ""  # One of ``FAILURES``, or empty.
     is_shortened: bool = False
 
     @property
@@ -134,7 +132,6 @@ class DemoModel:
 
 
 def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> DemoAnswer:
-    """Answer messages and tools in the shape of OpenAI Chat Completions."""
     texts = [(message.get("role"), replies.text_of(message)) for message in messages]
     if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
         source = next((found for _, text in reversed(texts) if (found := find_source(text))), texts[-1][1])
@@ -215,7 +212,10 @@ def _reply(
             text=replies.from_tool_results(replies.readable(wanted[2] or "") if wanted else text, messages)
         )
     if "fail" in commands:
-        return _failing(commands["fail"])
+        if (kind := commands["fail"]) not in FAILURES:
+            return DemoAnswer(text=f"I can fail in these ways: {', '.join(f'`!fail {name}`' for name in FAILURES)}.")
+        said = "I begin an answer, as asked, and then the line goes" if kind == "cut" else ""
+        return DemoAnswer(text=said, failure=kind)
     systems = (replies.text_of(message) for message in messages if message.get("role") == "system")
     if system := next((said for said in systems if MAP_MARKER in said), ""):
         return DemoAnswer(text=_item_answer(system, first))
@@ -224,13 +224,6 @@ def _reply(
     if count := _number(commands.get("long", ""), LONGEST_PROSE_WORDS):
         return DemoAnswer(text=replies.prose(count))
     return _from_words(messages, text, tools) if text.strip() else DemoAnswer(text=replies.GREETING)
-
-
-def _failing(kind: str) -> DemoAnswer:
-    if kind not in FAILURES:
-        return DemoAnswer(text=f"I can fail in these ways: {', '.join(f'`!fail {name}`' for name in FAILURES)}.")
-    text = "I begin an answer, as asked, and then the line goes" if kind == "cut" else ""
-    return DemoAnswer(text=text, failure=kind)
 
 
 def _tool_command(wanted: re.Match[str], tools: list[dict[str, Any]], place: int) -> DemoAnswer:
@@ -293,9 +286,7 @@ def _item_answer(system: str, question: str) -> str:
 def _value(schema: Any, root: Any, text: str, depth: int) -> Any:
     if not isinstance(schema, dict) or depth == 0:
         return None
-    if "const" in schema:
-        return schema["const"]
-    if choices := schema.get("enum"):
+    if choices := [schema["const"]] if "const" in schema else schema.get("enum"):
         return next((one for one in choices if str(one).lower() in text.lower()), choices[0])
     any_of = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
     if isinstance(any_of, list) and any_of:
@@ -304,10 +295,6 @@ def _value(schema: Any, root: Any, text: str, depth: int) -> Any:
         steps = str(schema["$ref"]).split("/")[1:]
         referred = reduce(lambda found, step: found.get(step) if isinstance(found, dict) else None, steps, root)
         return _value(referred, root, text, depth - 1)
-    return _value_of_type(schema, root, text, depth)
-
-
-def _value_of_type(schema: dict[str, Any], root: Any, text: str, depth: int) -> Any:
     kind = schema.get("type", "object" if "properties" in schema else "string")
     match kind[0] if isinstance(kind, list) else kind:
         case "object":

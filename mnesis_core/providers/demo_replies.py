@@ -87,14 +87,12 @@ SMALLEST_COVERAGE = 0.4
 # The characters of one message that are read, and the newest sentences that are searched.
 LONGEST_MESSAGE, LONGEST_SEARCH = 400_000, 4_000
 LONGEST_QUOTE = 240
-# Longer messages are taken as statements, not as one of the small requests below.
-LONGEST_REQUEST = 300
+LONGEST_REQUEST = 300  # Longer messages are taken as statements, not as one of the small requests below.
 LONGEST_TOPIC, LONGEST_TOPIC_TEXT = 24, 100_000
 SUMMARY_TOKENS = 220
 
 _LAST_SEQ = re.compile(r'\bmessages="\d+-(\d{1,9})"')
-# The beginning of the note that stands where messages had to be left out.
-_GAP = "[Left out here"
+_GAP = "[Left out here"  # The beginning of the note that stands where messages had to be left out.
 # Words of this model's own messages that only repeat what others said.
 _OWN_WORDS = ("Ask me later", "I find nothing about", "I searched the whole record", WHAT_TO_TRY)
 
@@ -164,8 +162,7 @@ _SEARCH_HIT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    # Its place in the conversation, from 1, as far as it can be known; 0 for a summary.
-    number: int
+    number: int  # Its place in the conversation, from 1, as far as it can be known; 0 for a summary.
     role: str
     text: str
 

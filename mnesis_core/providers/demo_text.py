@@ -44,11 +44,9 @@ GOAL, CONSTRAINTS, DECISIONS, DONE, OPEN, FILES = HEADINGS
 DEFAULT_TARGET_TOKENS = 500
 # A summary that is hardly smaller than its source is of no use, so this share of the source is its largest budget.
 LARGEST_SHARE = 0.7
-# The share of the budget that file names may take, so that a summary says more than those.
-FILES_SHARE = 0.4
+FILES_SHARE = 0.4  # The share of the budget that file names may take, so that a summary says more than those.
 LONGEST_POINT = 280
-# The share of the sentences above which a word tells nothing any more.
-EVERYWHERE = 0.08
+EVERYWHERE = 0.08  # The share of the sentences above which a word tells nothing any more.
 MOST_SENTENCES = 20_000
 MOST_POINTS = 400
 MOST_PATHS = 2_000
@@ -128,8 +126,7 @@ def shorten(text: str, limit: int) -> str:
 class _Sentence(NamedTuple):
     text: str
     speaker: str
-    # The heading that it stands under, if the source is itself a summary.
-    under: str
+    under: str  # The heading that it stands under, if the source is itself a summary.
 
 
 class Point(NamedTuple):

@@ -31,8 +31,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counting:
-    """A provider that counts in its own way, says so, and refuses what is too long for it."""
-
     window: int  # tokens of prompt and answer together
     ratio: float = 1.0  # its count divided by ours
     # What it says to a prompt that is too long.

@@ -24,8 +24,7 @@ _SAID = {
     "system": ("user", "LLMUserMessageReadyEvent", ["system"]),
     "assistant": ("assistant", "LLMCompleteResponseReceivedEvent", ["final"]),
 }
-# The salience of an unrated episode, as in Autobyteus.
-NOT_RATED = 0.0
+NOT_RATED = 0.0  # The salience of an unrated episode, as in Autobyteus.
 
 
 def raw_traces(messages: Iterable[StoredMessage], in_context: Collection[str]) -> Iterator[Trace]:

@@ -38,8 +38,7 @@ from mnesis_core.transcripts.values import (
 )
 
 NO_RESULT = "no result in the transcript"
-# Kinds of records that a report tells apart; a hostile file could name a new one in every line.
-MAX_KINDS = 100
+MAX_KINDS = 100  # Kinds of records that a report tells apart; a hostile file could name a new one in every line.
 _NOT_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -59,8 +58,7 @@ def plain_kind(kind: str) -> str:
 class Tally:
     def __init__(self, format_name: str) -> None:
         self.format = format_name
-        # Why a source could not be read to its end.
-        self.broken = ""
+        self.broken = ""  # Why a source could not be read to its end.
         self._read: Counter[str] = Counter()
         self._skipped: Counter[tuple[str, str]] = Counter()
         self._notes: Counter[str] = Counter()
@@ -73,7 +71,6 @@ class Tally:
         self._skipped[self._known(kind), reason] += 1
 
     def note(self, text: str, count: int = 1) -> None:
-        """Note that something is stored in another form than it was read."""
         self._notes[text] += count
 
     def _known(self, kind: str) -> str:
@@ -122,8 +119,7 @@ class MessageDraft:
 
 @dataclass(slots=True, kw_only=True)
 class TurnDraft:
-    # False while the turn has only preliminaries: the user's message still belongs to it.
-    begun: bool
+    begun: bool  # False while the turn has only preliminaries: the user's message still belongs to it.
     messages: list[MessageDraft]
 
 
@@ -183,7 +179,6 @@ class TranscriptDraft:
         return waiting
 
     def call(self, message: MessageDraft, part: ToolPart, call_id: str) -> None:
-        """Append a tool call, to be answered under ``call_id``, the source's own id."""
         self._open[call_id].append(CallPlace(message=message, index=len(message.parts), part=part))
         self.callers[call_id] = message
         message.parts.append(part)
@@ -218,7 +213,6 @@ class TranscriptDraft:
         )
 
     def build(self) -> Transcript:
-        """Return the conversation so far; calls without a result end as errors."""
         for place in chain.from_iterable(self._open.values()):
             self._finish(place, NO_RESULT, True, None)
             self.tally.note("tool calls have no result in the transcript and are stored as errors")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from mnesis_core.messages import DataPart, Part, ReasoningPart, Role, TextPart, ToolPart
@@ -18,6 +19,7 @@ from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, Pa
 FORMAT = "chatgpt"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _EVERYBODY = ("", "all")
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _THOUGHT_FIELDS = ("summary", "content")
 _PLACE_FIELDS = {"id", "message", "parent", "children"}
 # Custom instructions and memory, written under the roles user and assistant.
@@ -27,10 +29,7 @@ _CONTEXT_TYPES = ("user_editable_context", "model_editable_context")
 def parse(
     source: Source, *, name: str = "", companions: Sequence[NamedSource] = (), progress: Progress | None = None
 ) -> ParseResult:
-    """Read an export, or one conversation of it. See ``Parser``.
-
-    :raises InvalidRequest: it holds no conversation
-    """
+    """:raises InvalidRequest: it holds no conversation"""
     tally = Tally(FORMAT)
     families = read_families(
         tally, source, companions, progress, name=name, element="conversation", key="mapping", read=_branches
@@ -76,7 +75,8 @@ class _Tree:
         node_id = self._current
         if node_id not in self.nodes:
             leaves = [each for each in self.nodes if not self._children.get(each)] or list(self.nodes)
-            node_id = max(leaves, key=self._time_of, default="")
+            times = {each: time_of(mapping_in(self.nodes[each], "message").get("create_time")) for each in leaves}
+            node_id = max(leaves, key=lambda each: times[each] or _EPOCH, default="")
         main: list[str] = []
         while node_id in self.nodes and node_id not in self._placed:
             self._placed.add(node_id)
@@ -101,10 +101,6 @@ class _Tree:
                     walked.extend(fork)
                     yield node_id, fork
 
-    def _time_of(self, node_id: str) -> float:
-        time = time_of(mapping_in(self.nodes[node_id], "message").get("create_time"))
-        return time.timestamp() if time else 0.0
-
     def _path_down(self, node_id: str) -> list[str]:
         path = []
         current: str | None = node_id
@@ -121,8 +117,7 @@ class _Branch(TranscriptDraft):
     def __init__(self, tally: Tally, owner: _Branch | None, after: str) -> None:
         super().__init__(tally)
         self.owner = owner
-        # The node after which it branches off from its owner.
-        self.after = after
+        self.after = after  # The node after which it branches off from its owner.
         # Node id to the external id of the message that the node became or was put on.
         self.message_ids: dict[str, str] = {}
 
@@ -142,7 +137,11 @@ class _Branch(TranscriptDraft):
         self.saw(time_of(message.get("create_time")))
         content_type = text_in(message.get("content"), "content_type")
         if not message:
-            self._no_message(node)
+            self.tally.read("node")
+            if not isinstance(node, dict) or node.get("message") or node.keys() - _PLACE_FIELDS:
+                self.keep("node", node)
+            else:
+                self.tally.skip("node", "it holds no message, only its place in the tree")
         elif content_type in _CONTEXT_TYPES:
             self._data(node, content_type)
         elif role == "tool":
@@ -157,13 +156,6 @@ class _Branch(TranscriptDraft):
             self._data(node, role or "message")
         if self.last is not None:
             self.message_ids[node_id] = self.last.external_id
-
-    def _no_message(self, node: Any) -> None:
-        self.tally.read("node")
-        if not isinstance(node, dict) or node.get("message") or node.keys() - _PLACE_FIELDS:
-            self.keep("node", node)
-            return
-        self.tally.skip("node", "it holds no message, only its place in the tree")
 
     def _system(self, message: dict[str, Any], node: Any) -> None:
         parts, rest = parts_of(message.get("content"))

@@ -49,8 +49,7 @@ _LAUNCHING_TOOLS = ("Task", "Agent")
 # Record type to the field with the title; later types take precedence.
 _TITLES = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
 _LABELS = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "slug": "slug", "agentId": "agent_id"}
-# A shorter text inside another one may be a coincidence.
-_LONG_ENOUGH = 16
+_LONG_ENOUGH = 16  # A shorter text inside another one may be a coincidence.
 _COMPANION = re.compile(r"agent-[^/\\]+\.jsonl(\.gz)?")
 _COMPACTION_AGENT = "acompact"
 # Every record of Claude Code has at least one of these fields.
@@ -70,17 +69,13 @@ class Conversation(TranscriptDraft):
         super().__init__(tally)
         self.session_ids: list[str] = []
         self.agent_id = ""
-        # The user's first text; a sub-agent's is the prompt of its launch.
-        self.prompt = ""
+        self.prompt = ""  # The user's first text; a sub-agent's is the prompt of its launch.
         self.first_uuid = ""
         self.parent_uuids: list[str] = []
-        # Record uuid to the message that it became or was put on.
-        self.message_of: dict[str, MessageDraft] = {}
+        self.message_of: dict[str, MessageDraft] = {}  # Record uuid to the message that it became or was put on.
         self.launches: list[Launch] = []
-        # Agent id to the tool call that launched it, if a record names it.
-        self.agents: dict[str, str] = {}
-        # Agent id to what progress records hold of it.
-        self.derived: dict[str, Conversation] = {}
+        self.agents: dict[str, str] = {}  # Agent id to the tool call that launched it, if a record names it.
+        self.derived: dict[str, Conversation] = {}  # Agent id to what progress records hold of it.
         self._answers: dict[str, MessageDraft] = {}
         self._boundary: dict[str, Any] = {}
         self._compacted = 0
@@ -184,7 +179,7 @@ class Conversation(TranscriptDraft):
                 self.launches.append(launch)
             return _without(block, "input") if part.tool_name == block.get("name") else block
         if _is_result(block) and self._result(block, time_of(record.get("timestamp"))):
-            return _without_result(block)
+            return _without_texts(block)
         draft.parts.append(data_part(FORMAT, kind or "block", block))
         return _only_kind(block)
 
@@ -202,7 +197,7 @@ class Conversation(TranscriptDraft):
         for block, place in places:
             if place is None:
                 self._orphan(dump_json(block))
-        rests = None if isinstance(content, str) else [_without_text(block) for block in content]
+        rests = None if isinstance(content, str) else [_without_texts(block) for block in content]
         target.records.append(_without_content(record, rests))
         answers = [(block, place) for block, place in places if place]
         if "toolUseResult" not in record:
@@ -347,12 +342,6 @@ def _without(block: dict[str, Any], *fields: str) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in fields}
 
 
-def _without_text(block: Any) -> dict[str, Any]:
-    if _is_text(block):
-        return _without(block, "text")
-    return _without_result(block) if _is_result(block) else _only_kind(block)
-
-
 def _only_kind(block: Any) -> dict[str, Any]:
     return {"type": text_in(block, "type")}
 
@@ -364,8 +353,12 @@ def _without_content(record: dict[str, Any], rests: list[Any] | None = None) -> 
     return {**_without(record, "message", "toolUseResult"), "message": message}
 
 
-def _without_result(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool result without its texts; their lengths stay, so that joined texts can be separated again."""
+def _without_texts(block: Any) -> dict[str, Any]:
+    """Return a block without its texts; the lengths of a result's stay, so that joined ones can be separated again."""
+    if _is_text(block):
+        return _without(block, "text")
+    if not _is_result(block):
+        return _only_kind(block)
     content = block.get("content")
     if not isinstance(content, list):
         return _without(block, "content")

@@ -27,10 +27,7 @@ _SPOKEN_FIELDS = ("speaker", "dia_id", "text")
 def parse(
     source: Source, *, name: str = "", companions: Sequence[NamedSource] = (), progress: Progress | None = None
 ) -> ParseResult:
-    """Read a list of samples, or one sample; each becomes one transcript. See ``Parser``.
-
-    :raises InvalidRequest: it holds no sample
-    """
+    """:raises InvalidRequest: it holds no sample"""
     tally = Tally(FORMAT)
     families = read_families(
         tally, source, companions, progress, name=name, element="sample", key="conversation", read=_sample

@@ -84,8 +84,7 @@ def _elements(lines: Iterator[str]) -> Iterator[Element]:
 def _conversations(elements: Iterator[Element], tally: Tally) -> list[_Conversation]:
     drafts: list[_Conversation] = []
     unplaced: list[DataPart] = []
-    # Messages without a conversation around them go on with the one before.
-    is_open = False
+    is_open = False  # Messages without a conversation around them go on with the one before.
     for element in elements:
         value = element.value
         is_conversation = isinstance(value, dict) and isinstance(value.get("messages"), list)

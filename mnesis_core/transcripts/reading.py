@@ -15,15 +15,12 @@ from typing import Any
 from mnesis_core.text import ESCAPE, encode_text, printable
 from mnesis_core.transcripts.values import Progress, Source
 
-# Real records have about ten levels; Python's JSON gives up near a thousand.
-MAX_DEPTH = 200
+MAX_DEPTH = 200  # Real records have about ten levels; Python's JSON gives up near a thousand.
 TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
-# The length of the store's columns.
-MAX_ID_LENGTH = 200
+MAX_ID_LENGTH = 200  # The length of the store's columns.
 MAX_TOKENS = 2**31 - 1
 _PROGRESS_STEP = 65_536
-# 9999-12-31T23:59:59Z, the last second of ``datetime``.
-_LATEST_TIME = 253_402_300_799
+_LATEST_TIME = 253_402_300_799  # 9999-12-31T23:59:59Z, the last second of ``datetime``.
 _SPACE = re.compile(r"\s*")
 _BRACKET_OR_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _DECODER = json.JSONDecoder()
@@ -99,10 +96,7 @@ def _reason(error: Exception) -> str:
 
 
 def refuse_depth(value: Any) -> None:
-    """Check that a value can safely be written and walked again.
-
-    :raises UnreadableRecord: it is nested more than ``MAX_DEPTH`` levels deep
-    """
+    """:raises UnreadableRecord: it is nested more than ``MAX_DEPTH`` levels deep"""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [child for item in level for child in _children(item)]
@@ -123,13 +117,9 @@ def dump_json(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """One element of a JSON list, or a whole document that is not a list."""
-
     value: Any
-    # The text, if it is unreadable.
-    raw: str = ""
-    # Why it is unreadable; empty if it is readable.
-    reason: str = ""
+    raw: str = ""  # The text, if it is unreadable.
+    reason: str = ""  # Why it is unreadable; empty if it is readable.
 
 
 def read_elements(text: str) -> Iterator[Element]:

@@ -26,8 +26,7 @@ from typing import Any, NoReturn, TypeGuard
 from mnesis_core.errors import InvalidRequest
 
 FORMAT, VERSION = "mnesis-session", 1
-# A part of 20 MB takes 120 MB in the worst case, when every character is escaped.
-MAX_LINE_BYTES = 268_435_456
+MAX_LINE_BYTES = 268_435_456  # A part of 20 MB takes 120 MB in the worst case, when every character is escaped.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -36,8 +35,7 @@ class Header:
     session_id: str
     event_seq: int
     head_hash: str
-    # The number of rows of each table, in the order in which they follow.
-    rows: Mapping[str, int]
+    rows: Mapping[str, int]  # The number of rows of each table, in the order in which they follow.
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -52,8 +50,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLine:
-    # The line's number in the file, from 1.
-    line: int
+    line: int  # The line's number in the file, from 1.
     table: str
     values: dict[str, Any]
 
@@ -91,8 +88,7 @@ def read_sessions(lines: Iterable[bytes]) -> Iterator[Header | RowLine | End]:
     """
     header: Header | None = None
     digest, count = hashlib.sha256(), 0
-    # Tables and the number of their rows still to come.
-    waiting: list[list[Any]] = []
+    waiting: list[list[Any]] = []  # Tables and the number of their rows still to come.
     number = 0
     for number, line in enumerate(lines, 1):
         value = _parse(number, line)

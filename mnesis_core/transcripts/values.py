@@ -16,8 +16,7 @@ FORMAT_NAMES = ("chatgpt", "claude_code", "locomo", "openai_chat")
 # A whole text, or its lines in order, with or without line ends. Bytes are read as UTF-8.
 Source = str | bytes | Iterable[str] | Iterable[bytes]
 
-# Called now and then with the bytes read so far, of all files together.
-Progress = Callable[[int], None]
+Progress = Callable[[int], None]  # Called now and then with the bytes read so far, of all files together.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,29 +26,22 @@ class NamedSource:
 
 
 class LinkKind(StrEnum):
-    # A tool call launched it.
-    SUB_AGENT = "sub_agent"
-    # It wrote the summary that replaced a part of the other one.
-    COMPACTION = "compaction"
-    # It continues differently from the same message: an edited question or a second answer.
-    FORK = "fork"
+    SUB_AGENT = "sub_agent"  # A tool call launched it.
+    COMPACTION = "compaction"  # It wrote the summary that replaced a part of the other one.
+    FORK = "fork"  # It continues differently from the same message: an edited question or a second answer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentLink:
     kind: LinkKind
-    # External id of the root or of an earlier child of the same root.
-    transcript_id: str
-    # External id of the message there; empty if the source does not say.
-    message_id: str = ""
-    # The ``ToolPart.tool_call_id`` that launched it; empty if the source does not say.
-    tool_call_id: str = ""
+    transcript_id: str  # External id of the root or of an earlier child of the same root.
+    message_id: str = ""  # External id of the message there; empty if the source does not say.
+    tool_call_id: str = ""  # The ``ToolPart.tool_call_id`` that launched it; empty if the source does not say.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptMessage:
-    # The source's id, at most 200 characters; empty if it has none.
-    external_id: str
+    external_id: str  # The source's id, at most 200 characters; empty if it has none.
     role: Role
     created_at: datetime | None = None
     model: str = ""
@@ -70,15 +62,12 @@ class TranscriptTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    # Unique within one result; the same file gives the same id again.
-    external_id: str
+    external_id: str  # Unique within one result; the same file gives the same id again.
     format: str
     title: str = ""
-    # The model of the last answer that names one.
-    model: str = ""
+    model: str = ""  # The model of the last answer that names one.
     system_prompt: str = ""
-    # The earliest time found, in UTC.
-    started_at: datetime | None = None
+    started_at: datetime | None = None  # The earliest time found, in UTC.
     labels: dict[str, str] = field(default_factory=dict)
     turns: tuple[TranscriptTurn, ...] = ()
     parent: ParentLink | None = None

@@ -34,10 +34,8 @@ _NOTHING = {
 # How a sub-agent's scope is stated beneath its prompt.
 _YOURS, _NOT_YOURS = "\n\nYour part: ", "\n\nNot your part, since it is done by who asks: "
 
-# The origin of a turn that inbox messages began.
-INBOX = "inbox"
-# Tools offered to a session in host mode beside its own.
-PEER_TOOLS = ("send_message", "list_peers")
+INBOX = "inbox"  # The origin of a turn that inbox messages began.
+PEER_TOOLS = ("send_message", "list_peers")  # Tools offered to a session in host mode beside its own.
 PEER_NAME_LENGTH = 64
 DEFAULT_AGENT = "default"
 _PEER_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{PEER_NAME_LENGTH - 1}}}")
@@ -51,10 +49,8 @@ _OPENING = (
 
 
 class AgentKind(StrEnum):
-    # May do what its parent may.
-    GENERAL = "general"
-    # May only use tools that change nothing. It cannot delegate, so the guard lets it pass.
-    EXPLORE = "explore"
+    GENERAL = "general"  # May do what its parent may.
+    EXPLORE = "explore"  # May only use tools that change nothing. It cannot delegate, so the guard lets it pass.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +70,9 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegator:
-    # 0 for a person's own session, 1 for its sub-agents.
-    depth: int
-    # The whole message that began the turn.
-    own_task: str
-    # Sub-agents that the turn has launched before.
-    launched: int
+    depth: int  # 0 for a person's own session, 1 for its sub-agents.
+    own_task: str  # The whole message that began the turn.
+    launched: int  # Sub-agents that the turn has launched before.
 
     @property
     def whole_tasks(self) -> set[str]:
@@ -105,8 +98,7 @@ class Hosting:
 class Draft:
     text: str
     kind: MessageKind = MessageKind.MESSAGE
-    # The id of the sending session; empty for its owner or a program of theirs.
-    sender: str = ""
+    sender: str = ""  # The id of the sending session; empty for its owner or a program of theirs.
     sender_turn: str = ""
     in_reply_to: str = ""
     hops: int = 0
@@ -116,18 +108,14 @@ class Draft:
 class InboxMessage:
     id: str
     session_id: str
-    # The event that it came with: its place in the inbox.
-    seq: int
-    # The id of the sending session; empty for the owner or a program of theirs.
-    sender: str
+    seq: int  # The event that it came with: its place in the inbox.
+    sender: str  # The id of the sending session; empty for the owner or a program of theirs.
     kind: MessageKind
     in_reply_to: str
     text: str
-    # The number of agents' messages before it, each the answer to the one before.
-    hops: int
+    hops: int  # The number of agents' messages before it, each the answer to the one before.
     created_at: datetime
-    # The turn that took it; None while it waits.
-    turn_id: str | None
+    turn_id: str | None  # The turn that took it; None while it waits.
 
 
 def check_handover(delegator: Delegator, handover: Handover, config: DelegationConfig) -> None:
@@ -166,10 +154,7 @@ def check_siblings(delegator: Delegator, handovers: Sequence[Handover], config: 
 
 
 def check_room(delegator: Delegator, count: int, config: DelegationConfig) -> None:
-    """Check that the turn may launch ``count`` more sub-agents at its depth.
-
-    :raises DelegationRefused: it may not
-    """
+    """:raises DelegationRefused: it may not"""
     check_depth(delegator.depth, config)
     if count > config.max_siblings:
         raise DelegationRefused(f"At most {config.max_siblings} tasks at a time (delegation.max_siblings).")
@@ -181,10 +166,7 @@ def check_room(delegator: Delegator, count: int, config: DelegationConfig) -> No
 
 
 def check_depth(depth: int, config: DelegationConfig) -> None:
-    """Check that a session at this depth may have sub-agents, so that delegation ends.
-
-    :raises DelegationRefused: it may not
-    """
+    """:raises DelegationRefused: it may not"""
     if depth >= config.max_depth:
         raise DelegationRefused(
             f"Sub-agents stand at most {config.max_depth} deep (delegation.max_depth), and you are there. Do it yourself."

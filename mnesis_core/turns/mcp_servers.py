@@ -18,12 +18,9 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import DEEPEST_SCHEMA, ToolSpec
 from mnesis_core.text import encode_text, nests_within, without_hidden
 
-# Between the server's name and the tool's own.
-SEPARATOR = "__"
-# Of one server: no provider takes more in one call.
-MOST_TOOLS = 128
-# Characters of ``server__tool`` that providers accept.
-LONGEST_NAME = 64
+SEPARATOR = "__"  # Between the server's name and the tool's own.
+MOST_TOOLS = 128  # Of one server: no provider takes more in one call.
+LONGEST_NAME = 64  # Characters of ``server__tool`` that providers accept.
 LONGEST_DESCRIPTION = 4_000
 LONGEST_SCHEMA = 20_000
 LONGEST_ARGUMENT, MOST_ARGUMENTS, LONGEST_ADDRESS = 4_000, 100, 2_000
@@ -48,17 +45,13 @@ class ServerAddress:
     name: str
     # The program to start, for a server on standard input and output; empty for one over HTTP.
     argv: tuple[str, ...] = ()
-    # The address of a server over streamable HTTP.
-    url: str = ""
+    url: str = ""  # The address of a server over streamable HTTP.
     # Environment variables of the program (or headers of the requests), each with our variable that holds the value.
     secrets: Mapping[str, str] = field(default_factory=dict)
-    # The longest duration of one call.
-    timeout_seconds: float = 60.0
+    timeout_seconds: float = 60.0  # The longest duration of one call.
     needs_approval: bool = False
-    # Whether the server's ``readOnlyHint`` is believed.
-    trust_annotations: bool = False
-    # Set by a command on the host. What a page entered is bound by the host's lists.
-    entered_on_host: bool = False
+    trust_annotations: bool = False  # Whether the server's ``readOnlyHint`` is believed.
+    entered_on_host: bool = False  # Set by a command on the host. What a page entered is bound by the host's lists.
 
     @property
     def reached(self) -> tuple[tuple[str, ...], str, dict[str, str]]:
@@ -67,8 +60,7 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTool:
-    # The server's own name for it.
-    name: str
+    name: str  # The server's own name for it.
     description: str
     schema: Any
     # The hints that the server gives, by the protocol's names (``HINTS``).
@@ -91,8 +83,7 @@ class AttachedTool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     tools: tuple[AttachedTool, ...] = ()
-    # A sentence each, at most ``MOST_TOOLS``.
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # A sentence each, at most ``MOST_TOOLS``.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +91,12 @@ class AttachedServer:
     id: str
     address: ServerAddress
     listing: Listing
-    # When the server last answered with its tools.
-    listed_at: datetime | None
-    # What went wrong at the last request; empty if nothing did.
-    problem: str
+    listed_at: datetime | None  # When the server last answered with its tools.
+    problem: str  # What went wrong at the last request; empty if nothing did.
     unreachable_since: datetime | None
     # Tools that an administrator declared read-only: the server's name and the ``digest`` at that time.
     read_only_tools: Mapping[str, str] = field(default_factory=dict)
-    # Whether only some users' sessions may be offered its tools.
-    is_restricted: bool = False
+    is_restricted: bool = False  # Whether only some users' sessions may be offered its tools.
     created_at: datetime
     removed_at: datetime | None = None
 
@@ -120,10 +108,7 @@ class AttachedServer:
 
 
 def check_address(address: ServerAddress) -> None:
-    """Check a server's address.
-
-    :raises InvalidRequest: a value is missing or out of bounds; the message names it
-    """
+    """:raises InvalidRequest: a value is missing or out of bounds; the message names it"""
     if not _SERVER_NAME.fullmatch(address.name):
         raise InvalidRequest("name must be 1 to 32 lower-case letters, digits and hyphens", field="name")
     if bool(address.argv) == bool(address.url):

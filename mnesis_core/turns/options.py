@@ -21,33 +21,25 @@ from mnesis_core.records import MessageEnd, UsageRecord
 from mnesis_core.spending import TurnLimits
 from mnesis_core.text import encode_text, nests_within
 
-# The most of the caller's own tools that providers take.
-MOST_TOOLS = 128
+MOST_TOOLS = 128  # The most of the caller's own tools that providers take.
 # Characters of all descriptions as JSON: more would leave no room for the conversation.
 LONGEST_DESCRIPTIONS = 400_000
-# What every provider allows; another name would come back changed.
-TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# The parts of one message.
-MAX_PARTS = 1_000
-# Stored characters of the columns.
-NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # What every provider allows; another name would come back changed.
+MAX_PARTS = 1_000  # The parts of one message.
+NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64  # Stored characters of the columns.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOptions:
     # Tools that the caller runs itself: a call of one suspends the turn until its result comes.
     tools: tuple[ToolSpec, ...] = ()
-    # Replaces the session's; None keeps it.
-    system_prompt: str | None = None
+    system_prompt: str | None = None  # Replaces the session's; None keeps it.
     limits: TurnLimits | None = None
-    # ``continue`` or ``stop``; None for the configured action.
-    on_doom_loop: str | None = None
+    on_doom_loop: str | None = None  # ``continue`` or ``stop``; None for the configured action.
     # Whether the session stays alive for peers' messages from this turn on; None keeps the setting.
     host_mode: bool | None = None
-    # Replaces the session's; empty keeps it.
-    model: str = ""
-    # None for the model's default.
-    temperature: float | None = None
+    model: str = ""  # Replaces the session's; empty keeps it.
+    temperature: float | None = None  # None for the model's default.
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -60,53 +52,44 @@ _NO_OPTIONS = TurnOptions()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
     user: tuple[Part, ...]
-    # May be empty: models answer with nothing, too.
-    assistant: tuple[Part, ...]
+    assistant: tuple[Part, ...]  # May be empty: models answer with nothing, too.
     usage: UsageRecord = field(default_factory=UsageRecord)
     finish_reason: str | None = None
-    # The caller's name of its model; empty for the session's.
-    model: str = ""
+    model: str = ""  # The caller's name of its model; empty for the session's.
 
 
 class Made(NamedTuple):
     """A tool call, to be compared with others: a model goes round in circles when it repeats one (seed 000 "doom loop")."""
 
     name: str
-    # Normalised if they are JSON.
-    arguments: str
+    arguments: str  # Normalised if they are JSON.
 
 
 def check_options(options: TurnOptions, *, characters: int) -> None:
-    """Check the options of a turn.
-
-    :param characters: the most that a system prompt may have
+    """:param characters: the most that a system prompt may have
     :raises InvalidRequest: a value is out of its bounds; names the field
     :raises RequestTooLarge: a text is too long
     """
-    _check_tools(options.tools)
+    if len(options.tools) > MOST_TOOLS:
+        raise InvalidRequest(f"tools are {len(options.tools):,}; {MOST_TOOLS} are allowed", field="tools")
+    names: set[str] = set()
+    for place, tool in enumerate(options.tools):
+        field = f"tools.{place}.name"
+        if not TOOL_NAME.fullmatch(tool.name):
+            raise InvalidRequest(f"{field} must be 1 to 64 letters, digits, _ and -", field=field)
+        if tool.name in names:
+            raise InvalidRequest(f"two tools are called {tool.name}", field=field)
+        if not nests_within(tool.parameters, DEEPEST_SCHEMA):
+            field = f"tools.{place}.parameters"
+            raise InvalidRequest(f"{field} may be nested {DEEPEST_SCHEMA} deep, not more", field=field)
+        names.add(tool.name)
+    if options.tools and len(_text({"tools": options.tools})) > LONGEST_DESCRIPTIONS:
+        raise RequestTooLarge(f"tools may have {LONGEST_DESCRIPTIONS:,} characters together, not more", field="tools")
     if len(options.system_prompt or "") > characters:
         raise RequestTooLarge(f"system_prompt may have {characters:,} characters, not more", field="system_prompt")
     choices = CHOICES["turn.on_doom_loop"]
     if options.on_doom_loop is not None and options.on_doom_loop not in choices:
         raise InvalidRequest(f"on_doom_loop must be one of {', '.join(choices)}", field="on_doom_loop")
-
-
-def _check_tools(tools: Sequence[ToolSpec]) -> None:
-    if len(tools) > MOST_TOOLS:
-        raise InvalidRequest(f"tools are {len(tools):,}; {MOST_TOOLS} are allowed", field="tools")
-    names: set[str] = set()
-    for place, tool in enumerate(tools):
-        if not TOOL_NAME.fullmatch(tool.name):
-            field = f"tools.{place}.name"
-            raise InvalidRequest(f"{field} must be 1 to 64 letters, digits, _ and -", field=field)
-        if tool.name in names:
-            raise InvalidRequest(f"two tools are called {tool.name}", field=f"tools.{place}.name")
-        if not nests_within(tool.parameters, DEEPEST_SCHEMA):
-            field = f"tools.{place}.parameters"
-            raise InvalidRequest(f"{field} may be nested {DEEPEST_SCHEMA} deep, not more", field=field)
-        names.add(tool.name)
-    if tools and len(_text({"tools": tools})) > LONGEST_DESCRIPTIONS:
-        raise RequestTooLarge(f"tools may have {LONGEST_DESCRIPTIONS:,} characters together, not more", field="tools")
 
 
 def write_options(options: TurnOptions) -> str:
@@ -138,7 +121,6 @@ def _text(asked: dict[str, Any]) -> str:
 
 
 def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
-    """Return a call's usage for the record; ``cost`` in millionths of the currency unit, None if unknown."""
     return UsageRecord(
         tokens_input=usage.input_tokens,
         tokens_output=usage.output_tokens,
