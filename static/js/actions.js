@@ -1,5 +1,5 @@
-// What may be done with a message: copied, asked again, said differently, forked at, linked to. The record stays as it is:
-// what would change it goes into a fork.
+// The actions of a message: copy, ask again, edit, fork, link. The record is append-only, so an action that would change
+// it works in a fork.
 import { ApiError, call, fetchJson, makeFork } from "./api.js";
 import { copyText } from "./copy.js";
 import { Draft } from "./composer.js";
@@ -9,7 +9,7 @@ import { Upload } from "./upload.js";
 const pageOf = (sessionId) => `/sessions/${encodeURIComponent(sessionId)}/`;
 const fileAt = (id) => `/api/files/${encodeURIComponent(id)}`;
 
-// A file belongs to its session: what a fork is given again is taken in there, where the same bytes are kept once.
+// A file belongs to one session, so a fork needs its own upload. The server stores identical bytes only once.
 async function giveAgain(file, sessionId) {
   const answer = await fetch(`${fileAt(file.id)}/content`);
   if (!answer.ok) throw new ApiError(`HTTP_${answer.status}`, `${file.name} could not be read.`, answer.status);
@@ -21,7 +21,8 @@ async function giveAgain(file, sessionId) {
 export class Actions {
   #isBusy = false;
 
-  // sendHere(message): into this session; null where it takes no more. onError(error), onBusy(words): for the page
+  // sendHere(message) sends into this session; falsy if the session accepts no messages.
+  // onError(error) and onBusy(words) report to the page.
   constructor({ root, sessionId, api, messages, sendHere, onError, onBusy }) {
     Object.assign(this, { sessionId, api, messages, sendHere, onError, onBusy });
     root.addEventListener("click", (event) => {

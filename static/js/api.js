@@ -1,4 +1,4 @@
-// The REST API (docs: /api/docs) for this site's own pages. Every error is an ApiError with the registry's code.
+// The REST API (docs: /api/docs) for this site's own pages. Every error is an ApiError with a code from the error registry.
 
 export class ApiError extends Error {
   constructor(code, message, status = 0) {
@@ -9,7 +9,7 @@ export class ApiError extends Error {
 }
 
 export function csrfToken() {
-  // The cookie, not the page: another tab may have signed in again since this page was made.
+  // Prefer the cookie: another tab may have signed in again since this page was rendered.
   const cookie = document.cookie.split("; ").find((item) => item.startsWith("csrftoken="));
   return cookie ? decodeURIComponent(cookie.slice("csrftoken=".length)) : document.querySelector('meta[name="csrf-token"]').content;
 }
@@ -38,7 +38,7 @@ export async function call(method, path, body) {
   return response.json();
 }
 
-// A fork's id. A worker copies a long one: onProgress(copied, messages).
+// Returns the fork's id. A worker copies long sessions; onProgress(copied, messages) reports on that.
 export async function makeFork(session, place, onProgress) {
   let made = await call("POST", `${session}/fork`, place);
   while (made.copied < made.messages) {
@@ -49,14 +49,13 @@ export async function makeFork(session, place, onProgress) {
   return made.id;
 }
 
-// Something that a page reads as JSON.
 export async function fetchJson(path) {
   const response = await ask(path, { headers: { Accept: "application/json" } });
   if (!response.ok) throw await errorOf(response);
   return response.json();
 }
 
-// A part of a page, as HTML.
+// Fetches part of a page as a DocumentFragment.
 export async function fetchPart(path) {
   const response = await ask(path, { headers: { "HX-Request": "true" } });
   if (!response.ok) throw new ApiError(`HTTP_${response.status}`, "A part of the page could not be loaded.", response.status);

@@ -1,4 +1,4 @@
-// Under a tool call that waits for a person: yes, no, and a word with it. The events that follow redraw the call.
+// Approve or refuse a tool call, with an optional note. The events that follow redraw the call.
 import { call } from "./api.js";
 import { showError } from "./composer.js";
 

@@ -1,18 +1,18 @@
-// The files of the message that is being written: chosen, dropped or pasted, each a chip that says how far it is.
+// Files attached to the message being written: chosen, dropped or pasted. Each is a chip that shows its progress.
 import { call } from "./api.js";
 import { formatSize } from "./bytes.js";
 import { Upload } from "./upload.js";
 
-const MOST = 50; // the API takes no more in one message
-const LOOK_AGAIN = [700, 1_000, 2_000, 4_000, 8_000]; // milliseconds, where no event says that a file was explored
+const MOST = 50; // the API's limit for one message
+const LOOK_AGAIN = [700, 1_000, 2_000, 4_000, 8_000]; // milliseconds between polls, in case no event arrives
 
-// A name that hides or reorders its letters says so, as everywhere here (sessions_app/pages/markdown.py).
+// Characters that hide or reorder the letters of a name are made visible, as in sessions_app/pages/markdown.py.
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const visible = (name) => name.replace(HIDDEN, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
 const pathOf = (id) => `/api/files/${encodeURIComponent(id)}`;
 
-// One file, and its chip. What it is told to be is shown, and nothing else.
+// One file and its chip.
 class Attachment {
   id = "";
   state = "sending"; // then "looking", then "ready"; or "failed"
@@ -60,7 +60,7 @@ class Attachment {
 export class Attachments {
   #items = [];
 
-  // onChange(): something about the files is another thing now, and is to be shown or kept
+  // onChange() is called whenever the files or their states change.
   constructor(root, { sessionId, status, onChange }) {
     Object.assign(this, { root, sessionId, status, onChange });
   }
@@ -73,7 +73,7 @@ export class Attachments {
     return this.#items.some(({ state }) => state === "failed");
   }
 
-  // What goes into the turn, and what a draft keeps.
+  // The uploaded files, for the turn and for the draft.
   get files() {
     return this.#items.filter(({ id }) => id).map(({ id, name, size }) => ({ id, name, size }));
   }
@@ -89,7 +89,7 @@ export class Attachments {
     }
   }
 
-  // What a draft kept: they are on the server already.
+  // Files of a saved draft: they are already on the server.
   async restore(files) {
     for (const { id, name, size } of files) {
       const item = this.#put(new Attachment(this, { name, size }));
@@ -125,7 +125,7 @@ export class Attachments {
     this.#look(item);
   }
 
-  // An event said that a file was explored.
+  // Called when an event reports that a file was explored.
   explored(fileId) {
     const item = this.#items.find(({ id }) => id === fileId);
     if (item) this.#ask(item).catch(() => {});
@@ -171,7 +171,7 @@ export class Attachments {
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
-    // It was not inspected yet: the turn that gets it waits for that.
+    // Not inspected yet, but sendable: the turn waits for the inspection.
     if (item.state === "looking") item.show("ready", `ready · ${item.kind || "file"}`);
   }
 
@@ -191,7 +191,7 @@ const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
 
 // Files may be dropped anywhere on the page.
 export function watchDropping(zone, take) {
-  let depth = 0; // enter and leave come for every element on the way
+  let depth = 0; // dragenter and dragleave fire for every element on the way
   const end = () => {
     depth = 0;
     zone.hidden = true;
@@ -213,7 +213,7 @@ export function watchDropping(zone, take) {
   });
 }
 
-// A picture or a file from the clipboard. Text stays text, also where a program sends a picture of it along.
+// Pastes a picture or file from the clipboard. Text is pasted as text, even if a program adds a picture of it.
 export function watchPasting(textarea, take) {
   textarea.addEventListener("paste", (event) => {
     const files = [...event.clipboardData.files];

@@ -1,4 +1,4 @@
-// Bytes of a file: how many there are in words, and how they are sent.
+// Formats file sizes and sends bytes with progress.
 import { ApiError, csrfToken } from "./api.js";
 
 const UNITS = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
@@ -14,12 +14,12 @@ function errorOf({ status, responseText }) {
   try {
     told = JSON.parse(responseText).error;
   } catch {
-    // no answer of ours
+    // not a JSON answer, for example from a proxy
   }
   return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? "The server could not take this.", status);
 }
 
-// By an XMLHttpRequest of the caller, who may abort it. Not fetch: only this says how much of a body is on its way.
+// The caller passes the XMLHttpRequest, so that it can abort it. fetch() cannot report upload progress.
 export function sendBytes(request, method, path, { headers = {}, body = null, onSent = () => {} }) {
   return new Promise((resolve, reject) => {
     request.open(method, path);

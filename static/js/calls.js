@@ -1,6 +1,6 @@
-// The scrub bar: the drawing is pressed or dragged, the arrow keys move, and the call that was chosen is shown.
-// Without this file the browser's own slider stands below the drawing, with a button.
-const PAUSE = 220; // milliseconds: who holds an arrow key down passes by what lies between
+// The scrub bar: click or drag the drawing, or use the arrow keys, to choose the call to show.
+// Without this script the browser's own slider is shown below the drawing, with a button.
+const PAUSE = 220; // milliseconds: while an arrow key is held down, the calls in between are not loaded
 
 const form = () => document.getElementById("scrub");
 const range = () => document.getElementById("scrub-place");
@@ -52,7 +52,7 @@ document.addEventListener("pointerdown", (event) => {
 });
 
 document.addEventListener("input", (event) => event.target === range() && follow());
-// On the page of a call the bar leads from one to the next; above the list it only chooses, Enter or the button goes.
+// On the page of a call a change loads the chosen call. Above the list it only chooses; Enter or the button opens it.
 document.addEventListener("change", (event) => {
   if (event.target === range() && form().hasAttribute("hx-get")) show(PAUSE);
   if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
@@ -61,7 +61,7 @@ document.addEventListener("keydown", (event) => {
   if (event.target === range() && event.key === "Enter") show(0);
 });
 
-// Another call was shown by a link: the bar follows.
+// After a link has shown another call, move the bar there.
 document.addEventListener("htmx:afterSettle", () => {
   const call = document.getElementById("call");
   if (!call || !range() || !places.length) return;

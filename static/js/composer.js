@@ -1,4 +1,4 @@
-// The box where a message is written: it grows, remembers its draft, and never loses what was typed.
+// The message box: it grows with its text and keeps a draft, so that nothing typed is lost.
 
 export const isTouch = () => matchMedia("(pointer: coarse)").matches;
 
@@ -13,7 +13,7 @@ function growWithText(textarea) {
   grow();
 }
 
-// Enter sends, Shift+Enter makes a new line. On a touch keyboard Enter makes a new line: there is a button to send.
+// Enter sends, Shift+Enter inserts a new line. On touch keyboards Enter inserts a new line; a button sends.
 export function sendOnEnter(textarea, send) {
   textarea.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || isTouch()) return;
@@ -29,14 +29,14 @@ export function showError(box, error) {
   box.hidden = false;
 }
 
-// What a request is sent with, so that sending it twice does it once.
+// An idempotency key: a request that is sent twice takes effect once.
 export function newKey() {
   const random = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// A draft lives in this browser until it is sent. Its key stays the same for the same text,
-// so that sending it again after a lost answer does not send it twice. So for its files.
+// A draft stays in this browser until it is sent. Its key changes only with its text, files or model,
+// so that retrying after a lost answer does not send the message twice.
 export class Draft {
   constructor(name) {
     this.name = `mnesis-draft-${name}`;
@@ -47,13 +47,13 @@ export class Draft {
     this.model = typeof saved.model === "string" ? saved.model : "";
   }
 
-  // What was typed before the page knew its draft goes on where that ended.
+  // Text typed before this script ran is appended to the draft.
   textWith(typed) {
     if (!typed || typed === this.text) return this.text;
     return this.text ? `${this.text}\n${typed}` : typed;
   }
 
-  // Who is asked: the key is for this text, these files and this model.
+  // Sets the model to ask. The key belongs to one combination of text, files and model.
   ask(model) {
     if (model === this.model) return;
     this.model = model;
@@ -68,7 +68,7 @@ export class Draft {
     this.#save();
   }
 
-  // Files that are on the server already: { id, name, size }.
+  // Files already on the server: { id, name, size }.
   attach(files) {
     if (JSON.stringify(files) === JSON.stringify(this.files)) return;
     this.files = files;
@@ -90,7 +90,7 @@ export class Draft {
     try {
       localStorage.removeItem(this.name);
     } catch {
-      // there was nothing to forget
+      // storage is forbidden, so nothing was saved
     }
   }
 
@@ -106,7 +106,7 @@ export class Draft {
     try {
       localStorage.setItem(this.name, JSON.stringify({ text: this.text, key: this.key, files: this.files, model: this.model }));
     } catch {
-      // too large or forbidden: then it lasts as long as this page
+      // too large or forbidden: the draft lasts only as long as this page
     }
   }
 }

@@ -1,6 +1,6 @@
-// The line above the box: what becomes of the connection, and of what takes long.
+// The status line above the message box: the connection, and the progress of slow actions.
 
-const SHORT = 1_500; // milliseconds: shorter breaks are not shown
+const SHORT = 1_500; // milliseconds: shorter interruptions are not shown
 
 export class Connection {
   #lostAt = 0;

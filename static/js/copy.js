@@ -1,5 +1,5 @@
-// What a button copies: data-copy-text="…" that text, data-copy="/an/address" the text behind the address, data-copy-code the
-// code or the formula beside it.
+// Copy buttons: data-copy-text="…" copies that text, data-copy="/path" the text at that address, and data-copy-code the
+// code or formula next to the button.
 async function textFor({ dataset, parentElement }) {
   if (dataset.copyText !== undefined) return dataset.copyText;
   if (dataset.copyCode !== undefined) return parentElement.querySelector("code, annotation").textContent;
@@ -8,7 +8,7 @@ async function textFor({ dataset, parentElement }) {
   return response.text();
 }
 
-// The button says how it went, for a moment.
+// The button briefly shows the outcome.
 export async function copyText(button, findText) {
   const label = button.getAttribute("aria-label");
   let said = "Copied";

@@ -1,4 +1,4 @@
-// What is chosen among the summaries: shown beside the drawing or the table, and kept in the page's address.
+// The chosen summary: shown beside the drawing or the table, and kept in the page's address.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
 
@@ -9,7 +9,7 @@ export class Detail {
     Object.assign(this, { place, here });
   }
 
-  // Any link inside that names a summary chooses it, rather than leaving the page.
+  // Links to a summary choose it instead of leaving the page.
   onSelect(select) {
     this.place.addEventListener("click", (event) => {
       const link = event.target.closest("[data-select]");
@@ -47,7 +47,7 @@ export class Detail {
   }
 }
 
-// The address says what is shown; what is undefined leaves it. The links to the other view keep what is chosen.
+// Writes values into the page's address; undefined removes one. Links to the other view keep the choice.
 export function keepInAddress(values) {
   const search = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(values)) {

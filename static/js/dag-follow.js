@@ -1,4 +1,4 @@
-// The page of summaries while they are written: its numbers are renewed, and the drawing draws itself again.
+// Keeps the page of summaries up to date: refreshes its numbers and redraws the drawing.
 import { follow } from "./follow.js";
 
 const PACE = 1_000;
@@ -7,7 +7,7 @@ const find = (id) => document.getElementById(id);
 const head = find("dag-head");
 
 export function followDrawing(redraw) {
-  if (!head) return; // the administration's page stays as it was loaded
+  if (!head) return; // the admin page does not update itself
   const renew = () => {
     window.htmx.trigger(find("dag-counts"), "mnesis:summaries");
     return redraw();
@@ -15,10 +15,10 @@ export function followDrawing(redraw) {
   follow(head, { renew, pace: PACE, isAbout: (type) => WRITTEN.includes(type) || type === "context.changed" });
 }
 
-// What is told of nobody but the owner's page would be asked for in vain by others.
+// Only the owner's page receives events. Others would poll on a timer, and could not tell whether a summary was written.
 export function followWriting(tell) {
   if ("own" in head.dataset) follow(head, { renew: async () => tell(), pace: PACE, isAbout: (type) => WRITTEN.includes(type) });
 }
 
-// Where there was no summary yet there is nothing to lose.
+// A page without summaries has no state to lose, so it simply reloads.
 if (head && "empty" in head.dataset) followWriting(() => location.reload());

@@ -1,4 +1,4 @@
-// The summary DAG in the browser: columns from the server made into rows by depth, and walked up and down.
+// The summary DAG in the browser: turns the server's columns into rows by depth, and finds ancestors and sources.
 
 export const ACTIVE = 1;
 export const STALE = 2;
@@ -45,7 +45,7 @@ export class Graph {
     return (this.marks[place] & mark) !== 0;
   }
 
-  // The summaries that stand for this one, and those it was made of, near and far.
+  // All summaries above this one (made of it) and under it (its sources), at any distance.
   lineage(place) {
     const start = this.newest.get(place) ?? place;
     const above = reach(start, (one) => this.above[one] ?? []);
@@ -53,14 +53,14 @@ export class Graph {
     return { above, under, all: new Set([place, start, ...above, ...under]) };
   }
 
-  // The leaf that stands for a message, or undefined.
+  // The leaf that covers a message, or undefined.
   leafOf(seq) {
     const leaves = this.rows.find((row) => row.depth === 0)?.nodes ?? [];
     const place = leaves[this.firstFrom(leaves, seq)];
     return place !== undefined && this.firsts[place] <= seq && this.lasts[place] >= seq ? place : undefined;
   }
 
-  // Of places in order: the index of the first one that ends at `seq` or later.
+  // Binary search in ordered places: the index of the first one that ends at `seq` or later.
   firstFrom(places, seq) {
     let [low, high] = [0, places.length];
     while (low < high) {
@@ -71,7 +71,7 @@ export class Graph {
     return low;
   }
 
-  // Those beside it on its row; a superseded one stands where its newest revision does.
+  // The current summaries on the row of a place. Superseded ones are not among them.
   rowNodes(place) {
     return this.rows[this.rowOf.get(this.depths[place])].nodes;
   }
@@ -94,7 +94,7 @@ export class Graph {
     return words.filter(Boolean);
   }
 
-  // Everything about one in a line, for the tip and for who does not see the drawing.
+  // One line about a summary, for the tooltip and for screen readers.
   label(place) {
     const [tokens, source] = [this.tokens[place], this.sourceTokens[place]];
     const ratio = source ? ` of ${source.toLocaleString("en")}, ${Math.round((100 * tokens) / source)} %` : "";
@@ -123,7 +123,7 @@ export class Graph {
       if (!rows.has(depth)) rows.set(depth, { depth, nodes: [], old: [] });
       rows.get(depth)[this.is(place, SUPERSEDED) ? "old" : "nodes"].push(place);
     });
-    // The deepest on top.
+    // The deepest row comes first.
     return [...rows.values()].sort((one, other) => other.depth - one.depth);
   }
 }

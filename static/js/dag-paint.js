@@ -1,5 +1,5 @@
-// Paints a summary DAG on a canvas: a row for each depth, messages as the base line. A summary's place is its depth and
-// its messages. What would be narrower than a few pixels is drawn together with its neighbours, as a block.
+// Paints a summary DAG on a canvas: one row per depth, with the messages as the base line. A summary is placed by its
+// depth and its messages. Summaries too narrow to see are merged with their neighbours into a block.
 import { ACTIVE, CONDENSED, STALE } from "./dag-graph.js";
 
 const ROW = { height: 64, label: 17, bar: 32, old: 5 };
@@ -7,8 +7,8 @@ const BASE = 46;
 const TOP = 6;
 const SIDE = 10;
 const LEAST = 4; // pixels: narrower summaries become blocks
-const BLOCK = 22; // pixels of a block, about
-const READABLE = 16; // pixels: wider ones are cards with a band
+const BLOCK = 22; // pixels: approximate width of a block
+const READABLE = 16; // pixels: wider summaries are drawn as cards with a band
 const FONT = "12px system-ui, sans-serif";
 
 export class Painter {
@@ -22,7 +22,7 @@ export class Painter {
     return TOP + this.graph.rows.length * ROW.height + BASE;
   }
 
-  // How far rows can be pushed up.
+  // How far the rows can scroll, in pixels.
   get overflow() {
     return Math.max(0, this.contentHeight - this.size.height);
   }
@@ -39,7 +39,7 @@ export class Painter {
     this.pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  // The colours are those of the legend, light or dark.
+  // Reads the colours from the legend, so they follow the theme.
   readInks(root) {
     for (const element of root.querySelectorAll("[data-ink]")) this.inks[element.dataset.ink] = getComputedStyle(element).color;
     this.patterns = { 2: this.#pattern(this.inks["level-2"], 2), 3: this.#pattern(this.inks["level-3"], 3) };
@@ -76,7 +76,7 @@ export class Painter {
     this.#paintBase(view);
   }
 
-  // What is at a point: {place}, {block: {first, last}}, {seq} or null.
+  // Returns the thing at a point: {place}, {block: {first, last, count}}, {seq} or null.
   hit(x, y, view) {
     if (y > this.size.height - BASE) {
       const seq = Math.round(this.seq(x, view));
@@ -96,7 +96,7 @@ export class Painter {
 
   #hitOld(row, x, view) {
     const seq = this.seq(x, view);
-    // The latest revision that was replaced here.
+    // The latest superseded revision at this point.
     const place = row.old.findLast((one) => this.graph.firsts[one] - 0.5 <= seq && this.graph.lasts[one] + 0.5 >= seq);
     return place === undefined ? null : { place };
   }
@@ -105,7 +105,7 @@ export class Painter {
     return { first: this.graph.firsts[places[0]], last: Math.max(...places.map((place) => this.graph.lasts[place])), count: places.length };
   }
 
-  // The visible summaries of a row from left to right; neighbours that are too narrow in one.
+  // The visible summaries of a row from left to right; narrow neighbours are merged.
   *#segments(row, view) {
     const { graph } = this;
     let block = null;
@@ -198,7 +198,7 @@ export class Painter {
     pen.fillStyle = this.#fill(level);
     pen.fillRect(left, y, width, 7);
     pen.fillStyle = inks.ink;
-    // What is wider than the window keeps its words in sight.
+    // Keep the text visible when the card is wider than the window.
     const [start, end] = [Math.max(left, SIDE), Math.min(left + width, this.size.width - 4)];
     const text = this.#fitting(this.#texts(place), end - start - 14);
     pen.fillText(text, start + 7, y + 7 + (height - 7) / 2 + 0.5);
@@ -244,7 +244,7 @@ export class Painter {
     for (const place of places) this.#paintMarks(place, y, height, { left, right, places });
   }
 
-  // One bad summary among many must not vanish: it has a mark where it stands.
+  // Marks inside a block, so that one bad summary among many stays visible.
   #paintMarks(place, y, height, { left, right, places }) {
     const { pen, graph, inks } = this;
     const level = graph.levels[place];
@@ -254,7 +254,7 @@ export class Painter {
       pen.fillStyle = ink;
       pen.fillRect(Math.min(x, right - width - 1), top, width, thick);
     };
-    // Terse ones are no alarm: they take the room that is theirs.
+    // Level 2 is not a warning, so it only fills its share of the block.
     if (level === 2) mark(inks["level-2"], y, 7, (right - left) / places.length);
     if (level === 3) mark(inks["level-3"], y, 12);
     if (graph.is(place, STALE)) mark(inks.stale, y + 12, height - 12);
@@ -291,7 +291,7 @@ export class Painter {
     this.#paintTicks(y, view);
   }
 
-  // Each message by itself, when there is room for it.
+  // Separates single messages when there is room.
   #paintMessages(y, view) {
     const { pen, inks, graph, marked } = this;
     const step = this.innerWidth / (view.to - view.from);
@@ -322,7 +322,7 @@ export class Painter {
     }
   }
 
-  // Level 2 striped, level 3 checked: told apart without colours too.
+  // Level 2 is striped and level 3 checked, so that they differ without colour too.
   #pattern(ink, level) {
     const tile = document.createElement("canvas");
     tile.width = tile.height = 6;

@@ -1,9 +1,9 @@
-// The table of summaries as a tree: rows come when their parent is opened, and are walked by keys as ARIA's treegrid.
+// The table of summaries as an ARIA treegrid: rows load when their parent is opened, and the arrow keys move between them.
 import { fetchPart } from "./api.js";
 import { Detail, keepInAddress } from "./dag-detail.js";
 import { followWriting } from "./dag-follow.js";
 
-const INDENTED = 12; // levels: deeper ones stay there
+const INDENTED = 12; // levels: deeper rows are not indented further
 const find = (id) => document.getElementById(id);
 const root = find("dag");
 const tree = find("tree");
@@ -53,7 +53,7 @@ async function open(row) {
   if (rows.length) row.setAttribute("aria-expanded", "true");
 }
 
-// Rows under a closed one stay closed.
+// Shows the rows under this one, except those under a row that is closed itself.
 function showUnder(row) {
   let closedAt = Infinity;
   for (const one of under(row)) {
@@ -93,7 +93,7 @@ function choose(row) {
   detail.show(row.dataset.url);
 }
 
-// Opens what stands above a summary, the farthest first, as its text beside the table names it.
+// Opens the ancestors of a summary, topmost first. The text beside the table lists them.
 async function reveal(id) {
   const above = [...detail.place.querySelectorAll("[data-above]")].map((link) => link.dataset.select).reverse();
   for (const one of above) if (rowOf(one)) await open(rowOf(one));
@@ -152,10 +152,10 @@ dressRows(body.rows);
 if (body.rows[0]) body.rows[0].tabIndex = 0;
 keepInAddress({});
 const address = new URLSearchParams(location.search);
-// The server has put the text of a chosen summary beside the table already.
+// The server has already rendered the text of a chosen summary beside the table.
 if (address.get("id")) reveal(address.get("id"));
 else if (root.dataset.seq) detail.show(`${root.dataset.here}messages/${root.dataset.seq}/`);
 
-// New rows would move what is read: they come when they are asked for, and what is chosen stays chosen.
+// New rows would shift the ones being read, so a button loads them. The address keeps the choice.
 find("tree-reload").addEventListener("click", () => location.reload());
 followWriting(() => (find("tree-news").hidden = false));

@@ -1,4 +1,4 @@
-// The drawing of a session's summaries: zoomed, moved and walked by wheel, pointer, pinch and keys.
+// The drawing of a session's summaries: zoom, pan and select by wheel, pointer, pinch and keys.
 import { call } from "./api.js";
 import { Detail, keepInAddress } from "./dag-detail.js";
 import { followDrawing } from "./dag-follow.js";
@@ -7,8 +7,8 @@ import { Painter } from "./dag-paint.js";
 
 const LEAST_SPAN = 3; // messages
 const STEP = 1.5;
-const WIDE_ENOUGH = 24; // pixels: a narrower summary that is chosen by key is zoomed to
-const CLICK = 5; // pixels that a click may move
+const WIDE_ENOUGH = 24; // pixels: zoom to a chosen summary that is narrower
+const CLICK = 5; // pixels the pointer may move during a click
 
 const count = (number) => number.toLocaleString("en");
 const find = (id) => document.getElementById(id);
@@ -25,7 +25,7 @@ let painter;
 let frame = 0;
 let saving = 0;
 
-/* What is seen */
+/* The visible range */
 
 function draw() {
   frame ||= requestAnimationFrame(() => {
@@ -55,7 +55,7 @@ function save() {
   });
 }
 
-// Returns whether anything changed: at the end of the zoom the page may scroll.
+// Returns whether anything changed. If not, the wheel scrolls the page.
 function show(from, to) {
   const whole = graph.messages;
   const span = Math.min(Math.max(to - from, LEAST_SPAN), Math.max(whole, LEAST_SPAN));
@@ -104,7 +104,7 @@ function bringIntoSight(first, last, rowIndex) {
   else if (top > painter.size.height - 120) view.top = Math.min(painter.overflow, view.top + top - painter.size.height + 120);
 }
 
-/* What is chosen */
+/* Selection */
 
 function say(text) {
   find("dag-said").textContent = text;
@@ -143,14 +143,14 @@ function chooseNothing() {
 }
 
 function chooseAt(x, y) {
-  tip.hidden = true; // what is under the pointer may be another thing now
+  tip.hidden = true; // choosing may move something else under the pointer
   const found = painter.hit(x, y, view);
   if (found?.place !== undefined) choose(found.place);
   else if (found?.block) showSpan(found.block.first, found.block.last);
   else if (found?.seq) chooseMessage(found.seq);
 }
 
-/* By keys */
+/* Keyboard */
 
 function chooseFirst() {
   const row = graph.rows.find(({ nodes }) => nodes.length);
@@ -206,7 +206,7 @@ function takeKey(event) {
   act();
 }
 
-/* By pointer */
+/* Pointer and wheel */
 
 const pointers = new Map();
 let dragged = 0;
@@ -271,7 +271,7 @@ function showTip({ x, y }) {
   tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
 }
 
-/* The beginning */
+/* Setup */
 
 function fitSize() {
   const height = Math.min(painter.contentHeight, Math.max(300, Math.round(window.innerHeight * 0.62)));
@@ -307,19 +307,19 @@ function takeAddress() {
   const [from, to] = [Number(address.get("from")), Number(address.get("to"))];
   const place = graph.places.get(address.get("id") ?? "");
   const seq = Number(root.dataset.seq);
-  // The server has put its text beside the drawing already.
+  // The server has already rendered its text beside the drawing.
   if (place !== undefined) choose(place, { load: false });
   else if (seq >= 1 && seq <= graph.messages) chooseMessage(seq);
   if (Number.isFinite(from) && Number.isFinite(to) && to > from) show(from, to);
 }
 
-/* What is written since */
+/* Updates */
 
-// Summaries are never taken away, so what is chosen is there still, and what is seen stays where it was.
+// Summaries are never deleted, so the selection still exists and the view stays where it was.
 async function renew() {
   const [before, height, wasWhole] = [graph, painter.contentHeight, isWhole()];
   graph = painter.graph = new Graph(await call("GET", host.dataset.drawing));
-  if (view.top) view.top += painter.contentHeight - height; // new rows stand on top
+  if (view.top) view.top += painter.contentHeight - height; // new rows are added at the top
   if (wasWhole) Object.assign(view, { from: 0.5, to: Math.max(graph.messages, LEAST_SPAN) + 0.5 });
   keepChosen(before);
   fitSize();
@@ -337,7 +337,7 @@ function keepChosen(before) {
   const was = marked.place;
   const place = graph.places.get(before.ids[was]);
   Object.assign(marked, { place, lineage: graph.lineage(place).all });
-  // Its text says whether it stands in the context; otherwise what is read there is left alone.
+  // The text shows these marks, so reload it only when they changed: someone may be reading it.
   if (graph.marks[place] !== before.marks[was]) showDetail();
 }
 

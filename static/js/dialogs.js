@@ -1,4 +1,4 @@
-// The dialogs of the session page: the sheet of keys, going to a message, searching in the session.
+// The dialogs of the session page: keyboard shortcuts, go to a message, search in the session.
 import { fetchPart } from "./api.js";
 import { showTimes } from "./times.js";
 
@@ -13,17 +13,17 @@ export function open(dialog) {
 export function watchClosing() {
   document.addEventListener("click", ({ target }) => {
     if (target.closest("[data-close]")) target.closest("dialog")?.close();
-    // What surrounds a dialog is the dialog itself; its inside is its header and its body.
+    // A click on the backdrop has the dialog itself as its target; clicks inside hit its header or body.
     else if (target.matches("dialog.dialog") && target.id !== "sign-in") target.close();
   });
 }
 
-// goTo(place): to a message, which is returned
+// goTo(place) goes to a message and rejects if there is none.
 export function watchGoTo(dialog, goTo) {
   const form = dialog.querySelector("form");
   const error = form.querySelector("[role=alert]");
   const { place, time } = form.elements;
-  // One or the other is meant: the one that was written last.
+  // Only the field edited last counts.
   place.addEventListener("input", () => (time.value = ""));
   time.addEventListener("input", () => (place.value = ""));
   form.addEventListener("submit", async (event) => {
@@ -72,7 +72,7 @@ export function watchSearch(dialog, { sessionId, goTo }) {
     clearTimeout(timer);
     search();
   });
-  // A hit in this session is gone to on this page.
+  // Hits in this session are shown on this page.
   hits.addEventListener("click", (event) => {
     const link = event.target.closest('a[href*="?at="]');
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;

@@ -1,4 +1,4 @@
-// Where the conversation was compacted: dividers come from the app that knows, and are put between the messages.
+// Marks where the conversation was compacted: compaction_app renders the dividers, and this puts them between the messages.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
 import { keepingPlace } from "./scrolling.js";
@@ -46,7 +46,7 @@ export class Dividers {
     }
   }
 
-  // Originals whose place a summary took: dimmed, and said to be so.
+  // Dims and labels the messages that a summary has replaced in the context.
   #mark(spans) {
     let at = 0;
     for (const message of this.transcript.messages) {

@@ -1,14 +1,14 @@
-// Keeps what a person does before the page's modules have loaded, and does it once they have. A classic script in the
-// head, like theme.js. Links, menus and forms with an address are handled by the browser and never wait.
+// Records input made before the page's modules have loaded, and replays it once they have. A classic script in the
+// head, like theme.js. Links, menus and forms with an action are left to the browser and never wait.
 (() => {
-  const missed = new Map(); // by field: the events of what was typed or chosen
+  const missed = new Map(); // field -> the types of its input and change events
   const kept = [];
 
   const isForScripts = (form) => form && !form.hasAttribute("action") && form.method !== "post";
   const sends = ({ key, shiftKey, isComposing, target }) =>
     key === "Enter" && !shiftKey && !isComposing && target.matches("textarea") && isForScripts(target.form) && !matchMedia("(pointer: coarse)").matches;
 
-  // For each event: what to do in its place later, if it has to wait.
+  // For each event type: the action to replay, or a falsy value if the event need not wait.
   const later = {
     click(event) {
       const button = event.target.closest("button");
@@ -37,6 +37,6 @@
 
   for (const name of Object.keys(later)) addEventListener(name, keep, true);
   for (const name of ["input", "change"]) addEventListener(name, note, true);
-  // Modules have run by then; htmx takes up the page in the same event, hence the timer.
+  // Modules have run by then. The timer is for htmx, which initialises the page in the same event.
   addEventListener("DOMContentLoaded", () => setTimeout(doNow));
 })();

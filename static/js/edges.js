@@ -1,10 +1,10 @@
-// The two ends of what is on the page. More messages come when the reader gets near one, and those far behind them go:
-// the page is as quick in the middle of a hundred thousand messages as at its first fifty.
+// The two edges of the loaded messages. More load when the reader comes near an edge, and messages far away on the other
+// side are removed, so that the page stays fast in sessions with a hundred thousand messages.
 import { fetchPart } from "./api.js";
 import { goToEnd, goToMessage, isAtEnd, keepingPlace } from "./scrolling.js";
 
 const MOST = 300; // messages on the page
-const SLACK = 50; // more of them, before some go
+const SLACK = 50; // messages above MOST before any are removed
 const OTHER = { older: "newer", newer: "older" };
 
 export class Edges {
@@ -23,7 +23,7 @@ export class Edges {
     for (const edge of this.transcript.root.querySelectorAll(":scope > [data-more]")) this.observer.observe(edge);
   }
 
-  // The messages around a place ("?at=120"), or the newest ("").
+  // Shows the messages around a place ("?at=120"), or the newest ("").
   async show(query) {
     const part = await fetchPart(this.path + query);
     this.transcript.replaceAll(part);
@@ -35,7 +35,7 @@ export class Edges {
     goToEnd();
   }
 
-  // By number, by the id of a message, part or turn, or by a time; the server says which message is meant.
+  // Takes a number, the id of a message, part or turn, or a time. The server resolves it to a message.
   async goTo(place) {
     const found = document.getElementById(`msg-${place}`);
     if (!found) await this.show(`?at=${encodeURIComponent(place)}`);
@@ -44,7 +44,7 @@ export class Edges {
     return message;
   }
 
-  // What came at the end by itself. Who reads further up loses nothing that they see.
+  // Called after new messages arrived at the end. Never removes the messages being read.
   trimGrown() {
     this.#trim(isAtEnd() ? "newer" : "older");
   }
@@ -76,14 +76,14 @@ export class Edges {
   }
 
   #changed() {
-    // Anew, or an edge that is near still would not be told of again.
+    // Observe again: an edge that is still near would not be reported a second time.
     this.observer.disconnect();
     this.watch();
     if (this.transcript.hasTail) this.transcript.lookForNew();
     this.onChange();
   }
 
-  // One side grew: what is too much goes on the other.
+  // One side grew, so the excess is removed from the other.
   #trim(grown) {
     const { messages, root } = this.transcript;
     if (messages.length <= MOST + SLACK) return;

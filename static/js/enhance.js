@@ -1,4 +1,4 @@
-// Adds to HTML from the server what it needs in the browser: local times, buttons, and scrolling by keyboard.
+// Enhances HTML from the server: local times, buttons, and keyboard scrolling.
 import { showTimes } from "./times.js";
 
 const template = (id) => document.getElementById(id)?.content;
@@ -15,8 +15,7 @@ function addCopyButton(figure) {
   figure.append(button);
 }
 
-// A message says what may be done with it: one set of buttons for all would be no longer on the wire, but out of the
-// keyboard's order.
+// Each message gets its own buttons, as listed in data-can. A single shared toolbar would be out of the tab order.
 function addActions(message) {
   const can = message.dataset.can.split(" ");
   const actions = template("message-actions").firstElementChild.cloneNode(true);
@@ -26,7 +25,7 @@ function addActions(message) {
   if (actions.children.length) head.insertBefore(actions, head.querySelector(".message-numbers"));
 }
 
-// What is wider or higher than its place is a stop for the keyboard. Measured together, then marked together.
+// Makes boxes that scroll sideways focusable. All are measured before any is changed, to avoid repeated layout.
 export function letScroll(root) {
   const boxes = [...root.querySelectorAll(".prose pre, .table-scroll, .prose figure.math, .prose:has(math)")];
   const wide = boxes.filter((box) => box.scrollWidth > box.clientWidth);

@@ -1,11 +1,11 @@
-// A text of any length: only the lines that are seen are on the page; the scroll bar is that of the whole.
+// A viewer for texts of any length: only the visible lines are on the page, but the scroll bar covers the whole text.
 import { call, fetchPart } from "./api.js";
 
-const TALLEST = 12_000_000; // pixels: browsers cut off what is much taller
-const KEPT = 3; // stretches above and below what is seen
+const TALLEST = 12_000_000; // pixels: browsers clip elements that are much taller
+const KEPT = 3; // blocks kept above and below the visible ones
 const PAGE_OF_HITS = 200;
 const MOST_HITS = 5_000;
-const SETTLE = 60; // milliseconds: who drags the bar across a file asks for nothing on the way
+const SETTLE = 60; // milliseconds: dragging the bar across a file loads nothing on the way
 
 class Viewer {
   #blocks = new Map();
@@ -16,7 +16,7 @@ class Viewer {
     Object.assign(this, { root, status });
     this.total = Number(root.dataset.total) || root.children.length;
     this.step = Number(root.dataset.step);
-    const lines = [...root.children]; // never none: an empty file has no viewer
+    const lines = [...root.children]; // never empty: an empty file has no viewer
     this.height = lines[0].getBoundingClientRect().height;
     this.sheet = document.createElement("div");
     this.sheet.className = "viewer-sheet";
@@ -35,7 +35,7 @@ class Viewer {
     this.sheet.style.height = `${Math.min(this.total * this.height, TALLEST)}px`;
   }
 
-  // A very long text: its lines are counted for a moment by each request, until all are.
+  // For very long texts: each request counts lines for a moment, so repeat until all are counted.
   async #count() {
     try {
       for (let answer = { total: null }; answer.total === null; ) {
@@ -53,13 +53,13 @@ class Viewer {
     return Math.max(1, this.sheet.offsetHeight - this.root.clientHeight);
   }
 
-  // Lines above the top edge, as a fraction. The bar of a very long text is coarser than its lines.
+  // Lines above the top edge, with a fraction. In a very long text one pixel of the bar stands for several lines.
   get #above() {
     const hidden = Math.max(0, this.total - this.root.clientHeight / this.height);
     return Math.min(1, this.root.scrollTop / this.#range) * hidden;
   }
 
-  // Show a line a little below the upper edge.
+  // Scrolls so that a line is a third of the way down.
   goTo(number) {
     const seen = this.root.clientHeight / this.height;
     const hidden = Math.max(1, this.total - seen);
@@ -152,7 +152,7 @@ class Search {
     this.#say();
   }
 
-  // Until there is a hit, or nowhere left to look; what comes after that is gathered while the reader looks at it.
+  // Searches until the first hit or the end of the file. Further hits are gathered in the background.
   async #begin(asked) {
     this.#asked = asked;
     this.#hits = [];
@@ -191,7 +191,7 @@ class Search {
     try {
       while (!(await pages.next()).done) if (this.#at >= 0) this.#say();
     } catch {
-      // what was found so far can be looked at
+      // the hits found so far stay usable
     }
   }
 

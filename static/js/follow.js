@@ -1,10 +1,10 @@
-// An inspector's page is kept fresh: it asks again when something has happened in its session, once in a while at most.
+// Keeps an inspector page up to date: refreshes it after events of its session, at a limited rate.
 import { LiveFeed } from "./live.js";
 
 const POLL = 10_000;
 
-// place: the element with data-session-id, data-seq (the last event the page knows) and, for the session's owner, data-own;
-// nobody else may listen, so they ask now and then. What could not be asked for is asked for by the next event.
+// place: the element with data-session-id, data-seq (the last event the page knows) and, for the session's owner, data-own.
+// Only the owner may listen to events; other pages poll. A failed refresh is repeated at the next event.
 export function follow(place, { renew, pace, isAbout = () => true }) {
   let timer = 0;
   let renewed = 0;

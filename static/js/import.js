@@ -1,4 +1,4 @@
-// Import: files are chosen or dropped, sent with progress, and then the server says how far it is.
+// Import: choose or drop files, upload them with progress, then show the server's progress.
 import { ApiError } from "./api.js";
 import { formatSize, sendBytes } from "./bytes.js";
 import { showError } from "./composer.js";

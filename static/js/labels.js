@@ -1,4 +1,4 @@
-// The dialog in which a session's labels are changed: names and values, line by line.
+// The dialog for a session's labels: one name and value per row.
 import { call } from "./api.js";
 import { showError } from "./composer.js";
 
@@ -19,7 +19,7 @@ export class LabelsDialog {
     });
   }
 
-  // Whether they were changed.
+  // Resolves to whether the labels were changed.
   async edit(api) {
     const { labels } = await call("GET", api);
     this.api = api;

@@ -1,5 +1,5 @@
-// One websocket that follows one session: events in order by seq, and the running answer's text by offset.
-// The ledger is the truth: whatever this socket misses, the next one asks for from the last seq it had.
+// A websocket that follows one session: events in order of seq, and the text of a running answer by offset.
+// The ledger is authoritative: whatever one socket misses, the next one requests, starting after the last seq received.
 
 const FIRST_DELAY = 250;
 const LONGEST_DELAY = 10_000;
@@ -14,7 +14,7 @@ export class LiveFeed {
   #heardAt = 0;
   #ended = false;
 
-  // onEvent(event), onDelta(delta) -> false if text is missing before it, onState("live" | "reconnecting" | "signed-out" | "gone")
+  // onEvent(event), onDelta(delta) -> false if earlier text is missing, onState("live" | "reconnecting" | "signed-out" | "gone")
   constructor({ path, seq, onEvent, onDelta, onCaughtUp, onState }) {
     Object.assign(this, { path, seq, onEvent, onDelta, onCaughtUp, onState });
   }
@@ -30,7 +30,7 @@ export class LiveFeed {
     this.#open();
   }
 
-  // Drop this socket and ask again, at once.
+  // Drops the socket and opens a new one at once.
   reconnect() {
     if (this.#ended) return;
     this.#delay = FIRST_DELAY;
@@ -39,7 +39,7 @@ export class LiveFeed {
     this.#open();
   }
 
-  // The person has signed in again.
+  // Called after the user has signed in again.
   restart() {
     this.#ended = false;
     this.reconnect();
@@ -69,7 +69,7 @@ export class LiveFeed {
       return;
     }
     this.onState("reconnecting");
-    // A spread, or all tabs of a restarted server come back in the same instant.
+    // Jitter, or all tabs would reconnect to a restarted server at the same instant.
     this.#timer = setTimeout(() => this.#open(), this.#delay * (0.75 + Math.random() / 2));
     this.#delay = Math.min(this.#delay * 2, LONGEST_DELAY);
   }
@@ -104,11 +104,11 @@ export class LiveFeed {
   }
 }
 
-// What the running answers say so far, by message and part. Offsets count code points, as the server does.
+// The text of running answers so far, by message and part. Offsets count code points, as on the server.
 export class LiveTexts {
   #parts = new Map();
 
-  // The part with what it brings in it, null if nothing is new, undefined if text is missing before it.
+  // Returns the updated part, null if nothing is new, or undefined if text before the delta is missing.
   take({ message_id: messageId, part_index: index, part_type: type, offset, text }) {
     const parts = this.of(messageId);
     if (!parts.has(index)) parts.set(index, { index, type, text: "", length: 0 });

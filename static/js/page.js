@@ -1,4 +1,4 @@
-// What every page has: times in the reader's own zone, menus that close, buttons that copy.
+// Shared by every page: local times, menus that close, copy buttons.
 import { watchCopyButtons } from "./copy.js";
 import { enhance, letScroll } from "./enhance.js";
 import { showTimes } from "./times.js";
@@ -26,7 +26,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A part that cannot be loaded says so where it was asked for.
+// Shows a failed htmx request at the place that asked for it.
 function showLoadError({ detail: { elt, target } }) {
   (elt.matches("button") ? elt : target).textContent = "That could not be loaded. Try again.";
 }

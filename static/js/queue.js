@@ -1,11 +1,11 @@
-// Messages that wait for the end of a turn. They live in this browser until they are sent, each with the key it is sent
-// with: two tabs that send the same one begin one turn, and so does a tab that was closed before it heard the answer.
+// Messages waiting for the end of a turn. They stay in this browser until sent, each with its idempotency key: two tabs
+// that send the same message start one turn, and so does a tab that was closed before the response and sends it again.
 import { newKey } from "./composer.js";
 
 const isItem = (item) => typeof item?.text === "string" && typeof item.key === "string" && Array.isArray(item.files);
 
 export class Queue {
-  #kept = []; // where the browser keeps nothing
+  #kept = []; // fallback when the browser cannot store the items
 
   constructor(sessionId) {
     this.name = `mnesis-queue-${sessionId}`;
@@ -38,12 +38,12 @@ export class Queue {
       if (items.length) localStorage.setItem(this.name, JSON.stringify(items));
       else localStorage.removeItem(this.name);
     } catch {
-      this.#kept = items; // too large or forbidden: then they last as long as this page
+      this.#kept = items; // too large or forbidden: they last only as long as this page
     }
   }
 }
 
-// The list above the composer. Other tabs of the same session show the same one.
+// The list above the composer. All tabs of a session show the same list.
 export class QueueList {
   constructor(queue, { root, act, onChange }) {
     Object.assign(this, { queue, root });
@@ -56,7 +56,7 @@ export class QueueList {
     addEventListener("storage", (event) => event.key === queue.name && onChange());
   }
 
-  // note: why they wait
+  // note: why the messages are waiting
   show(note) {
     const { items } = this.queue;
     const list = this.root.querySelector("ol");

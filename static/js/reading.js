@@ -1,4 +1,4 @@
-// Going about in a session: to the newest message, to a place that the address or a person names, from one to the next.
+// Navigation in a session: to the newest message, to a place given by the address or the user, and from message to message.
 import { goToEnd, goToMessage, isAtEnd, stayAtEndBelow, topmost } from "./scrolling.js";
 
 export class Reading {
@@ -9,7 +9,7 @@ export class Reading {
     Object.assign(this, { transcript, edges, jump, onError });
   }
 
-  // The server has put the place that the address names on the page.
+  // The server has already rendered the place given by the address.
   begin() {
     const { root } = this.transcript;
     const named = root.querySelector("[data-here]") ?? (location.hash && document.getElementById(location.hash.slice(1)));
@@ -30,7 +30,7 @@ export class Reading {
     this.jump.hidden = this.transcript.hasTail && isAtEnd();
   }
 
-  // By number, id or time.
+  // place: a number, id or time
   async goTo(place) {
     const message = await this.edges.goTo(place);
     if (message) this.#push(`${location.pathname}?at=${message.dataset.seq}`);
@@ -45,7 +45,7 @@ export class Reading {
     }
   }
 
-  // The message after or before the one that has the focus, or the first that is seen.
+  // Moves from the focused message by so many; without one, to the topmost visible message.
   step(by) {
     const { messages } = this.transcript;
     const focused = document.activeElement.closest(".message");
@@ -53,7 +53,7 @@ export class Reading {
     if (next) goToMessage(next);
   }
 
-  // Whether there is one.
+  // Returns whether there was an answer to copy.
   copyLast() {
     const last = this.transcript.messages.findLast(({ dataset }) => dataset.role === "assistant");
     const button = last?.querySelector("[data-act=copy]");

@@ -1,4 +1,4 @@
-// The page of a run: what changes while it runs, and what a person may do to it.
+// The page of a run: live updates and the buttons that control it.
 import { call } from "./api.js";
 import { showError } from "./composer.js";
 import { LiveFeed } from "./live.js";
@@ -8,7 +8,7 @@ const page = find("run");
 const { runId, sessionId, api } = page.dataset;
 const errorBox = find("run-error");
 
-// A part is asked for again when something has happened, and not more often than its pace, in milliseconds.
+// A part of the page, refreshed after events but at most once per pace (milliseconds).
 class Part {
   #timer = 0;
   #asked = 0;
@@ -32,7 +32,7 @@ class Part {
 const parts = [new Part("run-progress", 800), new Part("run-items", 2_500), new Part("run-charts", 5_000)];
 const refresh = () => parts.forEach((part) => part.refresh());
 
-// What was open stays open.
+// Remember open details across swaps.
 const isOpen = new Map();
 page.addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
   for (const details of target.querySelectorAll("details[id]")) isOpen.set(details.id, details.open);
@@ -50,7 +50,7 @@ function announce(state) {
   refresh();
 }
 
-// A part that could not be asked for stays as it was: the next event asks again.
+// A part that failed to load stays as it was; the next event loads it again.
 for (const name of ["htmx:responseError", "htmx:sendError"]) {
   page.addEventListener(name, (event) => event.detail.elt.matches("[data-live]") && event.stopPropagation());
 }
@@ -83,7 +83,7 @@ const WORDS = {
 let lost = 0;
 function showConnection(state) {
   clearTimeout(lost);
-  // Short breaks are not shown.
+  // Short interruptions are not shown.
   lost = setTimeout(() => (find("run-connection").textContent = WORDS[state]), state === "reconnecting" ? 1_500 : 0);
 }
 

@@ -1,13 +1,13 @@
-// The reader is never moved: the page follows the newest text only for who is at its end already.
-// The browser's own anchoring is off on this page (session.css), so that nothing is corrected twice.
+// Keeps the reader's scroll position: the page follows new text only if the reader is already at the end.
+// The browser's scroll anchoring is off on this page (session.css), or positions would be corrected twice.
 
 const NEAR = 96;
 const BELOW_HEADER = 72;
 
-// The page may show an older stretch: then its end is not the newest.
+// False while the page shows an older stretch, whose end is not the newest message.
 const hasNewest = () => !document.querySelector('[data-more="newer"]');
 
-// grown: so much longer has the page become just now
+// grown: pixels by which the page has just grown
 export const isAtEnd = (grown = 0) => {
   const root = document.documentElement;
   return hasNewest() && root.scrollHeight - root.scrollTop - root.clientHeight < NEAR + grown;
@@ -17,7 +17,7 @@ export function goToEnd() {
   scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
 }
 
-// The box and what stands above it lie over the end of the page: who is there stays there while they grow.
+// The dock (the composer and what is above it) covers the end of the page. A reader at the end stays there when it grows.
 export function stayAtEndBelow(dock) {
   let height = dock.offsetHeight;
   new ResizeObserver(() => {
@@ -27,20 +27,20 @@ export function stayAtEndBelow(dock) {
   }).observe(dock);
 }
 
-// The topmost message or divider of which something is seen.
+// The topmost message or divider that is at least partly visible.
 export function topmost(selector = ".message, .divider") {
   const places = document.querySelectorAll(`#transcript > :is(${selector})`);
   return [...places].find((place) => place.id && place.getBoundingClientRect().bottom > BELOW_HEADER);
 }
 
-// Where the reader is: call the answer after a change of the page, and they are there again.
+// Returns a function that restores the reader's position after the page has changed.
 function rememberPlace() {
   if (isAtEnd()) return goToEnd;
   const anchor = topmost();
   if (!anchor) return () => {};
   const before = anchor.getBoundingClientRect().top;
   return () => {
-    // By id: the change may have put a newer version of the same message there.
+    // By id: the change may have replaced the message with a newer version.
     const now = document.getElementById(anchor.id)?.getBoundingClientRect().top;
     if (now !== undefined && Math.abs(now - before) > 1) scrollBy({ top: now - before, behavior: "instant" });
   };
@@ -52,12 +52,12 @@ export function keepingPlace(change) {
   goBack();
 }
 
-// To a message, which takes the focus: the keyboard goes on from there, and a screen reader says where it is.
+// Scrolls to a message and focuses it, so that Tab continues from there and a screen reader announces it.
 export function goToMessage(message) {
   message.tabIndex = -1;
   message.focus({ preventScroll: true });
   message.scrollIntoView({ block: "start", behavior: "instant" });
   message.classList.remove("found");
-  void message.offsetWidth; // so that the animation begins again
+  void message.offsetWidth; // forces a layout, so that the animation restarts
   message.classList.add("found");
 }

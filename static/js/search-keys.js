@@ -1,4 +1,4 @@
-// Keys of a page that searches: "/" goes to its field, the arrows go from there through what was found and back.
+// Keys of a search page: "/" focuses the field, the arrow keys move between the field and the hits.
 import { isPlain, isWriting } from "./keys.js";
 
 export function watchSearchKeys(field, links) {

@@ -1,11 +1,11 @@
-// Search: words are looked for while they are typed, a pattern when it is whole; "/" goes to the field, arrows through the hits.
+// The search page: words are searched as they are typed, patterns only on submit.
 import { watchSearchKeys } from "./search-keys.js";
 
 const PAUSE = 300; // milliseconds
 const form = document.getElementById("search-form");
 const field = document.getElementById("search-query");
 let timer = 0;
-let asked = field.defaultValue.trim(); // of the page: what is in the field may have been typed before this ran
+let asked = field.defaultValue.trim(); // not .value, which may have been edited before this script ran
 
 form.addEventListener("htmx:beforeRequest", () => {
   clearTimeout(timer);

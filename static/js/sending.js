@@ -1,31 +1,32 @@
-// What a person sends: at once while nothing runs, else into the queue. It knows whether a turn runs, and stops it.
+// Sends messages: at once while no turn is running, otherwise through the queue. Tracks the running turn and can stop it.
 import { ApiError, call } from "./api.js";
 import { newKey } from "./composer.js";
 
-const AGAIN = 2_000; // milliseconds, after what may pass by itself
+const AGAIN = 2_000; // milliseconds before the queue is tried again
 
-// The second is what a login says that has lost its cookies as well.
+// Without its cookies, an expired login gets a 403 instead of a 401.
 const isSignedOut = ({ code, status }) => status === 401 || (status === 403 && code === "PERMISSION_DENIED");
 const isPassing = ({ code, status }) => code === "NOT_REACHED" || status === 429 || status >= 500;
 
-// One tab at a time, where the browser can say so; the keys see to the rest. It may be one that waits for a password.
+// Only one tab sends at a time, if the browser supports locks; otherwise the idempotency keys prevent duplicates. The tab
+// that holds the lock may be waiting for a password.
 const alone = (name, action) => (navigator.locks ? navigator.locks.request(name, { ifAvailable: true }, (lock) => lock && action()) : action());
 
 export class Sending {
   stopping = false;
   sending = false;
-  #ended = new Set(); // turns; the end of a short one may be heard before the answer that began it
+  #ended = new Set(); // ids of turns: the end event of a short turn may arrive before the response that started it
   #urgent = false;
   #timer = 0;
 
-  // state: of the session; onChange(), onError(error): for the page
+  // state: the session's state. onChange() and onError(error) are the page's callbacks.
   constructor({ api, state, running, queue, signIn, onChange, onError }) {
     Object.assign(this, { api, queue, signIn, onChange, onError, running });
-    this.waiting = state === "suspended"; // for an answer to a tool call
+    this.waiting = state === "suspended"; // a tool call needs an answer
     this.isHeld = !running && !["idle", "running", "suspended"].includes(state);
   }
 
-  /* What the events say */
+  /* Events */
 
   turnGoesOn() {
     this.running = true;
@@ -36,7 +37,7 @@ export class Sending {
     this.running = this.waiting = true;
   }
 
-  // After an end that was not good nothing is sent by itself: the next one might end as this one did.
+  // After a turn that did not complete, the queue is held: the next turn might fail in the same way.
   turnEnded(state, turnId) {
     this.#ended.add(turnId);
     this.running = this.stopping = this.waiting = false;
@@ -44,9 +45,9 @@ export class Sending {
     this.drain();
   }
 
-  /* What the person does */
+  /* User actions */
 
-  // Whether it is on its way. While a turn runs it waits in the queue, with the key it would have been sent with.
+  // Returns whether the message was sent or queued. A queued message keeps its idempotency key.
   async send(message) {
     if (this.running) {
       this.queue.add(message);
@@ -107,14 +108,14 @@ export class Sending {
   }
 
   async #sendFirst() {
-    const [item] = this.queue.items; // another tab may have sent the one that was first
+    const [item] = this.queue.items; // read again: another tab may have sent the first item
     if (!item || this.running) return;
     try {
       await this.#begin(item);
       this.#urgent = false;
       this.queue.remove(item.key);
     } catch (error) {
-      // What passes by itself is tried again.
+      // Temporary errors are tried again.
       if (error.code !== "SESSION_BUSY" && !isPassing(error)) this.#hold(error);
     }
   }

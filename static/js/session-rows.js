@@ -1,4 +1,4 @@
-// Rows of the list of sessions: their menus, and their current states while they are visible.
+// Rows of the list of sessions: their menus, and live states for the visible ones.
 import { call, fetchPart, makeFork } from "./api.js";
 import { showError } from "./composer.js";
 import { LabelsDialog } from "./labels.js";
@@ -13,7 +13,7 @@ const titleOf = (row) => row.querySelector(".session-link").textContent;
 function refresh(list, row) {
   const path = list.dataset.row.replace("SESSION", encodeURIComponent(row.id));
   return window.htmx.ajax("GET", path, { target: row, swap: "outerHTML" }).then(() => {
-    // Who has gone on meanwhile stays there.
+    // Restore the focus only if it was lost in the swap.
     if (document.activeElement === document.body) document.getElementById(row.id)?.querySelector(".session-link").focus();
   });
 }
@@ -52,7 +52,7 @@ function rename(list, row) {
   });
 }
 
-// A row that has left this list leaves a line, with the way back.
+// Replaces a row that has left this list with a note that can undo the move.
 function leaveNote(list, row, act) {
   const [words, back] = NOTES[act];
   const note = document.createElement("li");
@@ -119,7 +119,7 @@ export function watchRows(list, dialog) {
   watchStates(list);
 }
 
-/* Polling: only rows that are on the screen, and only while the page is. */
+/* Polling: only visible rows, and only while the page is visible. */
 
 function watchStates(list) {
   const seen = new Set();

@@ -1,4 +1,4 @@
-// The session page: its parts, and what each event means for them.
+// The session page: creates its parts and passes events to them.
 import { Actions } from "./actions.js";
 import { call } from "./api.js";
 import { watchApprovals } from "./approvals.js";
@@ -37,19 +37,19 @@ const reading = new Reading({ transcript, edges, jump: find("jump"), onError: co
 const attachments = composer && new Attachments(find("attachments"), { sessionId, status: find("attachments-status"), onChange: filesChanged });
 const title = watchTitle(find("title-form"), api);
 const queue = new Queue(sessionId);
-// Whom the next turn asks in the session's place; empty: nobody.
+// The model for the next turn if it is not the session's own, else "".
 const otherModel = () => (picker.value === page.dataset.model ? "" : picker.value);
 const sending = new Sending({
   api,
   queue,
   state: page.dataset.state,
-  running: page.dataset.running === "true", // or suspended: no other turn may begin
+  running: page.dataset.running === "true", // also while suspended: no other turn may start
   signIn: new SignIn(find("sign-in"), { onSignedIn: () => (feed.restart(), measureContext()) }),
   onChange: showState,
   onError: complain,
 });
 const connection = new Connection(find("connection"), { onSignIn: () => sending.signIn.ask() });
-// The answer for a part would lead the whole page away, to sign in there: here that is done in place.
+// htmx would follow a 401 for a part by taking the whole page to the login. Here the user signs in without leaving it.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
   if (event.detail.xhr.status !== 401) return;
   event.preventDefault();
@@ -65,7 +65,7 @@ const feed = new LiveFeed({
   onState: (state) => connection.show(state),
 });
 
-/* What the page says about itself */
+/* State */
 
 function showState() {
   const { running, waiting, stopping } = sending;
@@ -150,7 +150,7 @@ function partChanged(partId) {
   if (message) transcript.refresh(message.dataset.message);
 }
 
-// A run of many items tells of them several times a second: its line is asked for once in a while.
+// A run of many items sends several events per second, so its line is refreshed at a limited rate.
 let runsTimer = 0;
 function runsChanged() {
   runsTimer ||= setTimeout(() => {
@@ -199,7 +199,7 @@ function takeEvent(event) {
   showState();
 }
 
-/* Writing */
+/* Composer */
 
 function complain(error) {
   keepingPlace(() => showError(errorBox, error));
@@ -227,7 +227,7 @@ async function send() {
   textarea.focus({ preventScroll: true });
 }
 
-// What an action of a message says again.
+// Sends a message again, for the actions of messages.
 async function sendHere({ text, files }) {
   await sending.send({ text, files, model: otherModel() });
   await reading.showNewest();
@@ -240,7 +240,7 @@ function queueAction(what, item) {
   }
   queue.remove(item.key);
   if (what === "delete") return;
-  // What was being written is not lost: it waits where the other one did.
+  // The text being written is not lost: it goes into the queue.
   if (textarea.value.trim()) queue.add({ text: textarea.value, files: draft.files, model: otherModel() });
   attachments.clear();
   textarea.value = item.text;
@@ -260,7 +260,7 @@ function watchFiles() {
   find("attach").addEventListener("click", () => chooser.click());
   chooser.addEventListener("change", () => {
     take([...chooser.files]);
-    chooser.value = ""; // the same file may be chosen again
+    chooser.value = ""; // otherwise choosing the same file again fires no event
     textarea.focus({ preventScroll: true });
   });
   watchDropping(find("drop-zone"), take);
@@ -284,7 +284,7 @@ function watchComposer() {
   find("stop").addEventListener("click", () => sending.stop());
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || event.defaultPrevented || document.querySelector("dialog[open]")) return;
-    // A turn that waits is not ended by a key that closes things elsewhere.
+    // Escape also closes other things, so it does not stop a turn that is waiting for an answer.
     if (sending.running && !sending.waiting) sending.stop();
     else if (event.target === textarea) textarea.blur();
   });

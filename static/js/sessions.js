@@ -1,4 +1,4 @@
-// The list of sessions: a new one from its first message, and rows that are fresh when the reader comes back.
+// The list of sessions: starts a session from its first message, and refreshes the rows when the user comes back.
 import { call } from "./api.js";
 import { Draft, sendOnEnter, showError } from "./composer.js";
 import { watchSearchKeys } from "./search-keys.js";
@@ -11,7 +11,7 @@ const button = form.querySelector('button[type="submit"]');
 const attach = document.getElementById("attach");
 const draft = new Draft("new-session");
 
-// With files to come, the message waits in the new session: they belong to one.
+// Files belong to a session, so attaching one creates the session first and keeps the message as its draft.
 async function create({ forFiles = false } = {}) {
   if (button.disabled) return;
   button.disabled = attach.disabled = textarea.readOnly = true;
@@ -47,7 +47,7 @@ document.addEventListener("click", (event) => {
   create();
 });
 
-// Coming back by the browser's history finds the page as it was left, with its button still pressed.
+// The back/forward cache restores the page as it was left, with its button still disabled.
 addEventListener("pageshow", (event) => {
   if (!event.persisted) return;
   button.disabled = attach.disabled = textarea.readOnly = false;
@@ -56,7 +56,7 @@ addEventListener("pageshow", (event) => {
 
 watchRows(document.getElementById("session-rows"), document.getElementById("labels-dialog"));
 watchSearchKeys(document.getElementById("session-query"), ".session-link, .hit-link");
-// So that "Today" is the reader's own from the next list on.
+// Tells the server the user's time zone, so that "Today" is right from the next request on.
 document.cookie = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; SameSite=Lax`;
 
 let hiddenAt = 0;

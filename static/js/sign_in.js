@@ -1,13 +1,13 @@
-// A login that has run out is renewed where one is: what was written stays, and is sent when it is done.
+// Renews an expired login without leaving the page. The unsent message is kept, and sent after signing in.
 import { csrfToken } from "./api.js";
 
-const AFTER = "/livez"; // a small answer to be led to
+const AFTER = "/livez"; // a small response to be redirected to
 const WRONG = "That username and password do not match.";
 
-// Returns why signing in failed, or nothing after it succeeded.
+// Returns why signing in failed, or "" if it succeeded.
 async function signIn(form) {
   const path = form.getAttribute("action");
-  await fetch(path, { credentials: "same-origin" }); // the cookie that a form needs may be gone, too
+  await fetch(path, { credentials: "same-origin" }); // the CSRF cookie may be gone too, so get a new one
   const body = new URLSearchParams(new FormData(form));
   body.set("next", AFTER);
   const headers = { "X-CSRFToken": csrfToken(), Accept: "application/json" };
@@ -19,7 +19,7 @@ async function signIn(form) {
 export class SignIn {
   #asked = null;
 
-  // onSignedIn(): the socket may go on
+  // onSignedIn() is called after signing in, so that the page can reconnect.
   constructor(dialog, { onSignedIn }) {
     Object.assign(this, { dialog, onSignedIn, form: dialog.querySelector("form") });
     this.error = dialog.querySelector("[role=alert]");
@@ -28,11 +28,11 @@ export class SignIn {
       this.#try();
     });
     dialog.querySelector("[data-close]").addEventListener("click", () => dialog.close());
-    // The person may have signed in on another page meanwhile.
+    // The user may have signed in on another page in the meantime.
     dialog.querySelector("[data-elsewhere]").addEventListener("click", () => this.#end(""));
   }
 
-  // Whether somebody has signed in, or says so. Two that ask at once get one answer.
+  // Resolves to whether the user signed in here, or says they did elsewhere. Concurrent callers share one dialog.
   ask() {
     this.#asked ??= new Promise((resolve) => {
       this.dialog.addEventListener("close", () => this.#answer(resolve), { once: true });

@@ -9,7 +9,7 @@
     try {
       return localStorage.getItem("mnesis-theme");
     } catch {
-      return null; // storage may be forbidden
+      return null; // storage is forbidden
     }
   };
   const isDark = () => {
@@ -39,7 +39,7 @@
     try {
       localStorage.setItem("mnesis-theme", theme);
     } catch {
-      // then it lasts for this page
+      // storage is forbidden: the theme lasts only as long as this page
     }
   });
 })();

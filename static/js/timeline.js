@@ -1,4 +1,4 @@
-// The timeline: turns open and close, and while the session works its newest turns are renewed.
+// The timeline: opens and closes turns, and keeps the newest ones up to date.
 import { follow } from "./follow.js";
 import { showTimes } from "./times.js";
 
@@ -17,7 +17,7 @@ function setOpen(button, isOpen) {
   find(button.getAttribute("aria-controls")).hidden = !isOpen;
 }
 
-// The turns from the newest known on, filtered as the list is.
+// Fetches the newest known turn and later ones, with the filter of the list.
 async function renew() {
   const list = find("turns");
   const query = new URLSearchParams(new FormData(find("turn-filter")));
@@ -26,17 +26,17 @@ async function renew() {
   if (!response.ok || !list.isConnected) return;
   const fresh = document.createElement("table");
   fresh.innerHTML = await response.text();
-  // It is no more what was asked for: it has another state now.
+  // The newest known turn has changed state and no longer matches the filter.
   const newest = `turn-${page.dataset.newest}`;
   if (!fresh.querySelector(`#${newest}`)) find(newest)?.remove();
-  // The oldest first, so that each new one comes to stand above.
+  // Oldest first: each new turn is inserted above the others.
   for (const turn of [...fresh.querySelectorAll("tbody.turn")].reverse()) put(turn);
 }
 
 function put(turn) {
   const table = document.querySelector("#turns .turns");
   if (!table) {
-    // There was none yet: the list is asked for as a whole.
+    // No turns yet: load the whole list.
     find("turn-filter").hidden = false;
     window.htmx.trigger(find("turn-filter"), "submit");
     return;
@@ -52,7 +52,7 @@ function put(turn) {
   }
 }
 
-// The row is renewed; what was opened stays open, and what is inside is asked for again.
+// Replaces the row. An open turn stays open, and its content is loaded again.
 function replace(known, turn) {
   const row = turn.querySelector(".turn-row");
   const isOpen = known.querySelector(".turn-open").getAttribute("aria-expanded") === "true";

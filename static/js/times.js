@@ -1,5 +1,5 @@
-// <time datetime="…" data-relative> says how long ago, data-clock the local time, data-moment the local date and time to
-// the second with the zone.
+// <time datetime="…"> in local time: data-relative shows how long ago, data-clock the time of day, and data-moment the
+// date and time to the second, with the zone.
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
@@ -31,7 +31,7 @@ function onTheClock(time, now = new Date()) {
 }
 
 function setText(element, text) {
-  // Writing the same text again would still make a screen reader and the layout look at it.
+  // Setting the same text again would still trigger layout, and screen readers might announce it.
   if (element.textContent !== text) element.textContent = text;
 }
 

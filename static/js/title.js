@@ -1,9 +1,9 @@
-// The title is renamed where it stands: Enter keeps, Esc takes back.
+// Edits the title in place: Enter saves, Escape cancels.
 import { call } from "./api.js";
 
 export function watchTitle(form, api) {
   const input = form.querySelector("input");
-  let saved = input.defaultValue; // of the page: another may have been typed before this ran
+  let saved = input.defaultValue; // not .value, which may have been edited before this script ran
 
   function show(title) {
     saved = title || "Untitled session";

@@ -1,15 +1,15 @@
-// The messages on the page. HTML comes from the server alone; here it is put in its place, once, in order by seq.
+// The messages on the page. The server renders all HTML; this inserts each message once, in order of seq.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
 import { LiveTexts } from "./live.js";
 import { keepingPlace } from "./scrolling.js";
 
-const GATHER = 30; // milliseconds: events come in bursts, one look is enough for all of them
-const DRAW = 600; // milliseconds between two drawings of a running answer, and one more for each LETTERS of it
+const GATHER = 30; // milliseconds: events come in bursts, and one request serves them all
+const DRAW = 600; // milliseconds between two renderings of a running answer, plus one per LETTERS characters
 const LETTERS = 20;
 
-// Which element of a message has the focus, in words that hold for a newer version of the message: nothing but what is
-// named has an identity of its own, and a link is the one that leads to the same place.
+// Describes the focused element of a message so that it can be found in a newer version: by the nearest element with an
+// id and, within that, by position. Links are matched by their address.
 function focusIn(message) {
   const element = document.activeElement;
   if (element === message || !message.contains(element)) return null;
@@ -19,7 +19,7 @@ function focusIn(message) {
   return { id: named.id, selector, index: [...named.querySelectorAll(selector)].indexOf(element) };
 }
 
-// What is gone hands the focus to its message, so that Tab goes on from there and not from the top of the page.
+// Restores the focus. If the element is gone, its message gets the focus, so that Tab does not restart at the top.
 function focusAgain(message, { id, selector, index }) {
   const named = document.getElementById(id);
   const place = index < 0 ? named : named?.querySelectorAll(selector)[index];
@@ -37,8 +37,8 @@ function newLive({ index, type }) {
   return place;
 }
 
-// The words after those that are drawn stand where the drawing ends, in its last paragraph or item. The drawing may also be
-// ahead of the words that have come by the socket: there are none to show then.
+// Appends streamed text after the rendered text, inside its last paragraph or list item. If the rendering is ahead of the
+// socket, there is nothing to append yet.
 function showTail(place, part) {
   if (part.length < Number(place.dataset.length ?? 0)) return;
   const tail = place.querySelector(".live-tail") ?? newTail(place, part);
@@ -56,7 +56,7 @@ function newTail(place, part) {
   return tail;
 }
 
-// Blocks that are drawn as they were stay: a person may have selected text in them.
+// Unchanged blocks stay in place, because the user may have selected text in them.
 function redraw(place, drawn, part) {
   place.querySelector(".live-tail")?.remove();
   const [old, fresh] = [[...place.children], [...drawn.children]];
@@ -77,7 +77,7 @@ export class Transcript {
   #drawing = 0;
   texts = new LiveTexts();
 
-  // onGrown(): new messages came at the end
+  // onGrown() is called after new messages were added at the end.
   constructor(root, { path, onChange, onGrown }) {
     Object.assign(this, { root, path, onChange, onGrown });
   }
@@ -94,7 +94,7 @@ export class Transcript {
     return Number(this.messages.at(-1)?.dataset.seq ?? 0);
   }
 
-  // False while the page shows an older stretch, with messages between it and the newest.
+  // False while the page shows an older stretch that does not reach the newest message.
   get hasTail() {
     return !this.edge("newer");
   }
@@ -111,7 +111,7 @@ export class Transcript {
     return [...this.root.querySelectorAll(`:scope > [data-turn="${CSS.escape(turnId)}"]`)].at(-1);
   }
 
-  // A message was created: whatever is newer than what is here is asked for, in one go.
+  // A message was created: fetch everything newer than the last message on the page.
   lookForNew() {
     this.#wantsNew = true;
     this.#soon();
@@ -128,7 +128,7 @@ export class Transcript {
     this.refresh(id);
   }
 
-  // More text of a running answer; false if text before it is missing.
+  // Takes more text of a running answer; returns false if text before it is missing.
   takeDelta(delta) {
     if (this.#final.has(delta.message_id)) return true;
     const part = this.texts.take(delta);
@@ -171,7 +171,7 @@ export class Transcript {
     await this.#fetchMessage(id).catch((error) => this.#again(error, () => this.#dirty.add(id)));
   }
 
-  // What could not be loaded is wanted still, except where the server says that there is no such thing.
+  // Schedules a failed request again, unless the server rejected it (4xx).
   #again(error, wish) {
     if (error.status >= 400 && error.status < 500) return;
     wish();
@@ -193,14 +193,14 @@ export class Transcript {
     keepingPlace(() => this.#put(part.querySelector(".message")));
   }
 
-  // Everything on the page makes place for another stretch.
+  // Replaces the whole page with another stretch of messages.
   replaceAll(part) {
     const messages = [...part.querySelectorAll(".message")];
     this.root.replaceChildren(...part.children);
     for (const message of messages) this.#settle(message);
   }
 
-  // More messages stand where an edge of the page was.
+  // Replaces an edge of the page with more messages.
   extend(edge, part) {
     const messages = [...part.querySelectorAll(".message")].filter((message) => !document.getElementById(message.id));
     edge.replaceWith(...[...part.children].filter((child) => child.matches("[data-more]") || messages.includes(child)));
@@ -209,7 +209,7 @@ export class Transcript {
 
   #put(message) {
     const old = document.getElementById(message.id);
-    enhance(message); // before it is there, so that a focus finds the button it had
+    enhance(message); // before inserting it, so that the focus can return to the same button
     if (old) this.#replace(old, message);
     else this.#insert(message);
     this.#settle(message);
@@ -240,16 +240,16 @@ export class Transcript {
 
   #showLive(message, part) {
     const body = message.querySelector("[data-body]");
-    // The server has this part already, whole.
+    // The server has already rendered this part in full.
     if (body.querySelector(`:scope > [data-part="${part.index}"]`)) return;
     const place = body.querySelector(`:scope > [data-live="${part.index}"]`) ?? body.appendChild(newLive(part));
     showTail(place, part);
   }
 
-  // A running answer is drawn by the server, as it will be when it is whole; what came since goes on behind it.
+  // The server renders a running answer as it will look when finished. Text streamed since then is appended.
   #drawSoon(id, length) {
     this.#drawing ||= setTimeout(async () => {
-      await this.#drawLive(id).catch(() => {}); // the next words try again
+      await this.#drawLive(id).catch(() => {}); // the next delta tries again
       this.#drawing = 0;
     }, DRAW + length / LETTERS);
   }

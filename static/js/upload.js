@@ -1,4 +1,4 @@
-// One file that is sent piece by piece (tus 1.0, docs: /api/docs). It goes on by itself after a lost connection.
+// Uploads one file in pieces (tus 1.0, docs: /api/docs). It resumes by itself after a lost connection.
 import { ApiError } from "./api.js";
 import { sendBytes } from "./bytes.js";
 
@@ -11,11 +11,11 @@ const MOST_BEGINNINGS = 3;
 const UNREADABLE = "This file cannot be read any more: it was changed, moved, or is a folder. Choose it again.";
 
 function base64(text) {
-  // As UTF-8: btoa takes bytes only. A lone half of a character becomes U+FFFD.
+  // Encode as UTF-8 first, because btoa only takes bytes. A lone surrogate becomes U+FFFD.
   return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 }
 
-// What another try may mend: no network, a server that is away, a piece that is still being written.
+// Errors worth retrying: no network, server unavailable, a piece still being written, an upload that has ended.
 const isPassing = ({ code, status }) => code === "NOT_REACHED" || code === "CONFLICT" || code === "UPLOAD_NOT_FOUND" || status === 429 || status >= 500;
 
 export class Upload {
@@ -25,12 +25,12 @@ export class Upload {
   #beginnings = 0;
   #wake = () => {};
 
-  // onProgress(bytes that came), onWaiting(): the connection is lost, and it is tried again by itself
+  // onProgress(bytes received so far); onWaiting() is called when the connection is lost, before each retry.
   constructor(file, { sessionId, onProgress, onWaiting }) {
     Object.assign(this, { file, sessionId, onProgress, onWaiting });
   }
 
-  // The id of the file when all of it is there.
+  // Resolves to the file's id when the upload is complete.
   async run() {
     const online = () => this.#wake();
     addEventListener("online", online);
@@ -50,7 +50,7 @@ export class Upload {
     this.#isGivenUp = true;
     this.#request?.abort();
     this.#wake();
-    // What came is forgotten at once; if this is not heard, the server forgets it after a day.
+    // Deletes the partial upload at once. If the request fails, the server deletes it after a day.
     if (this.#place) sendBytes(new XMLHttpRequest(), "DELETE", this.#place, { headers: TUS }).catch(() => {});
   }
 
@@ -79,7 +79,7 @@ export class Upload {
     }
   }
 
-  // Where to go on. An upload that is not there any more has ended: then from the beginning, which finds the same file.
+  // Returns the offset to resume from. If the upload is gone, it has ended: start again, and the server finds the same file.
   async #begin() {
     if (this.#place) {
       try {
@@ -93,7 +93,7 @@ export class Upload {
     if (++this.#beginnings > MOST_BEGINNINGS) throw new ApiError("NOT_TAKEN", "This file did not come through. Try it again.");
     const metadata = `filename ${base64(this.file.name)},session_id ${base64(this.sessionId)}`;
     const answer = await this.#ask("POST", "/api/uploads", { headers: { "Upload-Length": String(this.file.size), "Upload-Metadata": metadata } });
-    // The path alone: behind a proxy the server may not know its own address.
+    // Only the path: behind a proxy the server may not know its own address.
     this.#place = new URL(answer.getResponseHeader("Location"), location.href).pathname;
     return 0;
   }
