@@ -1,1 +1,1 @@
-"""What the record costs beside plain SQL that writes and reads the same rows: ``make bench``."""
+"""Benchmarks of the record against plain SQL that writes and reads the same rows: ``make bench``."""

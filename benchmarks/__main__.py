@@ -1,7 +1,7 @@
 """``python -m benchmarks [NAME …]``: runs the named benchmarks, or all, and prints a table for each.
 
-PostgreSQL is measured too where the tests find one (TEST_POSTGRES_URL). Only the ratios say something: both sides
-of one are measured in turns, in the same minutes, on the same machine.
+PostgreSQL is measured too if the tests have one (TEST_POSTGRES_URL). Only the ratios are meaningful: both sides of a
+ratio are measured alternately, within the same minutes, on the same machine.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ WITHOUT_DATABASE = ("files", "lines", "pages", "drawing")
 
 
 def main() -> int:
-    """Run what the arguments name."""
+    """Run the benchmarks named by the arguments."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BENCHMARKS)}")
     names = parser.parse_args().names
@@ -127,7 +127,7 @@ def main() -> int:
 
 
 def measured(name: str) -> list[tuple[str, ...]]:
-    """The rows of a benchmark's table, on every kind of database that is here."""
+    """Return the rows of a benchmark's table, for every available kind of database."""
     rows = []
     for kind in kinds()[:1] if name in WITHOUT_DATABASE else kinds():
         with fresh_environment(kind) as environment:
@@ -138,7 +138,7 @@ def measured(name: str) -> list[tuple[str, ...]]:
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Rows in aligned columns."""
+    """Format rows in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
 

@@ -1,7 +1,7 @@
-"""Turns written through the store, against plain SQL that writes the very same rows in one transaction a turn.
+"""Turns written through the store, against plain SQL that writes the same rows in one transaction per turn.
 
-Plain SQL has everything beforehand: it makes no id, counts no token, hashes nothing, and inserts rows in their
-final state. Both write to one database in turns, at equal durability.
+Plain SQL has all rows in advance: it makes no ids, counts no tokens, hashes nothing, and inserts rows in their
+final state. Both write alternately to one database, at equal durability.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TEXTS = "SELECT tool_name, content, tool_input, output FROM message_parts WHERE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenTurn:
-    """A turn that the store has written, and the stretch of its events."""
+    """A turn written by the store, with the range of its events."""
 
     turn_id: str
     after_seq: int
@@ -55,7 +55,7 @@ class WrittenTurn:
 
 
 class Copier:
-    """Copies turns of one session into another one, with plain SQL."""
+    """Copies turns of one session into another, with plain SQL."""
 
     def __init__(self, plain: Plain, *, source_id: str, target_id: str, tables: dict[str, str] = TABLES) -> None:
         self._plain, self._source_id, self._target_id = plain, source_id, target_id
@@ -66,7 +66,7 @@ class Copier:
         }
 
     def read(self, turn: WrittenTurn) -> Rows:
-        """All rows of a turn, with ids of the same length that are free."""
+        """Return all rows of a turn, with new ids of the same length."""
         rows = {}
         for table, columns in self._columns.items():
             keys: tuple[Any, ...] = (turn.turn_id,)
@@ -84,7 +84,7 @@ class Copier:
         return rows
 
     def read_as_dicts(self, turn: WrittenTurn) -> dict[str, list[dict[str, Any]]]:
-        """Likewise, each row with the names of its columns."""
+        """Return the same rows as dicts by column name."""
         columns = self._columns | {"search_words": ["words"]}
         return {
             table: [dict(zip(columns[table], row, strict=True)) for row in rows]
@@ -92,7 +92,7 @@ class Copier:
         }
 
     def _words(self, entries: list[tuple[Any, ...]]) -> Iterator[str]:
-        """Yield the words that FTS5 was given with each entry, which it does not keep."""
+        """Yield the words given to FTS5 with each entry, which FTS5 itself does not keep."""
         for row in entries:
             entry = dict(zip(self._columns["search_entries"], row, strict=True))
             [texts] = self._plain.rows(_TEXTS, entry["source_id"].replace("_Z", "_0", 1))
@@ -102,23 +102,23 @@ class Copier:
             yield stored_words(words, owner_id=entry["owner_id"], session_id=self._target_id)
 
     def mark(self) -> None:
-        """Whatever is read later was written after this."""
+        """Start here: later reads return only what is written after this."""
         [[last]] = self._plain.rows("SELECT MAX(id) FROM search_entries")
         self._entries_before = last or 0
 
     def on(self, plain: Plain) -> Copier:
-        """The same over another connection."""
+        """Return the same copier on another connection."""
         return Copier(plain, source_id=self._source_id, target_id=self._target_id)
 
     def write(self, turns: list[Rows]) -> None:
-        """Turns, each a transaction under the lock of its session."""
+        """Write turns, each in a transaction under its session's lock."""
         for rows in turns:
             with self._plain.transaction():
                 self.lock()
                 self.insert(rows)
 
     def lock(self) -> None:
-        """Lock the session in the transaction that runs."""
+        """Lock the session in the current transaction."""
         self._plain.rows(f"SELECT event_seq, head_hash FROM sessions WHERE id = ?{self._plain.lock}", self._target_id)
 
     def insert_words(self, words: list[tuple[Any, ...]]) -> None:
@@ -128,7 +128,7 @@ class Copier:
         self._plain.insert("search_words", ("rowid", "words"), [(id, *word) for id, word in numbered])
 
     def insert(self, rows: Rows) -> None:
-        """The rows of one turn, and the session's new head."""
+        """Insert the rows of one turn, and update the session's head."""
         for table, columns in self._columns.items():
             self._plain.insert(table, columns, rows[table])
         if self._plain.is_sqlite:
@@ -146,13 +146,13 @@ class Copier:
         if column == "session_id":
             return self._target_id
         if isinstance(value, dict | list):
-            return json.dumps(value)  # PostgreSQL's, read
+            return json.dumps(value)  # as read from PostgreSQL
         # Every id has a 0 after its prefix until the year 3084.
         return value.replace("_0", "_Z", 1) if column in _RENAMED else value
 
 
 class Pair:
-    """A session that the store writes, and its copy that plain SQL writes."""
+    """A session written by the store, and its copy written by plain SQL."""
 
     def __init__(self, owner: User, plain: Plain) -> None:
         self._plain = plain
@@ -162,7 +162,7 @@ class Pair:
         )
 
     def measure(self, talk: Talk) -> tuple[float, float]:
-        """Seconds a turn: plain SQL's and ours."""
+        """Return the seconds per turn, for plain SQL and for the store."""
         self._copier.mark()
         started = perf_counter()
         written = []
@@ -176,7 +176,7 @@ class Pair:
 
 
 def write_measured(session_id: str, user: Message, assistant: Message) -> WrittenTurn:
-    """One turn through the store, as one change."""
+    """Write one turn through the store, as one change."""
     ready = make_turn_ready(user, assistant)
     with change(session_id) as record:
         after_seq = record.event_seq
@@ -185,7 +185,7 @@ def write_measured(session_id: str, user: Message, assistant: Message) -> Writte
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     owner = User.objects.create_user("benchmark")
     talk = make_turns(TURNS_A_ROUND)
     with plain_connection() as plain:

@@ -1,9 +1,9 @@
-"""A context of 40 items read and put together, in a short and in a long session, against plain SQL.
+"""A context of 40 items read and assembled, in a short and in a long session, against plain SQL.
 
-Plain SQL reads the session, the messages and parts that are in the context and the summary, and makes the list of
-messages that a provider takes. It counts nothing, cuts nothing, proves nothing. Ours is measured as a turn does it,
-which knows its session and model: up to the assembled prompt with its costs and manifest, and, in a column of its own,
-up to the rendered payload and its digest.
+Plain SQL reads the session, the messages and parts in the context, and the summary, and builds a provider's list of
+messages. It counts, cuts and proves nothing. Ours is measured as in a turn, which already knows its session and model:
+up to the assembled prompt with its costs and manifest, and, in a separate column, up to the rendered payload and its
+digest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SUMMARIES = (
 
 
 class PlainContext:
-    """The context of one session, with plain SQL."""
+    """The context of one session, read with plain SQL."""
 
     def __init__(self, plain: Plain, session_id: str) -> None:
         self._plain, self._session_id = plain, session_id
@@ -54,7 +54,7 @@ class PlainContext:
         self._summary_text = plain.names("summary_nodes").index("text")
 
     def read(self) -> list[dict[str, Any]]:
-        """System prompt, summaries and messages."""
+        """Return the system prompt, summaries and messages."""
         plain, session_id = self._plain, self._session_id
         plain.rows(_SESSION, session_id)
         messages = [{"role": "user", "content": row[self._summary_text]} for row in plain.rows(_SUMMARIES, session_id)]
@@ -75,7 +75,7 @@ class PlainContext:
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     owner = User.objects.create_user("benchmark")
     model_store.put_model(
         ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=4_000)
@@ -83,20 +83,20 @@ def measure() -> list[tuple[str, ...]]:
     frames = [load_frame(make_session(owner, messages)) for messages in SIZES]
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("VACUUM ANALYZE")  # as the database does by itself some time after
+            cursor.execute("VACUUM ANALYZE")  # as autovacuum would do later
     with plain_connection() as plain:
         contexts = [PlainContext(plain, frame.session.id) for frame in frames]
         rounds = [
             [_measure(frame, context) for frame, context in zip(frames, contexts, strict=True)] for _ in range(ROUNDS)
         ]
-    # The first rounds warm both up, and let PostgreSQL prepare.
+    # The first rounds warm up both sides, and let PostgreSQL prepare its statements.
     columns = list(zip(*rounds[10:], strict=True))
     short = [assembled for _, assembled, _ in columns[0]]
     return [_row(messages, times, short) for messages, times in zip(SIZES, columns, strict=True)]
 
 
 def make_session(owner: User, messages: int) -> str:
-    """A session of so many messages, all but the last ones behind one summary; returns its id."""
+    """Make a session of so many messages, all but the last ones covered by one summary. Return its id."""
     session_id = session_store.create_session(owner=owner, model="large")
     talk = make_turns(50)
     for written in range(0, messages // 2, TURNS_A_CHANGE):
@@ -112,7 +112,7 @@ def make_session(owner: User, messages: int) -> str:
 
 
 def _measure(frame: Frame, context: PlainContext) -> tuple[float, float, float]:
-    """Seconds: plain SQL's, ours to the assembled prompt, and ours to the payload with its digest."""
+    """Return seconds: plain SQL's, ours to the assembled prompt, and ours to the payload with its digest."""
     started = perf_counter()
     read = context.read()
     between = perf_counter()
@@ -121,7 +121,7 @@ def _measure(frame: Frame, context: PlainContext) -> tuple[float, float, float]:
     payload = render(assembled)
     digest(payload)
     ended = perf_counter()
-    # Neither may be quick because it left something out.
+    # Neither side may be fast by leaving something out.
     assert _characters(payload["messages"]) >= _characters(read) > 0
     return between - started, put_together - between, ended - between
 

@@ -1,6 +1,6 @@
-"""Real conversations lived turn by turn in small windows: what compaction does to them, and whether all is still there.
+"""Real conversations replayed turn by turn in small windows: what compaction does, and whether everything is still there.
 
-The demo model summarises, so nothing here says how good a summary is.
+The demo model writes the summaries, so this does not measure their quality.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ LARGEST_MANIFEST = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a conversation came to in one window. All sizes in tokens."""
+    """The result of one conversation in one window. All sizes are in tokens."""
 
     said: int
-    """What all of it would take in a context."""
+    """Tokens of the whole conversation in a context."""
     soft: int
-    """From here on a compaction is asked for."""
+    """The soft threshold: above it a compaction is requested."""
     at_the_end: int
-    """What the context takes after the last turn."""
+    """Tokens of the context after the last turn."""
     runs: list[RunRecord]
     summaries: list[SummaryRecord]
     reached: list[tuple[str, int]]
-    """(message id, expansions it takes), in the order in which expanding the whole context gives them."""
+    """Pairs of message id and number of expansions, in the order of expanding the whole context."""
     originals: list[str]
     """Every message id, in order."""
     files: int
     files_named: int
-    """Of them, by the payload of the next call, or by a list of files that it names."""
+    """How many of them are named by the payload of the next call, or by a file list that it names."""
     evidence: list[int]
-    """Expansions that each evidence takes, of those that are reached at all."""
+    """Number of expansions needed for each piece of evidence that can be reached."""
 
     @property
     def needless(self) -> list[RunRecord]:
-        """Compactions that ran below the soft threshold, or changed nothing."""
+        """Count the compactions that ran below the soft threshold or changed nothing."""
         return [run for run in self.runs if (run.tokens_before or 0) < self.soft or not _changed(run)]
 
 
@@ -70,7 +70,7 @@ def _changed(run: RunRecord) -> bool:
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table; none where there are no sample files."""
+    """Return the rows of the table; none if there are no sample files."""
     try:
         samples = read_samples()
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def measure() -> list[tuple[str, ...]]:
 
 
 def put_models() -> None:
-    """A model for each window."""
+    """Save a model for each window."""
     for alias, window in WINDOWS.items():
         model_store.put_model(
             ModelSpec(alias=alias, litellm_model="demo/chat", context_window=window, max_output_tokens=LONGEST_ANSWER)
@@ -90,7 +90,7 @@ def put_models() -> None:
 
 
 def live_in(owner: User, sample: Sample, alias: str) -> Outcome:
-    """Live a conversation with the model of this alias, and look at what came of it."""
+    """Replay a conversation with the model of this alias, and return the outcome."""
     session_id = session_store.create_session(owner=owner, model=alias)
     turns = len(sample.transcript.turns)
 
@@ -125,7 +125,7 @@ def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
 
 
 def _manifests(session_id: str) -> Iterator[str]:
-    """The lists of files that the summaries in the context name, and those that stand in these."""
+    """Yield the file lists named by the summaries in the context, and the lists named in those."""
     entries = [entry for entry in load_state(session_id).entries if isinstance(entry, SummaryEntry)]
     waiting = [name for entry in entries for name in files_in_footer(entry.text).manifests]
     while waiting:
@@ -135,7 +135,7 @@ def _manifests(session_id: str) -> Iterator[str]:
 
 
 def _size(message: StoredMessage) -> int:
-    """Tokens of a message in a context, outputs that became tombstones included."""
+    """Return the tokens of a message in a context, including outputs that became tombstones."""
     parts = tuple(
         replace(stored, part=replace(stored.part, compacted_at=None)) if isinstance(stored.part, ToolPart) else stored
         for stored in message.parts
@@ -144,7 +144,7 @@ def _size(message: StoredMessage) -> int:
 
 
 def _expanded(session_id: str, summaries: Mapping[str, SummaryRecord]) -> Iterator[tuple[str, int]]:
-    """Everything that the context stands for: each message with the number of summaries that had to be opened."""
+    """Yield every message that the context covers, with the number of summaries opened to reach it."""
     waiting = [(item.item_type, item.item_id, 0) for item in reversed(load_context_items(session_id))]
     while waiting:
         kind, id, steps = waiting.pop()

@@ -1,7 +1,7 @@
-"""Turns of many sessions at once in one process, with a model that answers at once: what a turn takes, and how long.
+"""Concurrent turns of many sessions in one process, with a model that answers instantly: cost and duration of a turn.
 
-Every session starts its turn in the same moment, which is the worst there is; each is answered in 400 tokens. A turn's
-time runs from its start to its end, and that to its first call of the model is in a column of its own.
+All sessions start their turns at the same moment, which is the worst case. Each answer has 400 tokens. A turn's time
+runs from its start to its end; the time to its first model call has a separate column.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ TURNS = 500
 
 @dataclass(slots=True)
 class Times:
-    """Of many turns, in seconds."""
+    """Times of many turns, in seconds."""
 
     turns: list[float] = field(default_factory=list)
     calls: list[float] = field(default_factory=list)
-    """Until the model was asked."""
+    """Time until the first model call."""
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     answer_at_once()
     _allow(max(AT_ONCE))
     owner = User.objects.create_user("benchmark")
@@ -54,7 +54,7 @@ def measure() -> list[tuple[str, ...]]:
 
 
 async def _measure(owner: User) -> list[tuple[str, ...]]:
-    await _row(owner, 1, turns=20)  # warms up
+    await _row(owner, 1, turns=20)  # warm-up
     rows = [await _row(owner, at_once, turns=TURNS) for at_once in AT_ONCE]
     await runner.shutdown()
     return rows
@@ -77,7 +77,7 @@ async def _row(owner: User, at_once: int, *, turns: int) -> tuple[str, ...]:
 
 
 def _allow(turns: int) -> None:
-    """Let so many turns run at a time."""
+    """Set how many turns may run at a time."""
     file = Path(os.environ["MNESIS_DATA_DIR"]) / "crowd.toml"
     file.write_text(f"[turn]\ncapacity = {turns}\n")
     settings.MNESIS = {**settings.MNESIS, "CONFIG_FILE": str(file)}

@@ -1,4 +1,4 @@
-"""The summaries of a session in Chromium, few and ten thousand: until they are drawn, and until a step of the zoom is."""
+"""The drawing of summaries in Chromium, with a few and with ten thousand: time to the first drawing and per zoom step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.many_summaries import add_many_summaries
 id = add_session(User.objects.get())
 print(len(add_many_summaries(id, leaves={leaves})), id)
 """
-# From a key to the end of the frame that was painted for it.
+# From a key press to the end of the frame painted for it.
 STEP = """(key) => new Promise((done) => {
   const began = performance.now(), channel = new MessageChannel();
   channel.port1.onmessage = () => done(performance.now() - began);
@@ -35,7 +35,7 @@ SENT = "performance.getEntriesByType('resource').find(({ name }) => name.endsWit
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     with TemporaryDirectory() as folder, running_site(Path(folder)) as site, sync_playwright() as playwright:
         wait_until_ready(site)
         cookies = cookies_of(site)

@@ -1,9 +1,9 @@
-"""One answer followed by many sockets, against a plain asyncio server that broadcasts each piece to each socket.
+"""One answer streamed to many sockets, against a plain asyncio server that broadcasts each piece to each socket.
 
-Both servers are processes of their own, and all clients are in this one, so that neither server pays for them. First a
-model answers as fast as it can: a piece that has reached a client is a delivery, whether it came in a frame of its
-own, as the plain server sends it, or together with others. Then pieces come 20 a second, and what counts is how long each is
-on its way. The server's processor time says more than the clock on a machine that others load.
+Both servers run in their own processes and all clients in this one, so that neither server pays for the clients. First
+a model answers as fast as it can. Each piece that reaches a client counts as a delivery, whether it came in its own
+frame, as from the plain server, or together with others. Then 20 pieces per second are sent, and the latency of each
+is measured. On a machine with other load, the server's CPU time is more reliable than the clock.
 """
 
 from __future__ import annotations
@@ -40,45 +40,45 @@ ENDS = ("turn.completed", "turn.failed", "turn.incomplete", "turn.interrupted")
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What all clients saw of one answer."""
+    """What the clients received of one answer."""
 
     pieces: int
     seconds: float = 0.0
-    """From the order to the last client's last piece."""
+    """From the request to the last piece at the last client."""
     processor: float = 0.0
-    """Of the server."""
+    """CPU time of the server."""
     texts: list[str] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
 
     @property
     def deliveries(self) -> int:
-        """Pieces that should have come to somebody."""
+        """Return the number of pieces that should have arrived, over all clients."""
         return self.pieces * len(self.texts)
 
     @property
     def delivered(self) -> float:
-        """The share that came, in order: what a client missed in the middle counts from there on."""
+        """Return the share that arrived in order: after a gap, a client's remaining pieces count as missing."""
         return sum(_in_order(text) for text in self.texts) / self.deliveries
 
 
 class PlainServer:
-    """``broadcasts``: no session, no record, no rights."""
+    """A server that only ``broadcasts``: without sessions, record or permissions."""
 
     module = "benchmarks.support.broadcasts"
     headers: dict[str, str] = {}
     path = "/"
 
     def text_of(self, frame: str) -> tuple[str, bool]:
-        """What a frame says, and whether it is the last one."""
+        """Return the text of a frame, and whether it is the last one."""
         return frame, frame == LAST
 
     def order(self, order: str) -> str:
-        """What a client sends to have the answer begin."""
+        """Return what a client sends to start the answer."""
         return order
 
 
 class OurServer:
-    """The web server as ``up`` starts it, with a model of the benchmark's."""
+    """The web server as started by ``up``, with the benchmark's model."""
 
     module = "benchmarks.support.served"
 
@@ -87,12 +87,12 @@ class OurServer:
         self.path = f"/ws/sessions/{session_id}"
 
     def text_of(self, text: str) -> tuple[str, bool]:
-        """What a frame says, and whether it is the last one."""
+        """Return the text of a frame, and whether it is the last one."""
         frame: dict[str, Any] = json.loads(text)
         return frame.get("text", "") if frame["type"] == "delta" else "", frame["type"] in ENDS
 
     def order(self, order: str) -> str:
-        """What a client sends to have the answer begin."""
+        """Return what a client sends to start the answer."""
         return json.dumps({"type": "turn", "message": order})
 
 
@@ -100,7 +100,7 @@ Server = PlainServer | OurServer
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     owner = User.objects.create_user("benchmark")
     model_store.put_model(
         ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=9_000)
@@ -139,7 +139,7 @@ async def _row(count: int, servers: list[tuple[Server, tuple[int, psutil.Process
 
 
 async def _answer(server: Server, port: int, process: psutil.Process, count: int, pieces: int, pause: float) -> Seen:
-    """One answer, from the order to the last client's last word."""
+    """Run one answer, from the request until the last client has received all of it."""
     address = f"ws://127.0.0.1:{port}{server.path}"
     sockets = [await _connected(address, server.headers) for _ in range(count)]
     if isinstance(server, OurServer):
@@ -161,12 +161,12 @@ async def _connected(address: str, headers: dict[str, str]) -> ClientConnection:
         try:
             return await connect(address, additional_headers=headers, compression=None, max_queue=None)
         except OSError:
-            await asyncio.sleep(0.1)  # it is starting
+            await asyncio.sleep(0.1)  # still starting
     raise AssertionError(f"nobody answers at {address}")
 
 
 async def _quiet(process: psutil.Process) -> None:
-    """Wait until the server does nothing: when it begins it still imports what its first turn will need."""
+    """Wait until the server is idle: after starting, it still imports modules for its first turn."""
     before = -1.0
     while (now := sum(process.cpu_times()[:2])) - before > 0.02:
         before = now
@@ -191,6 +191,6 @@ async def _read(server: Server, socket: ClientConnection, seen: Seen) -> str:
 
 
 def _in_order(text: str) -> int:
-    """Count the pieces of a text from the first on, until one is missing or comes twice."""
+    """Count the pieces of a text from the first one on, until one is missing or repeated."""
     numbers = [piece.partition(":")[0] for piece in text.split() if ":" in piece]
     return next((place for place, number in enumerate(numbers) if number != str(place)), len(numbers))

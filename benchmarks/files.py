@@ -1,7 +1,7 @@
-"""What files cost a context, and what it costs to explore them, against reading and hashing the same bytes.
+"""What files cost in a context, and the cost of exploring them against reading and hashing the same bytes.
 
-Real files of this machine where it has any of a kind, the largest of those up to 20 MB; and generated tables, logs and
-records of two sizes, to see whether time grows faster than bytes.
+Uses the largest real file of each kind on this machine, up to 20 MB, and generated tables, logs and records of two
+sizes, to see whether time grows faster than size.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _SUFFIXES = (
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     rows = [_row(path, str(path)) for path in _real_files()]
     with tempfile.TemporaryDirectory() as folder:
         for name, write in _GENERATED.items():
@@ -84,7 +84,7 @@ def measure() -> list[tuple[str, ...]]:
 
 
 def _grown(folder: Path, name: str, write: Callable[[Path, int], None]) -> list[tuple[str, ...]]:
-    """One file at each size, the later with how much longer a megabyte takes than in the first."""
+    """Measure a file at each size. Later rows say how much longer a megabyte takes than in the first."""
     rows: list[tuple[str, ...]] = []
     first = 0.0
     for size in SIZES:
@@ -127,7 +127,7 @@ def _numbers(path: Path, name: str, explored: Explored) -> tuple[str, ...]:
 
 
 def _real_files() -> list[Path]:
-    """Return the largest file of each suffix that is not too large."""
+    """Return the largest file of each suffix within the size limit."""
     largest: dict[str, tuple[int, Path]] = {}
     for folder in _FOLDERS:
         for path in islice(folder.rglob("*"), LOOKED_AT):

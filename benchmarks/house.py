@@ -1,8 +1,8 @@
-"""The shape of the code, beside that of others: ``python -m benchmarks.house``.
+"""Code metrics, compared with other projects: ``python -m benchmarks.house``.
 
-Migrations, tests, and the client that ``make format`` writes are left out.
+Migrations, tests, and the client written by ``make format`` are left out.
 
-``--trace`` prints the number of our files that a chat message with one tool call enters, from the endpoint to the socket.
+``--trace`` prints how many of our files a chat message with one tool call enters, from the endpoint to the socket.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def modules_of(package: Path) -> list[Path]:
-    """Return the files of a package that count."""
+    """Return the files of a package that are measured."""
     paths = {path for path in package.rglob("*.py") if not NOT_COUNTED & {*path.relative_to(ROOT).parts}}
     return sorted(paths - GENERATED)
 
 
 def measure(paths: list[Path], packages: set[str]) -> dict[str, str]:
-    """Return every figure of these modules."""
+    """Return all metrics of these modules."""
     texts = {path: path.read_text() for path in paths}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
@@ -64,7 +64,7 @@ def measure(paths: list[Path], packages: set[str]) -> dict[str, str]:
     public = [node for node in functions if not node.name.startswith("_")]
     used = Counter(name for node in nodes if (name := _used(node)))
     private = [node for node in functions if node.name.startswith("_") and not node.name.endswith("__")]
-    # By name over everything that is measured, as it was for the others: a name that two modules have counts as used twice.
+    # Counted by name over all modules, as for the other projects: a name defined in two modules counts as used twice.
     once = [node for node in private if used[node.name] == 1]
     docs = sum(_doc_lines(node) for node in nodes)
     imports = sum(_length(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
@@ -103,13 +103,13 @@ def _length(node: ast.stmt) -> int:
 
 
 def _doc_lines(node: ast.AST) -> int:
-    """Return the lines of a string that stands alone: a docstring, or one under an attribute."""
+    """Return the number of lines of a standalone string: a docstring, or the description of an attribute."""
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     return _length(node) if is_text else 0  # type: ignore[arg-type]
 
 
 def _fan_out(tree: ast.Module, packages: set[str]) -> int:
-    """Return how many modules of ours one imports from."""
+    """Return how many of our modules this one imports from."""
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -126,13 +126,13 @@ def _share(part: int, whole: int) -> str:
 
 
 class Trace:
-    """The functions of our packages that are entered in any thread while ``is_on``."""
+    """Records the functions of our packages entered in any thread while ``is_on``."""
 
     def __init__(self, folders: list[Path]) -> None:
         self.is_on = False
         self.functions: Counter[tuple[str, str, int]] = Counter()
         self._ours = tuple(f"{folder}{os.sep}" for folder in folders)
-        # A profile function is inherited by threads that start later, so it is set before any does.
+        # Threads inherit the profile function when they start, so it is set before any does.
         threading.setprofile(self._note)
         sys.setprofile(self._note)
 
@@ -143,12 +143,12 @@ class Trace:
 
     @property
     def files(self) -> Counter[str]:
-        """Return how many functions of each file were entered."""
+        """Return the number of functions entered in each file."""
         return Counter(str(Path(name).relative_to(ROOT)) for name, _, _ in self.functions)
 
 
 def scripted_model(spec: Any) -> Any:
-    """Return what ``MODEL_FACTORY`` names while a message is traced: a model that calls a tool and then answers."""
+    """Return the model used while tracing (``MODEL_FACTORY``): it calls a tool and then answers."""
     from mnesis_core.llm.interface import ToolCall
     from mnesis_core.providers.scripted import ScriptedModel, Step
 
@@ -195,7 +195,7 @@ async def _send_and_follow(trace: Trace, session_id: str, key: str) -> None:
     socket = WebsocketCommunicator(application, f"/ws/sessions/{session_id}", headers=headers)
     assert (await socket.connect())[0]
     for number in range(2):
-        runner._swept_at = asyncio.get_running_loop().time()  # the sweep is not the message's
+        runner._swept_at = asyncio.get_running_loop().time()  # the sweep is not part of the message
         trace.is_on = number == 1
         post = HttpCommunicator(
             application,
@@ -214,7 +214,7 @@ async def _send_and_follow(trace: Trace, session_id: str, key: str) -> None:
 
 
 def main() -> None:
-    """Print all figures beside the others', then each package's; or what a message enters."""
+    """Print the metrics next to those of other projects, then per package; or trace a message."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trace", action="store_true", help="trace a chat message with one tool call instead")
     is_trace = parser.parse_args().trace

@@ -1,4 +1,4 @@
-"""Lines of a log read by number and searched for, against ``wc -l``, ``sed`` and ``grep -n`` over the same file."""
+"""Lines of a log read by number and searched, against ``wc -l``, ``sed`` and ``grep -n`` on the same file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDS = 7
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "large.log"
         place.write_bytes(b"".join(map(_line, range(1, LINES + 1))))

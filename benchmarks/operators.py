@@ -1,10 +1,10 @@
-"""Items of an operator's run with a model that answers at once, against asyncio with a semaphore that keeps nothing.
+"""Items of an operator's run with a model that answers instantly, against asyncio tasks with a semaphore and no storage.
 
-What is left is our own work for each item: it is read, rendered, written down before it is asked, judged, settled, bound
-in the ledger, and put into the output file. Workers are processes that work on one run together. How many items and
-workers: ``MNESIS_BENCHMARK_ITEMS=1000,100000`` and ``MNESIS_BENCHMARK_WORKERS=1,4``. Where
-``MNESIS_BENCHMARK_REFERENCE`` names the Python of an environment that has the reference library, its LLMMap is measured
-too, with a provider that answers at once.
+The difference is our own work per item: read it, render it, record it before asking, judge the answer, settle the item,
+bind it in the ledger, and write it to the output file. Workers are processes that share one run. The numbers of items
+and workers come from ``MNESIS_BENCHMARK_ITEMS=1000,100000`` and ``MNESIS_BENCHMARK_WORKERS=1,4``. If
+``MNESIS_BENCHMARK_REFERENCE`` is the Python of an environment with the reference library, its LLMMap is measured too,
+with a provider that answers instantly.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ asyncio.run(main(*json.loads(sys.argv[1])))
 
 
 class InstantModel:
-    """See ``mnesis_core.llm.interface.Model``. Answers at once, with what is asked for."""
+    """A ``mnesis_core.llm.interface.Model`` that instantly gives the expected answer."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
-        """The answer, without a pause."""
+        """Stream the answer without pauses."""
         usage = Usage(input_tokens=120, output_tokens=8, source=Source.PROVIDER)
         yield Reply(text='{"n": 18}', finish_reason="stop", usage=usage)
 
@@ -72,7 +72,7 @@ def make_model(spec: ModelSpec) -> Model:
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": f"{__name__}.make_model"}
     owner = User.objects.create_user("benchmark")
     return [
@@ -85,7 +85,7 @@ def _numbers(name: str, default: str) -> list[int]:
 
 
 def _row(owner: User, items: int, workers: int) -> tuple[str, ...]:
-    # In a process of its own: ours would begin with the memory of that one's tasks.
+    # In its own process: otherwise ours would start with the memory used by its tasks.
     with multiprocessing.get_context("fork").Pool(1) as apart:
         plain = apart.apply(_plain_seconds, (items,))
     reference = _reference(items)
@@ -102,7 +102,7 @@ def _plain_seconds(items: int) -> float:
 
 
 async def _plain(items: int) -> float:
-    """Seconds for the same questions and answers, rendered and judged, by tasks behind a semaphore."""
+    """Return the seconds for the same questions and answers, rendered and judged, by tasks with a semaphore."""
     spec = OperatorSpec(template=TEMPLATE, schema=SCHEMA)
     model = InstantModel(ModelSpec(alias="x", litellm_model="x/x", context_window=8_000, max_output_tokens=1_000))
     semaphore, schema = asyncio.Semaphore(CONCURRENCY), schema_of(spec)
@@ -122,7 +122,7 @@ async def _plain(items: int) -> float:
 
 
 def _reference(items: int) -> float | None:
-    """Seconds of the reference library's own operator, in memory."""
+    """Return the seconds of the reference library's own operator, in memory."""
     python = os.environ.get("MNESIS_BENCHMARK_REFERENCE", "")
     if not python:
         return None
@@ -133,7 +133,7 @@ def _reference(items: int) -> float | None:
 
 
 def _ours(owner: User, items: int, workers: int) -> tuple[float, float]:
-    """Seconds from the wake-up of the workers to the output file, and bytes of the largest worker."""
+    """Return the seconds from waking the workers to the output file, and the bytes of the largest worker."""
     session = load_session(session_store.create_session(owner=owner, model="demo"))
     run_id = start(session, _values(items), template=TEMPLATE, schema=SCHEMA, concurrency=CONCURRENCY)
     connections.close_all()

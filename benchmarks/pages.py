@@ -1,6 +1,6 @@
-"""The session page in Chromium, at three lengths: what somebody waits for, what comes over the wire, what is on the page.
+"""The session page in Chromium, at three lengths: loading times, bytes transferred, and elements on the page.
 
-Each page is opened several times in a window of its own, with nothing kept from before; the medians are shown.
+Each page is opened several times, each time in a new window with an empty cache. The table shows the medians.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIZES = (10, 1_000, 100_000)
 ROUNDS = 5
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 ANSWER = "!slow 20 !long 60"
-# Of every frame: from its arrival to the end of the next frame that was painted.
+# For each websocket frame: from its arrival to the end of the next painted frame.
 WATCH_SOCKET = """
 const Real = WebSocket; window.waits = [];
 window.WebSocket = class extends Real {
@@ -47,7 +47,7 @@ NUMBERS = """() => ({
 
 
 class Opened(NamedTuple):
-    """One look at a page: milliseconds since it was asked for, bytes, elements."""
+    """One load of a page: milliseconds since the request, bytes, elements."""
 
     answered: float
     painted: float
@@ -58,7 +58,7 @@ class Opened(NamedTuple):
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     with TemporaryDirectory() as folder, running_site(Path(folder)) as site, sync_playwright() as playwright:
         wait_until_ready(site)
         cookies = cookies_of(site)
@@ -67,7 +67,7 @@ def measure() -> list[tuple[str, ...]]:
 
 
 def cookies_of(site: Site) -> list[Any]:
-    """Those of somebody who has signed in with the site's first link."""
+    """Sign in with the site's first sign-in link, and return the cookies."""
     with httpx.Client(base_url=site.url, timeout=60) as client:
         site.sign_in(client)
         return [{"name": name, "value": value, "url": site.url} for name, value in client.cookies.items()]
@@ -80,7 +80,7 @@ def _rows(site: Site, browser: Browser, cookies: list[Any], size: int) -> Iterat
         middle = Opened(*(median(column) for column in zip(*looks, strict=True)))
         times = (f"{value:.0f}" for value in (middle.answered, middle.painted, middle.ready))
         sizes = (f"{value / 1000:.0f}" for value in (middle.document, middle.everything))
-        # A turn of a longer one waits for compactions first: that is what "conversations" measures.
+        # In a longer session the turn would first wait for compactions, which "conversations" measures.
         is_short = size == SIZES[0] and name == "newest"
         live = f"{_socket_to_pixels(browser, cookies, site.url + path):.0f}" if is_short else ""
         yield f"{size:,}", name, *times, *sizes, f"{middle.elements:.0f}", live
@@ -122,7 +122,7 @@ def _waits(page: Page) -> list[float]:
 
 
 def _session(site: Site, size: int) -> str:
-    """A session of so many messages, as it would be imported."""
+    """Return a session of so many messages, in the import format."""
     said = [{"role": ("user", "assistant")[n % 2], "content": _text(n)} for n in range(size)]
     path = site.directory / f"{size}.json"
     path.write_text(json.dumps({"messages": said}))
@@ -140,7 +140,7 @@ def _text(number: int) -> str:
 
 
 def chromium() -> str:
-    """Return the path of Chromium; nothing can be measured without it."""
+    """Return the path of Chromium, which this benchmark needs."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         raise SystemExit("no Chromium: install one (apt-get install chromium)")

@@ -1,6 +1,6 @@
-"""Our search against the database's own full text over the same million tokens, ranked and with excerpts on both sides.
+"""Our search against the database's own full-text search over the same million tokens, both ranked and with excerpts.
 
-Then once more when somebody else has written twice as much: what is theirs must not cost us anything.
+Then again after another account has written twice as much, which must not slow down our search.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TSVECTOR = (
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     owner, other = User.objects.create_user("benchmark"), User.objects.create_user("somebody")
     texts = make_texts(TOKENS)
     scope = Scope(owner_id=owner.pk, session_id=write(owner, texts))
@@ -64,7 +64,7 @@ def measure() -> list[tuple[str, ...]]:
 
 
 def make_texts(tokens: int, *, seed: int = 1) -> list[str]:
-    """Texts of about 650 tokens with words as unequally common as those of people (Zipf)."""
+    """Make texts of about 650 tokens, with word frequencies as in natural language (Zipf)."""
     random = Random(seed)
     words = [f"w{rank}" for rank in range(20_000)]
     weights = list(accumulate(1 / (rank + 1) for rank in range(len(words))))
@@ -79,7 +79,7 @@ def make_texts(tokens: int, *, seed: int = 1) -> list[str]:
 
 
 def write(owner: User, texts: list[str]) -> str:
-    """A session in which these texts were said; returns its id."""
+    """Write a session with these texts. Return its id."""
     session_id = session_store.create_session(owner=owner, model="demo")
     with change(session_id) as record:
         turn_id = turn_store.start_turn(record, model="demo")
@@ -92,7 +92,7 @@ def write(owner: User, texts: list[str]) -> str:
 
 
 def fill(plain: Plain, texts: list[str]) -> None:
-    """The database's own index over the same texts."""
+    """Fill the database's own index with the same texts."""
     rows = list(enumerate(texts, 1))
     if connection.vendor == "sqlite":
         plain.execute("CREATE VIRTUAL TABLE plain_search USING fts5(body)")
@@ -109,7 +109,7 @@ def fill(plain: Plain, texts: list[str]) -> None:
 
 
 def seconds(ask: Callable[[str], object], query: str) -> float:
-    """The median time of one answer."""
+    """Return the median time of one answer."""
     times = []
     for _ in range(ROUNDS):
         started = perf_counter()

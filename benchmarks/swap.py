@@ -1,8 +1,8 @@
-"""A hundred messages swapped for one summary in a session of 10,000, against plain SQL that writes the same rows.
+"""A hundred messages replaced by one summary in a session of 10,000, against plain SQL that writes the same rows.
 
-Ours takes the compaction's fence, writes the summary with its edges, takes the messages out of the context, puts the
-summary in, and adds events, commitments and index entries, all under the session's lock. Plain SQL has every row
-beforehand and writes them under the same lock; both commits are durable.
+Ours takes the compaction's fence, writes the summary with its edges, removes the messages from the context, inserts the
+summary, and adds events, commitments and index entries, all under the session's lock. Plain SQL has all rows in
+advance and writes them under the same lock. Both commits are durable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HEAD = "UPDATE sessions SET event_seq = ?, head_hash = ?, updated_at = ? WHERE 
 
 
 class Session:
-    """A session with a compaction that runs, and its messages a hundred at a time."""
+    """A session with a running compaction, and its messages in batches of a hundred."""
 
     def __init__(self, owner: User) -> None:
         self.id = session_store.create_session(owner=owner, model="demo")
@@ -61,7 +61,7 @@ class Session:
         self.spans = [ids[start : start + SOURCES] for start in range(0, len(ids), SOURCES)]
 
     def swap(self, span: list[str]) -> tuple[str, int, float]:
-        """One swap through the store: the summary, the last event before, and seconds."""
+        """Swap once through the store. Return the summary, the last event before it, and the seconds."""
         started = perf_counter()
         with change(self.id) as record:
             before = record.event_seq
@@ -82,7 +82,7 @@ class Copier:
         }
 
     def read(self, summary_id: str, before: int, span: list[str]) -> dict[str, list[tuple[Any, ...]]]:
-        """The rows of a swap, as they are to stand in the other session."""
+        """Return the rows of a swap, adapted to the other session."""
         keys: dict[str, tuple[Any, ...]] = dict.fromkeys(_NEW, (summary_id,)) | {"events": (self._source.id, before)}
         renamed = {
             self._source.id: self._target.id,
@@ -101,7 +101,7 @@ class Copier:
         return rows
 
     def write(self, rows: dict[str, list[tuple[Any, ...]]], span: list[str]) -> float:
-        """Seconds to write them, as one durable commit."""
+        """Write the rows as one durable commit, and return the seconds."""
         plain, target = self._plain, self._target
         words = stored_words(words_of(TEXT), owner_id=1, session_id=target.id)
         event = dict(zip(self._columns["events"], rows["events"][-1], strict=True))
@@ -120,7 +120,7 @@ class Copier:
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The row of the table."""
+    """Return the row of the table."""
     owner = User.objects.create_user("benchmark")
     ours, theirs = Session(owner), Session(owner)
     if connection.vendor == "postgresql":

@@ -1,7 +1,7 @@
-"""Many sessions written at once: by threads of one process, and by three processes (one web, two workers).
+"""Many sessions written at the same time: by threads of one process, and by three processes (one web, two workers).
 
-Against plain SQL that writes the very same rows as durably: on SQLite one thread with its own connection, which
-commits many waiting turns together; on PostgreSQL a connection a thread. Plain SQL has every row beforehand.
+Plain SQL writes the same rows equally durably, with all rows in advance: on SQLite one thread with its own connection,
+which commits many waiting turns together; on PostgreSQL one connection per thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Write = Callable[[int], None]
 
 @dataclass(slots=True)
 class Times:
-    """How long each turn took, and all of them."""
+    """The duration of each turn, and of all together."""
 
     seconds: float = 0.0
     turns: list[float] = field(default_factory=list)
@@ -45,17 +45,17 @@ class Times:
 
     @property
     def rate(self) -> float:
-        """Turns a second."""
+        """Return the turns per second."""
         return len(self.turns) / self.seconds
 
     @property
     def p99(self) -> float:
-        """Milliseconds."""
+        """Return the 99th percentile, in milliseconds."""
         return quantiles(self.turns, n=100)[98] * 1000
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     owner = User.objects.create_user("benchmark")
     rows = [_threads(owner, at_once) for at_once in AT_ONCE]
     return [*rows, _processes(owner)]
@@ -119,7 +119,7 @@ def _at_once(writers: list[Write], turns: int) -> Times:
 
 
 def _own_connections(copiers: list[Copier], rows: list[list[Rows]]) -> Times:
-    """Plain SQL, a connection a session."""
+    """Run plain SQL with one connection per session."""
     with ExitStack() as connections:
         own = [copier.on(connections.enter_context(plain_connection())) for copier in copiers]
 
@@ -130,7 +130,7 @@ def _own_connections(copiers: list[Copier], rows: list[list[Rows]]) -> Times:
 
 
 def _shared_commits(copiers: list[Copier], rows: list[list[Rows]]) -> Times:
-    """Plain SQL, one thread that writes what waits and commits it together."""
+    """Run plain SQL with one thread that writes all waiting turns and commits them together."""
     waiting: queue.SimpleQueue[tuple[int, int, threading.Event] | None] = queue.SimpleQueue()
 
     def write_what_waits() -> None:

@@ -1,10 +1,10 @@
-"""Whole turns with a model that answers at once, against plain SQL that reads and writes the same rows.
+"""Whole turns with a model that answers instantly, against plain SQL that reads and writes the same rows.
 
-A turn is started at the one contract behind every endpoint and runs to its end: claim, context, call, answer, and, in the
-second kind, two tools and another call. Plain SQL commits what a turn must have made durable when a turn must, reads
-the context before each call, and nothing else: it has every row beforehand. What the model takes is in neither.
+A turn is started through the interface behind every endpoint and runs to its end: claim, context, call, answer and, in
+the second kind, two tools and another call. Plain SQL makes the same durable commits at the same points, reads the
+context before each call, and does nothing else: it has all rows in advance. The model's own time is in neither.
 
-Both are also counted in processor time, which says more on a machine that others load.
+Both are also measured in CPU time, which is more reliable on a machine with other load.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Commit:
-    """What one transaction of a turn writes."""
+    """The writes of one transaction of a turn."""
 
     inserts: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
     updates: list[tuple[str, Row, str]] = field(default_factory=list)
     """Table, values and id."""
     words: list[tuple[str]] = field(default_factory=list)
-    """What FTS5 is given with the index entries."""
+    """The words given to FTS5 with the index entries."""
 
     @property
     def begins_call(self) -> bool:
-        """Return whether a model call follows this commit, so that the context was read before it."""
+        """Return whether this commit starts a model call, before which the context was read."""
         return "model_calls" in self.inserts
 
 
 class PlainTurns:
-    """Turns of one session written again into another one."""
+    """Writes the turns of one session again into another."""
 
     def __init__(self, plain: Plain, *, source_id: str, target_id: str) -> None:
         self._plain, self._target_id = plain, target_id
@@ -84,7 +84,7 @@ class PlainTurns:
         self.mark = self._copier.mark
 
     def plan(self, turn: WrittenTurn) -> list[Commit]:
-        """The commits of a turn, in order, from the rows that it left."""
+        """Return the commits of a turn in order, derived from its rows."""
         rows = self._copier.read_as_dicts(turn)
         words = rows.pop("search_words", [])
         number = {time: index for index, time in enumerate(dict.fromkeys(row["created_at"] for row in rows["events"]))}
@@ -102,7 +102,7 @@ class PlainTurns:
         return commits
 
     def write(self, commits: list[Commit]) -> None:
-        """One turn: each commit under the lock of its session, the context read before each call."""
+        """Write one turn: each commit under its session's lock, reading the context before each call."""
         for commit in commits:
             if commit.begins_call:
                 self._context.read()
@@ -127,7 +127,7 @@ class PlainTurns:
 
 
 class _Places:
-    """Which commit of a turn wrote what: every change has one time, and its events have it too."""
+    """Maps rows to the commit that wrote them: all writes of a commit share one time, as do its events."""
 
     def __init__(self, rows: dict[str, list[Row]], number: dict[Any, int]) -> None:
         self._number = number
@@ -136,13 +136,13 @@ class _Places:
         created = [row for row in rows["events"] if row["type"] == "part.created"]
         messages = {row["id"]: number[row["recorded_at"]] for row in rows["messages"]}
         self._of_part = {row["id"]: messages[row["message_id"]] for row in rows["message_parts"]}
-        # The copy's ids are others than those in the events (``Copier``).
+        # The copy has other ids than those in the events (see ``Copier``).
         self._of_part |= {
             json.loads(row["body"])["part_id"].replace("_0", "_Z", 1): number[row["created_at"]] for row in created
         }
 
     def birth(self, table: str, row: Row) -> int:
-        """The commit that inserts a row."""
+        """Return the commit that inserts a row."""
         if table == "context_items":
             return self._of_seq[row["added_seq"]]
         if table == "message_parts":
@@ -154,7 +154,7 @@ class _Places:
         return self._number[row[_BIRTHS[table]]]
 
     def changes(self, table: str, row: Row) -> Iterator[tuple[int, Row]]:
-        """The commits that change it, each with what it sets."""
+        """Yield the commits that change a row, each with the values it sets."""
         if table == "message_parts" and row["started_at"]:
             yield self._number[row["started_at"]], {"tool_state": "running", "started_at": row["started_at"]}
             done = ("tool_state", "output", "error_message", "completed_at", "output_token_estimate")
@@ -167,14 +167,14 @@ class _Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one turn, in seconds."""
+    """The cost of one turn, in seconds."""
 
     wall: float
     processor: float
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     answer_at_once()
     owner = User.objects.create_user("benchmark")
     spec = ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=4_000)
@@ -182,7 +182,7 @@ def measure() -> list[tuple[str, ...]]:
     sessions = {size: make_session(owner, 2 * size) for size in SIZES}
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("VACUUM ANALYZE")  # as the database does by itself some time after
+            cursor.execute("VACUUM ANALYZE")  # as autovacuum would do later
     with plain_connection() as plain:
         return asyncio.run(_measure(plain, owner, sessions))
 
@@ -193,7 +193,7 @@ async def _measure(plain: Plain, owner: User, sessions: dict[int, str]) -> list[
         benches = [Bench(plain, session_id, await db(_copy_of, owner), tools) for session_id in sessions.values()]
         for bench in benches:
             await bench.prepare()
-            await bench.round()  # warms both up
+            await bench.round()  # warm-up
         rounds = [[await bench.round() for bench in benches] for _ in range(ROUNDS)]
         tokens = [await bench.first_tokens() for bench in benches]
         least = [pairs[0][1].wall for pairs in rounds]
@@ -222,7 +222,7 @@ def _numbers(rounds: tuple[tuple[Cost, Cost], ...], least: list[float]) -> tuple
 
 
 class Bench:
-    """A session that turns are run in, and its copy that plain SQL writes."""
+    """A session in which turns are run, and its copy written by plain SQL."""
 
     def __init__(self, plain: Plain, session_id: str, target_id: str, tools: list[str]) -> None:
         self._session_id, self._tools = session_id, tools
@@ -236,7 +236,7 @@ class Bench:
         await db(_configure, self._session_id, config)
 
     async def round(self) -> tuple[Cost, Cost]:
-        """Return the cost of a turn of plain SQL, and of one of ours."""
+        """Return the cost of a turn with plain SQL, and of one of ours."""
         self._plain_turns.mark()
         started = perf_counter(), process_time()
         turns = [await self._turn(message) for message in self._messages]
@@ -251,7 +251,7 @@ class Bench:
         return raw, ours
 
     async def first_tokens(self) -> float:
-        """Seconds from the request to the first word at somebody who follows."""
+        """Return the seconds from the request until a follower receives the first text."""
         waited = [await self._first_token(message) for message in self._messages * 2]
         await db(_shorten, self._session_id)
         return median(waited)
@@ -265,7 +265,7 @@ class Bench:
         session = await db(load_session, self._session_id)
         async with aclosing(follow(self._session_id, after=session.event_seq)) as frames:  # type: ignore[type-var]
             assert (await anext(frames))["type"] == "caught_up"
-            # Longer than any pause between two frames.
+            # longer than any pause between two frames
             waiting = asyncio.ensure_future(_first_delta(frames))
             await asyncio.sleep(0.1)
             began = perf_counter()
@@ -292,7 +292,7 @@ def _configure(session_id: str, config: dict[str, Any]) -> None:
 
 
 def _stretches(session_id: str, turn_ids: list[str]) -> list[WrittenTurn]:
-    """Turns with the stretches of their events."""
+    """Return turns with the ranges of their events."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT seq, body FROM events WHERE session_id = %s AND type = 'turn.started' ORDER BY seq DESC LIMIT %s",
@@ -309,7 +309,7 @@ def _stretches(session_id: str, turn_ids: list[str]) -> list[WrittenTurn]:
 
 
 def _shorten(session_id: str) -> None:
-    """Put all but the last messages of the context behind one more summary, so that every round begins alike."""
+    """Replace all but the last messages of the context with one more summary, so that every round starts alike."""
     items = load_context_items(session_id)
     messages = [item.item_id for item in items if item.item_type == "message"]
     if len(messages) > ITEMS - 1:

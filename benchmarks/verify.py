@@ -1,4 +1,4 @@
-"""A record verified, against plain SQL that reads the same rows and hashes their texts, without comparing anything."""
+"""Verifying a record, against plain SQL that reads the same rows and hashes their texts without comparing anything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = "{} processes, their start alone"
 
 
 def measure() -> list[tuple[str, ...]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     owner = User.objects.create_user("benchmark")
     every = [make_session(owner, turns) for turns in (*[TURNS] * SESSIONS, TURNS_OF_A_LONG_ONE)]
     long = every[-1]
@@ -50,7 +50,7 @@ def measure() -> list[tuple[str, ...]]:
 
 
 def _rows(took: dict[str, float], entries: int, entries_of_one: int) -> list[tuple[str, ...]]:
-    """Entries a second, of processes without their start; and our time to that of plain SQL for as many entries."""
+    """Return the rows: entries per second, not counting process start, and our time relative to plain SQL."""
     plain, start = took["plain SQL, reading and hashing"] / entries, took[START.format(jobs())]
     rows: list[tuple[str, ...]] = []
     for name, seconds in took.items():
@@ -70,7 +70,7 @@ def jobs() -> int:
 
 
 def make_session(owner: User, turns: int) -> str:
-    """A session of so many of the usual turns; returns its id."""
+    """Make a session of so many of the usual turns. Return its id."""
     session_id = session_store.create_session(owner=owner, model="demo")
     for _ in range(turns // 100):
         with change(session_id) as record:
@@ -80,7 +80,7 @@ def make_session(owner: User, turns: int) -> str:
 
 
 def read_and_hash(plain: Plain, *, hashing: bool) -> None:
-    """Every row of every table of the record, once, and its texts in one hash."""
+    """Read every row of every table of the record once, and hash its texts."""
     for model in guarded_models():
         for row in plain.rows(f"SELECT * FROM {model._meta.db_table}"):
             if hashing:

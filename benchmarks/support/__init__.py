@@ -1,1 +1,1 @@
-"""What several benchmarks share: databases, sites, models and talks to measure with."""
+"""Shared by several benchmarks: databases, sites, models and conversations."""

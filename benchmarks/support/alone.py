@@ -1,4 +1,4 @@
-"""One benchmark in a process of its own, since Django has one database: prints its rows as JSON."""
+"""Runs one benchmark in its own process, because Django has one database per process. Prints its rows as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> None:
         os.environ["MNESIS_ROLE"] = "web"  # with its pool of connections
     django.setup()
     call_command("migrate", verbosity=0)
-    # After the setup: what is measured imports models.
+    # After django.setup(), because the benchmarks import models.
     benchmark = importlib.import_module(f"benchmarks.{sys.argv[1]}")
     if sys.argv[1] in OF_WEB:
         importlib.import_module("mnesis_site.asgi").settle()  # as a web process does when it begins

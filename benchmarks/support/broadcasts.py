@@ -1,4 +1,4 @@
-"""``python -m benchmarks.support.broadcasts PORT``: sends each piece of an answer to each socket, as plainly as asyncio can."""
+"""``python -m benchmarks.support.broadcasts PORT``: sends each piece of an answer to each socket, with plain asyncio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def order(pieces: int, pause: float) -> str:
 
 
 async def pieces_of(order: str) -> AsyncIterator[str]:
-    """The pieces of an answer, each with its number and the time when it was made."""
+    """Yield the pieces of an answer, each with its number and the time it was made."""
     count, pause = order.split()[:2]
     for number in range(int(count)):
         yield f"{number}:{time.monotonic():.6f} "
@@ -26,7 +26,7 @@ async def pieces_of(order: str) -> AsyncIterator[str]:
 
 
 async def main(port: int) -> None:
-    """Serve until somebody ends the process."""
+    """Serve until the process is stopped."""
     clients: set[ServerConnection] = set()
 
     async def serve_one(socket: ServerConnection) -> None:

@@ -1,4 +1,4 @@
-"""A new database of each kind that is there, and plain connections to it that promise what Django's promise."""
+"""New databases of every available kind, and plain connections to them as durable as Django's own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.databases import site_database
 
 
 def kinds() -> list[str]:
-    """The kinds of database that can be measured here."""
+    """Return the kinds of database available here."""
     return ["sqlite", "postgresql"] if find_postgres() else ["sqlite"]
 
 
 @contextmanager
 def fresh_environment(kind: str) -> Iterator[dict[str, str]]:
-    """The environment of a process that is to have a new, empty database; it is dropped at the end of the block."""
+    """Yield the environment for a process with a new, empty database, which is dropped at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="mnesis-benchmark-") as directory:
         os.environ["DATABASE_URL"] = find_postgres() if kind == "postgresql" else ""
         with site_database("mnesis_benchmark") as database:
@@ -33,7 +33,7 @@ def fresh_environment(kind: str) -> Iterator[dict[str, str]]:
 
 
 class Plain:
-    """SQL through the database's own module, with ``?`` for a value on both; transactions are the caller's."""
+    """SQL through the database's own driver, with ``?`` as placeholder on both. The caller manages transactions."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -42,26 +42,26 @@ class Plain:
         self.lock = "" if self.is_sqlite else " FOR UPDATE"
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Everything that a query finds."""
+        """Return all rows of a query."""
         found: list[tuple[Any, ...]] = self._raw.execute(self._own(sql), values).fetchall()
         return found
 
     def names(self, table: str) -> list[str]:
-        """The columns of a table."""
+        """Return the columns of a table."""
         return [column[0] for column in self._raw.execute(f"SELECT * FROM {table} LIMIT 0").description]
 
     def execute(self, sql: str, *values: Any) -> None:
-        """One statement without an answer."""
+        """Execute a statement that returns no rows."""
         self._raw.execute(self._own(sql), values)
 
     def insert(self, table: str, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
-        """Rows of one table, in the fastest way that the module has."""
+        """Insert rows into a table, in the fastest way the driver has."""
         sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
         self._raw.cursor().executemany(self._own(sql), rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One durable commit."""
+        """Wrap a block in one durable transaction."""
         self._raw.execute(self._begin)
         yield
         self._raw.execute("COMMIT")
@@ -72,7 +72,7 @@ class Plain:
 
 @contextmanager
 def plain_connection() -> Iterator[Plain]:
-    """A connection to Django's database, beside Django's own and as durable."""
+    """Open a second connection to Django's database, as durable as Django's own."""
     settings = connection.settings_dict
     if connection.vendor == "postgresql":
         with psycopg.connect(**connection_arguments(), autocommit=True) as raw:

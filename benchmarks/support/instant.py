@@ -1,4 +1,4 @@
-"""A model that answers at once, and a tool that does, so that what a turn takes is ours."""
+"""A model and a tool that answer instantly, so that the time of a turn is all ours."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def read_page(context: ToolContext, page: int) -> str:
 
 
 class InstantModel:
-    """See ``mnesis_core.llm.interface.Model``. Asks for two pages where it is offered the tool, then answers in 400 tokens."""
+    """A ``mnesis_core.llm.interface.Model`` that asks for two pages if offered the tool, then answers in 400 tokens."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
-        """Everything there is to say, without a pause."""
+        """Stream the answer without pauses."""
         number = next(_number)
         if task := asyncio.current_task():
             asked_at[task.get_name()] = perf_counter()
@@ -70,5 +70,5 @@ def make_model(spec: ModelSpec) -> Model:
 
 
 def answer_at_once() -> None:
-    """Let every model of this process answer at once."""
+    """Make every model of this process answer instantly."""
     settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.support.instant.make_model"}

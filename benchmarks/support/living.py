@@ -1,4 +1,4 @@
-"""A real conversation lived again turn by turn: the session grows and is compacted as if the models answered just now."""
+"""Replays a real conversation turn by turn: the session grows and is compacted as if the models answered just now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True, kw_only=True)
 class Life:
-    """A session, and what its transcript calls its messages."""
+    """A session, and the ids that its transcript gives to its messages."""
 
     session_id: str
     message_ids: dict[str, str] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class Life:
 
 
 def live(session_id: str, transcript: Transcript, progress: Progress = lambda done: None) -> Life:
-    """Live every turn, compacting where a turn would: before a call that does not fit, and after the turn by a worker.
+    """Replay every turn, compacting where a turn would: before a call that does not fit, and by a worker after the turn.
 
-    The files that tools were given become file references where they first appear.
+    Files passed to tools become file references where they first appear.
     """
     life = Life(session_id=session_id)
     for done, turn in enumerate(transcript.turns, start=1):
@@ -69,7 +69,7 @@ def _live_turn(life: Life, lived: TranscriptTurn) -> None:
 
 
 def _make_room(session_id: str) -> None:
-    """Compact as a turn does before it asks a model."""
+    """Compact as a turn does before a model call."""
     state = load_state(session_id)
     if state.build().pressure is Pressure.HARD:
         asyncio.run(compact_before_call(session_id, size=size_of(state)))
@@ -97,6 +97,6 @@ def _new_files(life: Life, record: Change, message: TranscriptMessage) -> Iterat
 
 
 def _paths(part: Part) -> list[str]:
-    """The file that a tool was given."""
+    """Return the files passed to a tool."""
     given = json.loads(part.input) if isinstance(part, ToolPart) else {}
     return [given["file_path"]] if "file_path" in given else []

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.support.served PORT``: the web server of ``up`` with a model that says what it is ordered to."""
+"""``python -m benchmarks.support.served PORT``: the web server of ``up`` with a scripted model."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from django.conf import settings
 from benchmarks.support.broadcasts import pieces_of
 from mnesis_core.llm.interface import Model, ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
 
-# It sets Django up.
+# This import sets up Django.
 from mnesis_site.server import Program
 
 
 class OrderedModel:
-    """See ``mnesis_core.llm.interface.Model``."""
+    """A ``mnesis_core.llm.interface.Model`` that sends the pieces requested by the last message."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
-        """The pieces that the last message orders."""
+        """Stream the pieces requested by the last message."""
         said = []
         async for piece in pieces_of(request.payload["messages"][-1]["content"]):
             said.append(piece)

@@ -11,7 +11,7 @@ TEXT = "They read the file and wrote down what is in it. " * 40
 
 
 def claim(record: Change) -> tuple[str, int]:
-    """A compaction of the session that this process has: its id and fence."""
+    """Claim a compaction of the session for this process. Return its id and fence."""
     run_id = store.request_run(record, trigger="manual")
     assert run_id is not None
     fence = store.claim_run(record, run_id, lease_owner="benchmark", lease_seconds=600, tokens_before=1)
@@ -20,12 +20,12 @@ def claim(record: Change) -> tuple[str, int]:
 
 
 def finish(record: Change, run_id: str, fence: int) -> None:
-    """End it."""
+    """Finish the compaction."""
     store.finish_run(record, run_id, outcome="target_met", tokens_after=1, fence=fence)
 
 
 def new_summary(kind: SummaryKind, sources: int) -> NewSummary:
-    """A summary that stands for so many messages or summaries."""
+    """Return a summary that covers so many messages or summaries."""
     return NewSummary(
         id=new_id("sum"),
         kind=kind,
@@ -47,7 +47,7 @@ def new_summary(kind: SummaryKind, sources: int) -> NewSummary:
 
 
 def summarise(session_id: str, sources: list[str], *, kind: SummaryKind) -> str:
-    """One whole compaction: a summary in the place of these; returns its id."""
+    """Run one whole compaction that replaces these with a summary. Return its id."""
     source_type = "message" if kind == "leaf" else "summary"
     with change(session_id) as record:
         run_id, fence = claim(record)

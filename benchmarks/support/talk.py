@@ -1,4 +1,4 @@
-"""Turns of the usual size: 200 tokens asked, 400 answered, two tool calls with results of 1,000 tokens each."""
+"""Typical turns: a question of 200 tokens, an answer of 400, and two tool calls with results of 1,000 tokens each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _END = MessageEnd(
 
 
 def make_turns(count: int, *, seed: int = 1) -> list[tuple[Message, Message]]:
-    """The user's and the assistant's message of so many turns, no two alike."""
+    """Make the user's and the assistant's messages of so many turns, no two alike."""
     random = Random(seed)
     return [(_user(random), _assistant(random, turn)) for turn in range(count)]
 
@@ -38,7 +38,7 @@ def make_turn_ready(user: Message, assistant: Message) -> Ready:
 
 
 def write_turn(record: Change, user: Message, assistant: Message, ready: Ready | None = None) -> str:
-    """Write one turn from its start to its end, as one change; returns its id."""
+    """Write one turn from start to end, as one change. Return its id."""
     asked, answered = ready or make_turn_ready(user, assistant)
     turn_id = turn_store.start_turn(record, model="demo", lease_owner="benchmark", lease_seconds=30)
     message_store.append_message(record, turn_id=turn_id, message=user, parts=asked)
@@ -67,6 +67,6 @@ def _assistant(random: Random, turn: int) -> Message:
 
 
 def make_text(random: Random, tokens: int) -> str:
-    """A text of so many tokens."""
+    """Make a text of so many tokens."""
     text = " ".join(random.choices(_SENTENCE.split(), k=tokens))
     return text[: len(text) * tokens // estimate_text(text)]
