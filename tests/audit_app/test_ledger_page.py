@@ -201,7 +201,7 @@ def test_an_entry_shows_its_body_its_hashes_and_what_it_binds(ask: Ask, session_
         told.hash,
         told.prev_hash,
         "message_parts",
-        "matches",
+        ">matches<",
     ):
         assert words in page
     assert "does not match" not in page

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
 
-from files_app import queries as reading
+from files_app import queries
 from files_app.contents import put_content
 from files_app.queries import read_lines, search_file
 from files_app.store import store_file_reference
@@ -178,7 +178,7 @@ def test_a_line_without_end_is_shown_cut_and_searched_through(session_id, monkey
     ]
     assert found.total == 3
     for seconds in (60.0, 0.0):  # in one go, and a window for each request
-        monkeypatch.setattr(reading, "LINES_SECONDS", seconds)
+        monkeypatch.setattr(queries, "LINES_SECONDS", seconds)
         hits = every_hit(session_id, file_id, "needle", limit=1)
         assert [(hit.number, hit.offset - 6) for hit in hits[:-1]] == [(2, place) for place in at]
         assert hits[-1].number == 3
@@ -188,8 +188,8 @@ def test_a_line_without_end_is_shown_cut_and_searched_through(session_id, monkey
 def test_what_takes_too_long_goes_on_with_the_next_request(session_id, monkeypatch):
     text = long_log()
     file_id = keep(session_id, text.encode())
-    monkeypatch.setattr(reading, "LINES_SECONDS", 0.0)
-    monkeypatch.setattr(reading, "STRIDE_BYTES", 1)
+    monkeypatch.setattr(queries, "LINES_SECONDS", 0.0)
+    monkeypatch.setattr(queries, "STRIDE_BYTES", 1)
     first = read_lines(file_id, first_line=29_000, lines=1, session_id=session_id)
     assert (first.lines, first.total, first.next_line) == ((), None, 29_000)
     page = search_file(file_id, pattern="29999 ", session_id=session_id)
@@ -204,10 +204,10 @@ def test_what_takes_too_long_goes_on_with_the_next_request(session_id, monkeypat
 
 def test_an_answer_has_an_end_however_much_is_asked_for(session_id):
     file_id = keep(session_id, b"word\n" * 5_000)
-    assert len(read_lines(file_id, lines=10**9, session_id=session_id).lines) == reading.MOST_LINES
-    assert len(search_file(file_id, pattern="word", limit=10**9, session_id=session_id).hits) == reading.MOST_HITS
+    assert len(read_lines(file_id, lines=10**9, session_id=session_id).lines) == queries.MOST_LINES
+    assert len(search_file(file_id, pattern="word", limit=10**9, session_id=session_id).hits) == queries.MOST_HITS
     wide = read_lines(keep(session_id, (b"w" * 3_000 + b"\n") * 900), lines=900, session_id=session_id)
-    assert sum(len(line.text) for line in wide.lines) <= reading.MOST_CHARACTERS + SHOWN_CHARACTERS
+    assert sum(len(line.text) for line in wide.lines) <= queries.MOST_CHARACTERS + SHOWN_CHARACTERS
     assert wide.next_line == len(wide.lines) + 1
 
 

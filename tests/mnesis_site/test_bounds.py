@@ -24,10 +24,9 @@ CHECKED_BELOW = {
     "by the columns of a recorded turn": {"tool_name", "tool_call_id", "finish_reason", "cost"},
     "by turn_options": {"tools", "tools[]", "name", "description", "parameters"},
     "by the settings that there are": {"config"},
-    "by agents_app.turns.claim": {"peer_name"},
+    "by agents_app.turns.claim": {"note", "peer_name"},
     "by inbox.message_characters": {"inbox.text"},
     "by operators: template, schema, lines of items": {"template", "output_schema", "items"},
-    "by agents_app.turns.suspended": {"note"},
     "because what has this name must be there": {
         "model", "parent_id", "session_id", "file_id", "files[]", "at_message_id", "before_message_id", "in_reply_to", "path",
     },

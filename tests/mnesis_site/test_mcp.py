@@ -118,4 +118,6 @@ async def test_hostile_bodies_are_no_mistake_of_ours(ada: User, body: str) -> No
 
 async def test_other_paths_are_the_sites() -> None:
     async with browser() as client:
-        assert (await client.get("http://localhost:8000/mcp2")).status_code == 404
+        answer = await client.get("http://localhost:8000/mcp2")
+    assert answer.status_code == 404
+    assert "jsonrpc" not in answer.text

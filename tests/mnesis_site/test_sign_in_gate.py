@@ -10,7 +10,7 @@ from django.core.signing import get_cookie_signer
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from mnesis_site import sign_in as sign_in_gate
+from mnesis_site import sign_in
 from mnesis_site.sign_in import COOKIE, SALT, STRANGERS, SignInGate
 from tests.mnesis_site.test_hashing import full
 
@@ -85,7 +85,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(how_long: float) -> None:
         seconds.append(how_long)
 
-    monkeypatch.setattr(sign_in_gate.asyncio, "sleep", sleep)
+    monkeypatch.setattr(sign_in.asyncio, "sleep", sleep)
     return seconds
 
 

@@ -257,13 +257,8 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     **dict.fromkeys(
         (
-            *(
-                turn_queries.begun_before,
-                turn_queries.sum_usage,
-                session_queries.visible_sessions,
-                agent_queries.item_of,
-            ),
-            *(transcript.first_words,),
+            *(turn_queries.begun_before, turn_queries.sum_usage, session_queries.visible_sessions),
+            *(agent_queries.item_of, transcript.first_words),
         ),
         "it reads nothing by itself",
     ),
@@ -316,8 +311,8 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.is_waiting: "the file is one that the caller has just written",
     file_queries.versions_of: "the file was loaded for whoever asks",
     file_queries.read_range: "reads what load_file_reference has found",
-    file_queries.read_lines: "reads what load_file_reference has found",
-    file_queries.search_file: "reads what load_file_reference has found",
+    file_queries.read_lines: "whose file it is: tests/files_app/test_lines.py",
+    file_queries.search_file: "whose file it is: tests/files_app/test_lines.py",
     session_queries.load_depth: "the session is one that its owner has loaded",
     session_queries.session_of: "says of which session something is, so that the caller can ask whose that is",
     spending_store.list_account_limits: "a list for administrators",

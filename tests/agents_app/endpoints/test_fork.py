@@ -19,8 +19,7 @@ from mnesis_core.messages import Message, Part, TextPart, ToolPart
 from mnesis_core.records import MessageEnd, SessionRecord, TurnState
 from sessions_app.models import Session
 from sessions_app.pages.transcript import list_children
-from sessions_app.record import histories as forking
-from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record import histories, message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items, load_events
 from sessions_app.record.message_queries import load_message_rows, load_messages
@@ -186,7 +185,7 @@ def test_a_tool_that_still_runs_has_an_error_in_the_fork(alice):
     _, answer = begin(session_id, ToolPart(tool_name="t", tool_call_id="c"))
     made = lifecycle.fork_session(session_id, owner=alice, at_message_id=answer)
     [[_], [call]] = parts_of(made.id)
-    assert (call.state, call.error) == ("error", forking.UNANSWERED)
+    assert (call.state, call.error) == ("error", histories.UNANSWERED)
     assert [turn.state for turn in list_turns(made.id)] == ["incomplete"]
 
 
@@ -217,8 +216,8 @@ def test_what_is_not_there_or_not_yours_is_not_found(program, source, alice, bob
 
 
 def test_half_a_fork_is_never_seen(alice, source, monkeypatch):
-    monkeypatch.setattr(forking, "TURNS", 1)
-    monkeypatch.setattr(forking, "_copy_turn", dies_at_second_call(forking._copy_turn))
+    monkeypatch.setattr(histories, "TURNS", 1)
+    monkeypatch.setattr(histories, "_copy_turn", dies_at_second_call(histories._copy_turn))
     with pytest.raises(ZeroDivisionError):
         fork(source, alice, at=4)
     assert [session.id for session in list_sessions(owner_id=alice.pk, archived=None)] == [source.id]
@@ -265,7 +264,7 @@ def test_a_deleted_session_is_forked_by_nobody(alice, source):
     with pytest.raises(SessionNotFoundError):
         lifecycle.fork_session(source.id, owner=alice, at_message_id=message_id)
     with pytest.raises(MessageNotFoundError):
-        forking.find_place(source.id, at_message_id="msg_nosuch", before_message_id=None)
+        histories.find_place(source.id, at_message_id="msg_nosuch", before_message_id=None)
 
 
 def ask(program: Client, source: SessionRecord, *, at: int) -> Any:
@@ -274,7 +273,7 @@ def ask(program: Client, source: SessionRecord, *, at: int) -> Any:
 
 def test_a_long_fork_is_copied_by_a_worker_and_says_how_far_it_is(program, alice, bob, source, monkeypatch):
     monkeypatch.setattr(lifecycle, "COPIED_AT_ONCE", 3)
-    monkeypatch.setattr(forking, "TURNS", 1)
+    monkeypatch.setattr(histories, "TURNS", 1)
     answer = ask(program, source, at=4)
     fork_id = answer.json()["id"]
     assert (answer.status_code, answer.json()) == (
@@ -306,20 +305,20 @@ def test_a_short_fork_is_there_at_once(program, source):
 
 
 def test_two_workers_at_one_fork_copy_each_message_once(alice, source, monkeypatch):
-    monkeypatch.setattr(forking, "TURNS", 1)
+    monkeypatch.setattr(histories, "TURNS", 1)
     last = load_messages(source.id)[3]
-    fork_id = forking.begin_fork(source, owner=alice, last=last, title="Twice")
-    messages = forking._messages
+    fork_id = histories.begin_fork(source, owner=alice, last=last, title="Twice")
+    messages = histories._messages
 
     def overtaken(*values: Any) -> Any:
         found = list(messages(*values))
-        monkeypatch.setattr(forking, "_messages", messages)
-        assert forking.copy_messages(fork_id)
+        monkeypatch.setattr(histories, "_messages", messages)
+        assert histories.copy_messages(fork_id)
         return iter(found)
 
-    monkeypatch.setattr(forking, "_messages", overtaken)
+    monkeypatch.setattr(histories, "_messages", overtaken)
     with pytest.raises(Conflict):
-        forking.copy_messages(fork_id)
+        histories.copy_messages(fork_id)
     assert [row.external_id for row in load_message_rows(fork_id, [m.id for m in load_messages(fork_id)]).values()] == [
         message.id for message in load_messages(source.id)
     ]

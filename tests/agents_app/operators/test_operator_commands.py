@@ -129,7 +129,7 @@ def test_where_no_worker_runs_it_is_said(given: list[str], alice: User, monkeypa
         if len(looked) == 8:
             raise KeyboardInterrupt
 
-    looked: list[Any] = []
+    looked: list[float] = []
     monkeypatch.setattr(command, "QUIET_SECONDS", 0.5)
     monkeypatch.setattr(command.Throughput, "see", stop)
     _output, errors, status = run(*given)

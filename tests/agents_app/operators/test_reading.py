@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from agents_app.maps import worker as reading
+from agents_app.maps import worker
 from agents_app.maps.worker import read_input
 from agents_app.queries import last_item, list_items, load_run
 from mnesis_core.maps.values import RunState
@@ -23,7 +23,7 @@ __all__ = ["alice", "session"]
 def test_who_goes_on_begins_where_the_last_one_ended(
     session: SessionRecord, monkeypatch: pytest.MonkeyPatch, items: int
 ) -> None:
-    monkeypatch.setattr(reading, "ITEMS_A_CHANGE", 3)
+    monkeypatch.setattr(worker, "ITEMS_A_CHANGE", 3)
     run_id = start(session, items)
     while (run := load_run(run_id)).state is RunState.PENDING:
         before, batches = last_item(run_id)[0], count()

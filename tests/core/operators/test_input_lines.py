@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidInput
-from mnesis_core.maps import values as lines_of
+from mnesis_core.maps import values
 from mnesis_core.maps.values import NewItem, input_lines, one_line, read_item
 
 
@@ -24,7 +24,7 @@ def _items(data: bytes, **options: Any) -> list[NewItem]:
 
 
 @pytest.mark.parametrize(
-    ("data", "values"),
+    ("data", "items"),
     [
         (b"", []),
         (b"\n\n \t\r\n", []),
@@ -37,8 +37,8 @@ def _items(data: bytes, **options: Any) -> list[NewItem]:
         ('"a\u2028b\x0b\x0c\u0085c"'.replace("\x0b\x0c", "").encode(), ["a\u2028b\u0085c"]),
     ],
 )
-def test_lines_are_items(data: bytes, values: list[Any]) -> None:
-    assert _read(data) == values
+def test_lines_are_items(data: bytes, items: list[Any]) -> None:
+    assert _read(data) == items
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,13 @@ def test_a_blank_line_of_any_length_hides_nothing() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_pieces_and_pauses_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(seed)
-    values = [["é" * dice.randrange(50), number] for number in range(200)]
-    ends = [dice.choice(["\n", "\r\n", "\n\n"]) for _ in values]
-    data = "".join(
-        json.dumps(value, ensure_ascii=False) + end for value, end in zip(values, ends, strict=True)
-    ).encode()
+    items = [["é" * dice.randrange(50), number] for number in range(200)]
+    ends = [dice.choice(["\n", "\r\n", "\n\n"]) for _ in items]
+    data = "".join(json.dumps(value, ensure_ascii=False) + end for value, end in zip(items, ends, strict=True)).encode()
     whole = _items(data)
-    monkeypatch.setattr(lines_of, "READ_BYTES", dice.randrange(1, 300))
+    monkeypatch.setattr(values, "READ_BYTES", dice.randrange(1, 300))
     assert _items(data) == whole
-    assert _read(data) == values
+    assert _read(data) == items
     known = dice.randrange(200)
     assert _items(data, after=whole[known]) == whole[known + 1 :]
 
