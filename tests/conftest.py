@@ -28,6 +28,7 @@ SITE_FIXTURES = {"site", "portal"}
 FIRST = ("faults", "browser", "journeys")
 """Directories whose tests take longest and share a site."""
 
+gc.disable()  # until everything is imported: nothing of it is garbage
 hypothesis.settings.register_profile("soak", max_examples=2_000, deadline=None)
 hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
 hypothesis.settings.load_profile("suite")
@@ -114,6 +115,7 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what is imported by now: it stays to the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -13,7 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import psycopg
@@ -21,6 +23,7 @@ import redis
 
 POOLED = ["--numprocesses=2", "--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
 """Two processes for each kind of database keep two cores busy while tests wait; files are handed out in their order."""
+TESTS = Path(__file__).parent
 ALL = "--all"
 """The argument of ``make test-all``: with slow tests, and on PostgreSQL with everything that uses the database."""
 NO_TESTS = 5
@@ -68,10 +71,18 @@ class Pool:
     """Where its output waits for its turn; ``None`` is the terminal."""
 
 
-def start(title: str, marks: str, environment: dict[str, str], *, is_shown: bool = False) -> Pool:
+def without_unmarked() -> list[str]:
+    """Return options that leave out modules in which nothing is for both databases: importing them takes seconds."""
+    modules = sorted(TESTS.rglob("test_*.py"))
+    return [f"--ignore={module}" for module in modules if "mark.both_databases" not in module.read_text()]
+
+
+def start(
+    title: str, marks: str, environment: dict[str, str], options: Sequence[str] = (), *, is_shown: bool = False
+) -> Pool:
     """Start the tests that a mark expression selects."""
     output = None if is_shown else tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed where it is read
-    command = [sys.executable, "-m", "pytest", *POOLED, "-m", marks, *arguments()]
+    command = [sys.executable, "-m", "pytest", *POOLED, "-m", marks, *options, *arguments()]
     process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
     return Pool(title, process, output)
 
@@ -113,8 +124,9 @@ def start_all(shared: dict[str, str]) -> list[Pool]:
     if url := shared["TEST_POSTGRES_URL"]:
         name = f"test_mnesis_{os.getpid()}"
         names = {"DATABASE_URL": url, "REDIS_URL": shared["TEST_REDIS_URL"], "MNESIS_TEST_DATABASE": name}
-        scope = "(both_databases or uses_database)" if ALL in sys.argv else "both_databases"
-        pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names))
+        is_all = ALL in sys.argv
+        scope, options = ("(both_databases or uses_database)", []) if is_all else ("both_databases", without_unmarked())
+        pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names, options))
     return pools
 
 

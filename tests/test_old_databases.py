@@ -53,6 +53,7 @@ def test_there_is_an_old_database_of_this_kind() -> None:
     assert old_databases(connection.vendor)
 
 
+@pytest.mark.slow
 def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Old, tmp_path: Path) -> None:
     environment, _ = old
     assert "Everything is as it was written." in done(environment, "verify", "--all").stdout
@@ -63,6 +64,7 @@ def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Ol
     assert session in (tmp_path / "all.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_one_other_letter_in_an_old_database_is_found(old: Old, tmp_path: Path) -> None:
     environment, url = old
     change(url, tmp_path / DATABASE)

@@ -110,6 +110,7 @@ print(running.wait(20))
 """
 
 
+@pytest.mark.slow
 def test_a_process_ends_though_a_tool_does_not():
     ended = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, timeout=30, text=True)
     assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr

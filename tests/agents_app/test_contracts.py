@@ -18,8 +18,6 @@ from sessions_app.database.threads import db
 from tests.support.named_tests import missing_tests, named_tests
 from tests.support.story import say
 
-pytestmark = pytest.mark.both_databases
-
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = re.findall(r"^\| C(\d+) \| .+ \| (.+?) \| (.*?) ?\|$", (ROOT / "docs/contracts.md").read_text(), re.MULTILINE)
 SAID = {"66", "68"}
@@ -57,6 +55,7 @@ def test_a_turn_is_built_and_a_model_made_in_one_place() -> None:
     assert naming(r"MODEL_FACTORY") == {"mnesis_site/settings.py", "sessions_app/conf.py"}
 
 
+@pytest.mark.both_databases
 def test_creates_at_once_keep_their_own_settings(alice: User) -> None:
     def create(number: int) -> tuple[int, SessionRecord]:
         config = {"compaction": {"protect_turns": number + 2}}

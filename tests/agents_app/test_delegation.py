@@ -31,8 +31,6 @@ from sessions_app.record.turn_queries import list_turns
 from sessions_app.search.search import Scope, search
 from tests.support.story import begin, ended, frames_until, history, say, spoken
 
-pytestmark = pytest.mark.both_databases
-
 written: list[str] = []
 CAREFUL = {"turn": {"tools": ["task", "write_carefully"]}}
 
@@ -287,6 +285,7 @@ async def test_a_delegation_that_takes_too_long_is_given_up_and_its_sub_agent_in
     assert child.state == "cancelled"
 
 
+@pytest.mark.both_databases
 async def test_waiting_parents_hold_no_permit_that_their_children_need(session, script, one_permit):
     names = ["a", "b", "c"]
     many = call("tasks", tasks=[{"prompt": f"Part {name}"} for name in names])
@@ -330,6 +329,7 @@ async def test_an_interrupt_ends_a_child_that_waits_for_an_approval(alice, scrip
     assert child.state == "cancelled"
 
 
+@pytest.mark.both_databases
 async def test_after_a_crash_parent_and_children_end_interrupted(session, script, monkeypatch):
     gate = asyncio.Event()
     model = script(answers({"Find": once(call("task", prompt="Look")), "Look": Step(text=("I ", "see"), gate=gate)}))

@@ -17,8 +17,6 @@ from tests.support.cast import make_user
 from tests.support.commands import printed
 from tests.support.talks import exchange, new_session
 
-pytestmark = pytest.mark.both_databases
-
 
 @pytest.fixture
 def alice(db: None) -> User:

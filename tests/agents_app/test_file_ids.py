@@ -88,6 +88,7 @@ def paged(session: SessionRecord, manifest_id: str) -> list[tuple[str, str]]:
     return listed
 
 
+@pytest.mark.slow
 def test_no_id_is_lost_over_rounds_of_every_level_and_each_leads_somewhere(session, script):
     numbers, known = count(1), set()
     for level in ("filling its target", "failing", "good at every second try", "failing", "filling its target"):
@@ -109,6 +110,7 @@ def test_no_id_is_lost_over_rounds_of_every_level_and_each_leads_somewhere(sessi
     assert verify_session(session.id).problems == []
 
 
+@pytest.mark.slow
 def test_two_thousand_files_of_one_session_are_listed_page_by_page(session, script):
     script(model_of(), window=32_000)
     numbers, known = count(1), set()

@@ -29,8 +29,6 @@ from sessions_app.record.session_queries import load_session
 from tests.support.hosts import OTHERS, Make, _hosts, asked, call, host, inbox, offered, send, turns_ended
 from tests.support.story import ended, history, say, spoken
 
-pytestmark = pytest.mark.both_databases
-
 __all__ = ["_hosts", "host"]
 
 
@@ -118,6 +116,7 @@ async def test_more_text_than_one_turn_reads_becomes_several(host: Make, script:
     assert [message.turn_id for message in await inbox(ida)] == [turns[1].id, turns[1].id, turns[2].id]
 
 
+@pytest.mark.both_databases
 async def test_each_message_is_read_by_exactly_one_turn_however_many_processes_look(
     host: Make, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +143,7 @@ async def test_each_message_is_read_by_exactly_one_turn_however_many_processes_l
     assert not (await db(verify_session, ida.id)).problems
 
 
+@pytest.mark.both_databases
 async def test_a_process_that_dies_over_a_turn_loses_and_doubles_nothing(
     host: Make, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +166,7 @@ async def test_a_process_that_dies_over_a_turn_loses_and_doubles_nothing(
     assert not (await db(verify_session, ida.id)).problems
 
 
+@pytest.mark.both_databases
 async def test_what_another_process_left_is_taken_by_the_sweep(
     host: Make, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def in_thread(call: Callable[[], Any]) -> Any:
     return found[0]
 
 
+@pytest.mark.slow
 async def test_leases_are_renewed_while_the_event_loop_and_all_database_threads_are_busy(
     session: SessionRecord, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

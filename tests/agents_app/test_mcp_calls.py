@@ -144,6 +144,7 @@ async def test_a_program_that_died_is_started_again_at_the_next_call():
     assert again.endswith("[image/png, 3 bytes: not shown]")
 
 
+@pytest.mark.slow
 async def test_a_list_without_end_is_read_to_a_limit():
     assert len(await ask_for_tools(hostile("endless-list"))) == 512
     taken = take_listing("hostile", await ask_for_tools(hostile("lies")))
@@ -181,6 +182,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 async def test_when_we_are_killed_so_is_the_program(tmp_path):
     argv = [str(mcp_connections.SUPERVISOR), "1000", *hostile("stays", str(tmp_path / "pids")).argv]
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, *argv)
@@ -229,6 +231,7 @@ def rude() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "words"),
     [

@@ -22,7 +22,7 @@ from sessions_app.database.threads import db
 from tests.support.mcp_servers import hostile
 from tests.support.story import history, say, tool_call
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = ServerAddress(name="away", argv=("/no/such/program",), entered_on_host=True)
 
 
@@ -105,6 +105,7 @@ def test_another_address_takes_the_place_of_the_first_which_stays_known():
             again()
 
 
+@pytest.mark.both_databases
 @pytest.mark.owner
 def test_what_was_attached_never_changes():
     id = attach(hostile("plain"), "act")
@@ -114,6 +115,7 @@ def test_what_was_attached_never_changes():
         cursor.execute("DELETE FROM mcp_servers")
 
 
+@pytest.mark.both_databases
 def test_only_one_server_has_a_name():
     attach(hostile("plain"))
     row = McpServer.objects.get()

@@ -103,6 +103,7 @@ def shown_ids(texts: Iterable[str]) -> set[str]:
     return {id for text in texts for id in find_ids(text)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 7])
 def test_every_id_in_a_context_and_in_what_the_tools_say_of_it_is_accepted(alice, seed):
     session = hostile_session(alice, random.Random(seed))

@@ -261,6 +261,7 @@ def run_turn(session: SessionRecord, message: str) -> None:
     asyncio.run(turn())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["session", "explorer", "map"])
 def test_what_only_reads_reads_through_it_and_writes_nothing(
     kind: str, files: str, folder: Path, alice: User, script: Callable[..., ScriptedModel]
@@ -278,6 +279,7 @@ def test_what_only_reads_reads_through_it_and_writes_nothing(
     assert sorted(path.name for path in folder.iterdir()) == ["note.txt"]
 
 
+@pytest.mark.slow
 def test_a_session_that_may_write_does(
     files: str, folder: Path, alice: User, script: Callable[..., ScriptedModel]
 ) -> None:

@@ -39,6 +39,7 @@ def said(client: Client, path: str, values: dict[str, str]) -> str:
     return unescape(answer.content.decode())
 
 
+@pytest.mark.slow
 def test_a_server_is_attached_asked_changed_and_removed(admin: Client) -> None:
     page = said(admin, "/tools/servers/add/", filled(hostile("plain"), secrets="TOKEN=PATH\n"))
     assert "hostile brings 1 tools." in page

@@ -78,6 +78,7 @@ async def test_a_client_that_does_not_read_holds_up_nothing_else(alice: User) ->
     assert json.loads(target.getvalue())["id"] == 1
 
 
+@pytest.mark.slow
 def test_a_reader_that_outlives_its_loop_leaves_nothing_behind() -> None:
     loop = asyncio.new_event_loop()
     loop.close()

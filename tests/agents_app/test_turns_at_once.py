@@ -16,8 +16,6 @@ from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from tests.support.story import begin, ended, tool_call
 
-pytestmark = pytest.mark.both_databases
-
 MOST = 3
 
 

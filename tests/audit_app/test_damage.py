@@ -106,6 +106,7 @@ if connection.vendor == "sqlite":
         [told] = json.loads(run_child("tests.support.verifies_a_file", file, seconds=120))
         return told
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.95])
     def test_a_file_that_was_cut_off_is_told_of(file: Path, share: float) -> None:
         with file.open("r+b") as opened:
@@ -114,6 +115,7 @@ if connection.vendor == "sqlite":
         assert (status, error) == (1, "")
         assert problems
 
+    @pytest.mark.slow
     def test_a_file_that_is_no_database_is_told_of(file: Path) -> None:
         file.write_bytes(b"garbage " * 10_000)
         status, problems, error = told_of(file)

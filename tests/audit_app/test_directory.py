@@ -26,7 +26,7 @@ from tests.support.databases import execute
 from tests.support.inspected import add_session, add_turn
 from tests.support.tampered import as_if_never_here, chain_again, erase
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def cut(session_id: str, after: int) -> None:
     plain(Session).filter(pk=session_id).update(event_seq=after, head_hash=last.hash)
 
 
+@pytest.mark.both_databases
 def test_a_session_that_comes_and_goes_is_told_of(alice: User) -> None:
     session_id = add_session(alice)
     lifecycle.delete_session(session_id, owner_id=alice.pk)
@@ -197,6 +198,7 @@ def test_what_is_done_at_the_end_is_done_last_and_not_for_what_was_taken_back() 
     assert done == ["outer", "inner", "at once"]
 
 
+@pytest.mark.both_databases
 def test_sessions_that_come_and_go_at_once_are_one_chain_and_nobody_waits_for_ever(alice: User) -> None:
     parents = [add_session(alice) for _ in range(4)]
 
@@ -222,6 +224,7 @@ def test_sessions_that_come_and_go_at_once_are_one_chain_and_nobody_waits_for_ev
     assert problems() == []
 
 
+@pytest.mark.both_databases
 def test_a_trigger_that_nobody_declared_is_named(alice: User) -> None:
     sql = "CREATE TRIGGER mine BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END"
     if connection.vendor == "postgresql":
@@ -236,6 +239,7 @@ def test_a_trigger_that_nobody_declared_is_named(alice: User) -> None:
     assert "mine" in problem.detail
 
 
+@pytest.mark.both_databases
 def test_the_directory_is_written_once(alice: User) -> None:
     add_session(alice)
     for statement in ("UPDATE directory_entries SET entries = 7", "DELETE FROM directory_entries"):

@@ -41,8 +41,6 @@ from tests.support.operators import add_run
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.site_role import acting_as
 
-pytestmark = pytest.mark.both_databases
-
 Exported = tuple[Sample, list[bytes], dict[str, Any]]
 
 
@@ -90,6 +88,7 @@ def rows_of(*session_ids: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.both_databases
 def test_sessions_come_in_as_the_same_rows(exported: Exported, eve: User):
     sample, lines, rows = exported
     done = import_sessions(lambda: lines, owner_id=eve.pk)
@@ -172,6 +171,8 @@ def test_somebody_elses_session_is_only_said_to_be_there(exported: Exported, eve
     assert refusal.value.message == f"There is a session {sample.talk} already."
 
 
+@pytest.mark.slow
+@pytest.mark.both_databases
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(), title=st.text(max_size=20))
 def test_any_text_survives(eve: User, text: str, title: str):
@@ -282,6 +283,7 @@ def test_a_row_that_is_there_already_is_not_taken_over(exported: Exported, eve: 
         import_sessions(lambda: forged(lines, change), owner_id=eve.pk)
 
 
+@pytest.mark.both_databases
 def test_a_file_cut_anywhere_is_refused_before_anything_is_written(exported: Exported, eve: User):
     _, lines, _ = exported
     for kept in range(0, len(lines), 17):

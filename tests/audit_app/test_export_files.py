@@ -25,8 +25,6 @@ from sessions_app.record.change import change
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
-pytestmark = pytest.mark.both_databases
-
 WHOLE, OTHER = b"0123456789" * 700, b""
 
 

@@ -33,7 +33,7 @@ from tests.support.inspected import add_session, add_summary, add_turn, claim
 from tests.support.operators import add_run, paused_run
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
 @pytest.fixture
@@ -261,6 +261,7 @@ def test_what_is_wrong_on_the_site_is_named(staff: Client, alice: User) -> None:
         assert words in page, words
 
 
+@pytest.mark.both_databases
 def test_missing_guards_are_named(staff: Client) -> None:
     from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 

@@ -150,6 +150,7 @@ def test_it_waits_for_nobody_whose_turn_is_running(sample: Sample, new_database:
     assert connections[target].introspection.table_names() == []
 
 
+@pytest.mark.slow
 def test_who_writes_to_the_source_is_waited_for_then_told(
     sample: Sample, new_database: NewDatabase, connected: Connect, monkeypatch: pytest.MonkeyPatch
 ):
@@ -161,6 +162,7 @@ def test_who_writes_to_the_source_is_waited_for_then_told(
             move_database(connected(url), connected(new_database("sqlite")))
 
 
+@pytest.mark.slow
 def test_nobody_writes_to_the_source_while_it_is_copied(sample: Sample, new_database: NewDatabase, connected: Connect):
     url = new_database("sqlite", migrated=True)
     source = connected(url)
@@ -181,6 +183,7 @@ def test_nobody_writes_to_the_source_while_it_is_copied(sample: Sample, new_data
     assert tries == ["database is locked"] * 2 * len(copying)
 
 
+@pytest.mark.slow
 def test_permissions_keep_their_meaning_where_they_have_other_numbers(
     sample: Sample, new_database: NewDatabase, connected: Connect
 ):
@@ -210,6 +213,7 @@ class Undone(Exception):
     """Takes a change back."""
 
 
+@pytest.mark.slow
 def test_a_source_that_was_used_since_an_earlier_move_begins_again(
     sample: Sample, new_database: NewDatabase, connected: Connect
 ):
@@ -230,6 +234,7 @@ def test_a_database_is_not_moved_into_itself(db: None, connected: Connect, new_d
         move_database("default", connected(url))
 
 
+@pytest.mark.slow
 def test_text_that_the_target_cannot_hold_is_named(sample: Sample, new_database: NewDatabase, connected: Connect):
     """SQLite holds any length and NUL; PostgreSQL does not."""
     source, target = (connected(new_database(kind, migrated=True)) for kind in ("sqlite", "postgresql"))
@@ -240,6 +245,7 @@ def test_text_that_the_target_cannot_hold_is_named(sample: Sample, new_database:
         move_database(source, target)
 
 
+@pytest.mark.slow
 def test_a_broken_chain_is_carried_and_told(sample: Sample, new_database: NewDatabase, connected: Connect):
     kinds = ("sqlite", OTHER_KIND[connection.vendor])
     source, target = (connected(new_database(kind, migrated=True)) for kind in kinds)

@@ -31,8 +31,6 @@ from sessions_app.record.context_queries import load_context_items, load_events
 from sessions_app.record.message_queries import load_messages
 from tests.support.story import history, say, spoken
 
-pytestmark = pytest.mark.both_databases
-
 WORDS = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "
 
 
@@ -66,6 +64,7 @@ def kinds(session: SessionRecord) -> list[str]:
     return ["summary" if isinstance(entry, SummaryEntry) else "message" for entry in load_state(session.id).entries]
 
 
+@pytest.mark.both_databases
 def test_the_oldest_turns_become_a_summary_in_their_place_and_stay_in_the_record(session, script):
     script(model_of("## Goal\n- Move the ledgers."))
     add_turns(session, 8)
@@ -84,6 +83,7 @@ def test_the_oldest_turns_become_a_summary_in_their_place_and_stay_in_the_record
     assert summary.id in payload["messages"][0]["content"]
 
 
+@pytest.mark.both_databases
 def test_any_past_context_can_be_rebuilt(session, script):
     script(model_of("- A summary."))
     add_turns(session, 8)
@@ -174,6 +174,7 @@ def test_stale_tool_outputs_become_tombstones_and_keep_their_original(session, s
     assert set(parts.values_list("output", flat=True)) == {"row of the ledger " * 400}
 
 
+@pytest.mark.slow
 def test_summaries_of_summaries_keep_the_context_below_the_target(session, script):
     script(model_of("- " + "A detail of the move. " * 60))
     for _ in range(14):
@@ -194,6 +195,7 @@ def test_summaries_of_summaries_keep_the_context_below_the_target(session, scrip
     assert covered + shown == list(range(1, 113))
 
 
+@pytest.mark.both_databases
 def test_there_is_never_a_second_live_compaction(session, script):
     script(model_of("- A summary."))
     add_turns(session, 8)
@@ -213,6 +215,7 @@ def test_a_task_that_comes_twice_or_late_does_nothing_more(session, script):
     assert SummaryNode.objects.count() == 1
 
 
+@pytest.mark.both_databases
 def test_a_dead_workers_compaction_is_taken_over_and_its_late_writes_are_refused(session, script):
     script(model_of("- A summary."))
     add_turns(session, 8)
@@ -253,6 +256,7 @@ def test_a_failed_compaction_says_why_and_the_next_one_may_run(session, script):
     assert compact_now(session.id).state == "completed"
 
 
+@pytest.mark.both_databases
 def test_building_a_context_costs_the_same_number_of_queries_at_any_length(session, script):
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
@@ -270,6 +274,7 @@ def test_building_a_context_costs_the_same_number_of_queries_at_any_length(sessi
     assert queries() == few <= 5
 
 
+@pytest.mark.both_databases
 async def test_eight_at_once_make_each_summary_once(session, script):
     model = script(model_of(Step(text="- A summary.", delay_seconds=0.02)))
     await db(add_turns, session, 12)

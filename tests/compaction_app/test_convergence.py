@@ -81,6 +81,7 @@ def expanded(session: SessionRecord) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=12,
     deadline=None,
@@ -126,6 +127,7 @@ def test_compaction_converges_over_the_real_stores(
     assert len(list_summaries(session.id)) == summaries
 
 
+@pytest.mark.slow
 @settings(
     max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
 )

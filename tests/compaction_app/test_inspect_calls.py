@@ -287,6 +287,7 @@ def test_a_call_is_not_shown_under_another_session(session, reader, alice):
         assert reader.get(place).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", BAD_NUMBERS)
 def test_bad_numbers_in_an_address_never_make_an_error_of_ours(session, reader, value):
     call_id = add_call(session.id, [])
@@ -366,6 +367,7 @@ async def test_the_scrub_bar_shows_what_each_call_took_and_leads_to_it(session, 
     assert there["Location"] == reverse("inspect-call", args=[session.id, calls[3].id]) + "?section=payload"
 
 
+@pytest.mark.slow
 async def test_a_prompt_of_thousands_of_blocks_comes_in_pages(session, script, reader):
     script(lambda request: "Fine.", window=2_000_000)
     for number in range(60):

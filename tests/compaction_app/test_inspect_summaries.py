@@ -163,6 +163,7 @@ def test_the_browser_keeps_the_drawing_until_something_happens(tree: Tree, door:
     assert door.get(address, headers=known).status_code == 200
 
 
+@pytest.mark.slow
 def test_ten_thousand_summaries_are_few_bytes_and_no_more_queries(tree: Tree, owner: User, door: Client) -> None:
     many = Tree(owner)
     many.id = add_session(owner)

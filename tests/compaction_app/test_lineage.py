@@ -20,8 +20,6 @@ from sessions_app.record.session_store import soft_delete_session
 from tests.support.commands import printed
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish
 
-pytestmark = pytest.mark.both_databases
-
 
 class Tree:
     """Twelve messages: ten behind two leaves and a condensed summary over them, two verbatim."""
@@ -72,6 +70,7 @@ def test_a_summary_says_where_it_stands_and_what_it_took(tree, door):
     assert (left["file_ids"], left["superseded"]) == (["file_0123456789abcdef"], False)
 
 
+@pytest.mark.both_databases
 def test_lineage_goes_both_ways(tree, door):
     down = get(door, f"/summaries/{tree.top}/lineage")
     assert [(node["steps"], node["id"]) for node in down["below"]] == [(0, tree.top), (1, tree.left), (1, tree.right)]
@@ -99,6 +98,7 @@ def test_expansion_goes_one_step_or_to_the_messages(tree, door):
     assert found == tree.messages[:10]
 
 
+@pytest.mark.both_databases
 def test_a_page_costs_as_many_reads_wherever_it_is_and_however_much_there_is(tree, owner):
     def reads(session: Tree, offset: int, limit: int) -> int:
         summary = queries.load_summary(session.top)

@@ -25,7 +25,7 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def summary_calls(session: SessionRecord) -> list[CallRecord]:
@@ -47,6 +47,7 @@ def page(client: Client, session: SessionRecord, seq: int) -> str:
     return answer.content.decode()
 
 
+@pytest.mark.slow
 def test_a_call_read_a_message_if_its_question_holds_it_also_in_pieces_and_when_it_was_merged(session, script):
     def reply(request: Request) -> Script:
         is_merge = "You merge" in str(request.payload["messages"][0])
@@ -147,6 +148,7 @@ def test_an_imported_manifest_that_is_none_tells_of_nothing(session, manifest):
     assert list_readings(session.id, 1).calls == []
 
 
+@pytest.mark.both_databases
 def test_spans_with_gaps_have_what_lies_between_their_ends(session, client, alice):
     add_turns(session, 4)
     spans = [[[1, 2]], [[1, 2], [4, 4]], [[1, 1], [3, 3], [5, 8]], [[5, 8]]]
@@ -159,6 +161,7 @@ def test_spans_with_gaps_have_what_lies_between_their_ends(session, client, alic
     assert "running" in page(client, session, 1)
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("spans", [1, MOST_SPANS + 2])
 def test_many_calls_are_read_as_fast_as_a_few_and_are_not_all_told(session, alice, spans):
     def statements(session: SessionRecord, count: int) -> int:

@@ -24,8 +24,6 @@ from sessions_app.record.change import change
 from sessions_app.record.turn_queries import list_calls
 from tests.support.story import say
 
-pytestmark = pytest.mark.both_databases
-
 SUM = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 
 
@@ -61,6 +59,7 @@ def door(session: SessionRecord, client: Client, alice: Any) -> Callable[..., di
     return ask
 
 
+@pytest.mark.both_databases
 async def test_every_past_payload_is_what_was_sent_whatever_happened_since(session, script, door, monkeypatch):
     def reply(request: Request) -> Script:
         if "MNESIS-SUMMARISE" in str(request.payload["messages"][0]["content"]):

@@ -32,8 +32,6 @@ from tests.compaction_app.test_lineage import Tree, get
 from tests.compaction_app.test_revisions import prove, stale, standing
 from tests.support.commands import printed
 
-pytestmark = pytest.mark.both_databases
-
 PROMPT = """version: 7
 
 # System
@@ -139,6 +137,7 @@ def test_a_preview_of_what_was_revised_meanwhile_is_refused(tree, script, door):
     assert standing(tree.id) == [first]
 
 
+@pytest.mark.both_databases
 def test_of_many_who_apply_at_once_one_does(tree, script):
     script(numbered())
     previews = [revise.preview(tree.top) for _ in range(4)]

@@ -24,8 +24,6 @@ from tests.compaction_app.test_lineage import Tree, command, get
 from tests.support.inspected import add_summary, claim, finish
 from tests.support.talks import new_session
 
-pytestmark = pytest.mark.both_databases
-
 REVISION = Revision(
     id="",
     summary_id="",
@@ -183,6 +181,7 @@ def test_the_doors_show_revisions_and_marks(tree, owner):
     assert [line.endswith(", stale") for line in command("tree", tree.id).splitlines()] == [True, False, False]
 
 
+@pytest.mark.both_databases
 def test_of_two_revisions_of_one_summary_one_wins(tree):
     newer = revise(tree.id, tree.top)
     with pytest.raises(SummaryRevised):
@@ -211,6 +210,7 @@ def test_the_ledger_alone_says_what_was_superseded_and_what_is_stale(tree):
     assert replay_session(tree.id, at=before - 1).superseded == {}
 
 
+@pytest.mark.both_databases
 @pytest.mark.owner
 @pytest.mark.parametrize("column", ["revises_id = NULL", "restores_id = NULL", "superseded_seq = 1"])
 def test_the_database_keeps_a_revision_as_it_was_written(tree, column):

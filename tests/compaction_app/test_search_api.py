@@ -16,8 +16,6 @@ from mnesis_core.messages import TextPart
 from sessions_app.record.change import change
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
-pytestmark = pytest.mark.both_databases
-
 
 @pytest.fixture
 def talk(owner: User) -> str:
@@ -72,6 +70,7 @@ def test_what_an_exploration_found_is_found(door: Client, talk: str) -> None:
     assert (hit["file_id"], hit["part_type"], hit["message_id"], hit["covered_by"]) == (file_id, "file", None, None)
 
 
+@pytest.mark.both_databases
 def test_pages_of_both_modes_cover_every_hit_once(door: Client, talk: str) -> None:
     for mode, q in (("text", "marigold"), ("regex", "marigold number")):
         seqs: list[int] = []
@@ -112,6 +111,7 @@ def test_what_cannot_be_searched_for_is_refused_in_words(door: Client, talk: str
             assert ask(door, path, 422, **parameters)["error"]["code"] == "INVALID_REQUEST", parameters
 
 
+@pytest.mark.both_databases
 def test_hostile_text_comes_out_as_text(door: Client, owner: User) -> None:
     say(new_session(owner, title="\ud800"), ("user", [TextPart(text=HOSTILE)]))
     for parameters in ({"q": "alert"}, {"q": "alert.*", "mode": "regex"}):

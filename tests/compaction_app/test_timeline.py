@@ -240,6 +240,7 @@ def count_queries(door: Client, path: str) -> int:
     return len(captured)
 
 
+@pytest.mark.slow
 def test_no_page_asks_more_of_a_longer_session(owner: User, door: Client) -> None:
     short = sail(owner)
     long = sail(owner)

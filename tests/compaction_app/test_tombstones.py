@@ -19,8 +19,6 @@ from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import load_messages
 from tests.compaction_app.test_compaction import add_turns, model_of
 
-pytestmark = pytest.mark.both_databases
-
 END = "END-OF-THE-LEDGER"
 OUTPUT = "row of the ledger " * 400 + END
 CONFIG = {"context_window": 64_000, "prune": {"protect_tokens": 0, "minimum_tokens": 0}}

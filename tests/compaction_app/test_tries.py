@@ -35,8 +35,6 @@ from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns
 from tests.support import story
 
-pytestmark = pytest.mark.both_databases
-
 COUNTED = Usage(input_tokens=1_000, output_tokens=100, source=Source.PROVIDER)
 
 
@@ -95,6 +93,7 @@ def assert_rebuilt(session: SessionRecord, model: ScriptedModel) -> None:
         assert (rebuilt.payload, rebuilt.problems) == (request.payload, ())
 
 
+@pytest.mark.both_databases
 def test_a_call_is_written_before_it_is_made_and_nothing_is_held_meanwhile(session, script):
     seen: list[tuple[str, str]] = []
 
@@ -143,6 +142,7 @@ def test_a_rejected_reply_is_kept_word_for_word_with_its_reason_tokens_and_cost(
     assert verify_session(session.id).problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [WORDS * 6_000, "\x00 </conversation> \ud800 好" * 14_000])
 def test_what_is_read_in_pieces_and_merged_is_rebuilt_too(session, script, text):
     def reply(request: Request) -> Script:
@@ -171,6 +171,7 @@ def test_pieces_that_are_refused_as_too_long_are_read_shorter_and_rebuilt_too(se
     assert_rebuilt(session, model)
 
 
+@pytest.mark.slow
 def test_condensations_and_excerpts_of_pieces_are_rebuilt_too(session, script):
     count = iter(range(10_000))
 
@@ -235,6 +236,7 @@ def test_a_call_that_broke_off_ends_with_its_run(session, script):
     assert verify_session(session.id).problems == []
 
 
+@pytest.mark.both_databases
 def test_whoever_takes_a_compaction_over_closes_the_call_of_the_dead(session, script):
     script(lambda request: "- A summary.")
     add_turns(session, 8)

@@ -23,8 +23,6 @@ from sessions_app.record.context_queries import load_events
 from tests.compaction_app.test_compaction import WORDS, add_turns, is_summary_request, model_of
 from tests.support.story import say
 
-pytestmark = pytest.mark.both_databases
-
 LARGE = WORDS * 90
 """More than a third of what the demo's window has room for."""
 
@@ -52,6 +50,7 @@ async def test_below_the_soft_threshold_nothing_happens_at_all(session, script):
     assert await db(find_trigger, session.id) is None
 
 
+@pytest.mark.both_databases
 def test_below_the_soft_threshold_no_query_asks_for_compactions(session, script):
     script(model_of("- A summary."))
     add_turns(session, 2)

@@ -47,6 +47,7 @@ def _has_window_only(entry: dict[str, Any]) -> bool:
     return entry.get("mode") == "chat" and entry.get("max_input_tokens") and "input_cost_per_token" not in entry
 
 
+@pytest.mark.slow
 def test_importing_the_adapters_imports_no_litellm_and_warming_up_reads_no_dotenv(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MNESIS_TEST_CANARY=read\n")
     script = (

@@ -141,6 +141,7 @@ async def test_more_requests_than_replies_are_a_fault_of_the_test() -> None:
         await complete(ScriptedModel(SPEC, []), REQUEST)
 
 
+@pytest.mark.slow
 def test_the_double_needs_no_litellm() -> None:
     script = "import sys; import mnesis_core.providers.scripted; assert 'litellm' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)}, timeout=60)

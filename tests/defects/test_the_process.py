@@ -93,6 +93,7 @@ def test_every_setting_is_read_by_something():
     assert [where for where, name in settings_of(Config()) if name not in read and where not in read] == []
 
 
+@pytest.mark.slow
 def test_a_process_ends_though_nobody_closed_its_session(tmp_path):
     """Defect 39: a session that was not closed kept the interpreter alive for ever."""
     done = run(LEAVES, tmp_path)

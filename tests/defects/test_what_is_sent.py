@@ -45,6 +45,7 @@ async def test_level_3_leaves_the_last_turns_and_the_question_as_they_are(sessio
     assert before == f"Question 59. {WORDS * 8}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [4_000, 32_000])
 async def test_level_3_fits_the_window_of_the_session_and_never_grows_a_text(alice, script, window):
     """Defect 6: it was sized for 200,000 tokens: 36,888 in a window of 32,000, and more than it had been given."""
@@ -107,6 +108,7 @@ def main(session_id: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 async def test_another_process_knows_as_much_of_a_session(session, script):
     """Defect 23: counters began at 0 whenever a session was loaded, and snapshots and events were gone."""
     script(model_of())

@@ -19,6 +19,7 @@ from tests.support.writers import end_turn, first_words, stream_answer
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.mark.slow
 def test_a_piece_that_comes_after_recovery_is_refused(session: SessionRecord) -> None:
     turn = claim_turn(
         session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="sleeper"

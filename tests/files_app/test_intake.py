@@ -18,7 +18,7 @@ from sessions_app.record.session_queries import load_session
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 
 
 def upload(program: Client, session_id: str, name: str, data: bytes) -> Any:
@@ -48,6 +48,7 @@ def test_the_same_file_again_is_the_one_that_is_there_and_a_changed_one_is_its_n
     assert bytes_of_person(alice.pk) == 6
 
 
+@pytest.mark.both_databases
 def test_what_is_known_of_a_content_is_not_found_out_twice(alice: Any, session_id: str, monkeypatch: Any):
     first = keep_file(session_id, owner_id=alice.pk, path="a.txt", chunks=[b"one"])
     explored = explore_file(first.id, owner_id=alice.pk)

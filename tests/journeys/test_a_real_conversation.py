@@ -11,6 +11,7 @@ from benchmarks.conversations import live_in, put_models
 from tests.support.samples import read_samples
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("name", "window"), [("agent session", "128K"), ("LoCoMo conv-30", "8K")])
 def test_nothing_of_it_is_lost_and_no_compaction_is_in_vain(real_data: Path, name: str, window: str) -> None:

@@ -10,9 +10,8 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.journeys.conftest import Caller, read_until
 
-pytestmark = pytest.mark.smoke
 
-
+@pytest.mark.smoke
 def test_a_turn_by_rest_ends_with_text_numbers_and_their_source(caller: Caller):
     session = caller.new_session(title="First")
     turn = caller.start(session, "What is 6 * 7?")
@@ -31,6 +30,7 @@ def test_a_turn_by_rest_ends_with_text_numbers_and_their_source(caller: Caller):
     assert [call["state"] for call in calls] == ["completed", "completed"]
 
 
+@pytest.mark.smoke
 def test_a_turn_streams_as_server_sent_events_until_it_ends(caller: Caller):
     session = caller.new_session()
     body = {"message": "!slow 5 Show me markdown", "stream": True}
@@ -45,6 +45,7 @@ def test_a_turn_streams_as_server_sent_events_until_it_ends(caller: Caller):
     assert sum(frame["type"] == "delta" for frame in frames) > 3
 
 
+@pytest.mark.smoke
 async def test_every_socket_sees_the_same_whenever_it_comes_or_breaks(caller: Caller):
     session = caller.new_session()
     async with caller.socket(session) as first:
@@ -101,6 +102,7 @@ async def test_another_persons_session_is_not_found_at_every_door(caller: Caller
     assert closed.value.rcvd.code == 4404
 
 
+@pytest.mark.smoke
 async def test_a_socket_without_a_key_is_closed_and_wrong_frames_get_their_error(caller: Caller):
     session = caller.new_session()
     nobody = Caller(site=caller.site, key="", client=caller.client)

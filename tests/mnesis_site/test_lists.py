@@ -19,7 +19,6 @@ from sessions_app.schemas import JSONEncoder
 from tests.support.cast import make_user
 from tests.support.openapi_document import openapi_document
 
-SCHEMA = openapi_document()
 MESSAGES = 5
 
 
@@ -27,7 +26,7 @@ def schema_of(answer: dict[str, Any]) -> dict[str, Any]:
     """What a 200 holds, with its reference followed."""
     content = answer.get("content", {}).get("application/json", {}).get("schema", {})
     name = content.get("$ref", "").rpartition("/")[2]
-    found: dict[str, Any] = SCHEMA["components"]["schemas"].get(name, content)
+    found: dict[str, Any] = openapi_document()["components"]["schemas"].get(name, content)
     return found
 
 
@@ -37,11 +36,13 @@ def goes_on(answer: dict[str, Any]) -> bool:
     return cursor is not None and cursor.get("type") != "null"
 
 
-LISTS = {
-    path: {parameter["name"] for parameter in call["get"].get("parameters", [])}
-    for path, call in SCHEMA["paths"].items()
-    if "get" in call and goes_on(call["get"]["responses"].get(200, {}))
-}
+def parameters_of_lists() -> dict[str, set[str]]:
+    """The names of the parameters of each list, by its path."""
+    return {
+        path: {parameter["name"] for parameter in call["get"].get("parameters", [])}
+        for path, call in openapi_document()["paths"].items()
+        if "get" in call and goes_on(call["get"]["responses"].get(200, {}))
+    }
 
 
 @pytest.fixture
@@ -61,8 +62,9 @@ def session_id(ines: User) -> str:
 
 
 def test_every_list_takes_the_cursor_that_it_gives() -> None:
-    assert len(LISTS) >= 10
-    assert {path for path, names in LISTS.items() if "cursor" not in names} == set()
+    lists = parameters_of_lists()
+    assert len(lists) >= 10
+    assert {path for path, names in lists.items() if "cursor" not in names} == set()
 
 
 def test_every_list_that_is_called_by_name_takes_the_cursor_that_it_gives() -> None:

@@ -57,6 +57,7 @@ def started(*arguments: str, environment: dict[str, str], output: Path) -> Itera
         stop(process)
 
 
+@pytest.mark.slow
 def test_six_processes_migrate_a_new_database_at_once_and_all_succeed(tmp_path: Path) -> None:
     with site_database("at_once") as database:
         environment = environment_for(tmp_path, **database)
@@ -68,6 +69,7 @@ def test_six_processes_migrate_a_new_database_at_once_and_all_succeed(tmp_path: 
         assert manage("migrate", "--check", environment=environment).returncode == 0
 
 
+@pytest.mark.slow
 def test_two_sites_start_at_once_on_a_new_database(tmp_path: Path) -> None:
     with site_database("two_ups") as database:
         environment = environment_for(tmp_path / "data", **database)
@@ -81,6 +83,7 @@ def test_two_sites_start_at_once_on_a_new_database(tmp_path: Path) -> None:
             assert (one.poll(), two.poll()) == (None, None)
 
 
+@pytest.mark.slow
 def test_who_waits_says_so_and_goes_on_when_the_other_is_killed(tmp_path: Path) -> None:
     with site_database("waiting") as database:
         environment = environment_for(tmp_path, **database)
@@ -133,6 +136,7 @@ if POSTGRESQL:
             finally:
                 cursor.execute("RESET lock_timeout")
 
+    @pytest.mark.slow
     def test_an_empty_database_that_held_a_record_is_not_filled_anew(tmp_path: Path) -> None:
         with site_database("emptied") as database:
             environment = environment_for(tmp_path, **database)
@@ -153,6 +157,7 @@ else:
         assert manage("migrate", "-v0", environment=environment).returncode == 0
         return environment
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("command", [("up", "--port", "1"), ("verify", "--all")], ids=" ".join)
     def test_a_file_that_is_missing_is_named_and_none_is_made(tmp_path: Path, command: tuple[str, ...]) -> None:
         environment = laid(tmp_path)
@@ -162,6 +167,7 @@ else:
         assert f"Mnesis cannot start: {tmp_path / DATABASE} held a record, and the file is not there." in done.stderr
         assert not (tmp_path / DATABASE).exists()
 
+    @pytest.mark.slow
     def test_a_file_that_is_empty_is_not_filled_anew(tmp_path: Path) -> None:
         environment = laid(tmp_path)
         (tmp_path / DATABASE).write_bytes(b"")
@@ -169,6 +175,7 @@ else:
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert f"The database {DATABASE} held a record, and it is empty now." in done.stderr
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("command", ["up", "migrate"])
     @pytest.mark.parametrize("whole", [0, 4096 * 20], ids=["garbage", "damaged"])
     def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path, command: str, whole: int) -> None:

@@ -71,6 +71,7 @@ def count_queries(inspector: Client, ids: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_no_page_asks_more_of_a_larger_record(ada: User, inspector: Client) -> None:
     put_server(ServerAddress(name="first", url="http://127.0.0.1:9/mcp"))

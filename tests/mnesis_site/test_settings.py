@@ -46,6 +46,7 @@ def server_without_tls() -> Iterator[tuple[int, list[bytes]]]:
     thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
@@ -140,6 +141,7 @@ def test_an_address_may_name_several_hosts_or_a_folder_of_sockets() -> None:
     assert database("postgresql:///db?host=/run/postgresql", pooled=False)["HOST"] == "/run/postgresql"
 
 
+@pytest.mark.slow
 def test_a_connection_that_must_be_encrypted_is_not_made_in_clear(tmp_path: Path) -> None:
     with server_without_tls() as (port, heard):
         done = manage(

@@ -117,6 +117,7 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_a
         assert not site.sign_in_link()
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_one_sentence_and_exit_status_1(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -131,6 +132,7 @@ def test_a_port_in_use_is_one_sentence_and_exit_status_1(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -158,12 +160,14 @@ def test_a_bad_argument_is_named(option: str, value: str, words: str) -> None:
         call_command("up", option, value)
 
 
+@pytest.mark.slow
 def test_a_bad_argument_at_a_terminal_is_exit_status_2(tmp_path: Path) -> None:
     done = manage("up", "--port", "99999", environment=environment_for(tmp_path))
     assert done.returncode == 2
     assert "a port is a number from 1 to 65535" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_database_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
     environment = environment_for(tmp_path, DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
     done = manage("up", environment=environment)
@@ -172,6 +176,7 @@ def test_a_database_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -188,6 +193,7 @@ def test_a_wrong_setting_stops_the_start_in_one_sentence(tmp_path: Path, name: s
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_record_that_is_not_guarded_is_not_served(tmp_path: Path) -> None:
     """What 'migrate' cannot put right: a table that has lost a column gets no guards, half of which would be wrong."""
     environment = environment_for(tmp_path)

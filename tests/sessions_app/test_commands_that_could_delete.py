@@ -147,6 +147,7 @@ def test_the_whole_command_leaves_the_record_and_exits_with_1(tmp_path: Path) ->
 
 if not POSTGRESQL:
 
+    @pytest.mark.slow
     @pytest.mark.django_db(transaction=True)
     def test_a_program_that_migrates_backwards_is_refused_by_the_authorizer() -> None:
         insert_rows()

@@ -177,6 +177,7 @@ def test_guards_come_back_after_a_migration_that_alters_a_guarded_column(restore
     assert plain(Turn).get().origin == "chat"
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_guards_follow_a_real_migration_backwards_and_forwards(restored: None) -> None:
     unmigrate("compaction_app")
@@ -236,6 +237,7 @@ def test_only_names_of_test_databases_are_taken_for_one(name: str, is_test: bool
     assert is_test_database(name) is is_test
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["sqlite:///{directory}/mnesis.sqlite3", "postgresql://nobody@127.0.0.1:1/mnesis"])
 def test_flush_refuses_a_record_before_it_even_connects(tmp_path: Path, url: str) -> None:
     environment = os.environ | {

@@ -23,7 +23,7 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 Ask = Callable[..., str]
 READING_A_SESSION = 2
 """Queries that every page asks first: the cookie's session and its user."""
@@ -40,6 +40,7 @@ def test_an_empty_list_says_what_to_do(ask: Ask) -> None:
     assert page.count("data-example=") == 3
 
 
+@pytest.mark.both_databases
 def test_the_list_shows_the_newest_first_with_state_and_model(ask: Ask, reader: User) -> None:
     exchange(new_session(reader, title="Earlier"), "q", "a")
     failed = new_session(reader, title="Later", model="gpt-4o")
@@ -60,6 +61,7 @@ def test_archived_sessions_are_listed_apart(ask: Ask, reader: User) -> None:
     assert '<span class="badge">archived</span>' in page
 
 
+@pytest.mark.both_databases
 def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader: User) -> None:
     new_session(reader, title="Lighthouses of Brittany")
     new_session(reader, title="Bread")
@@ -115,6 +117,7 @@ def test_the_choice_of_a_model_shows_its_window_and_whether_it_is_known(ask: Ask
     assert "theirs · 32k</option>" in page
 
 
+@pytest.mark.both_databases
 def test_labels_are_shown_and_lead_to_the_sessions_that_have_them(ask: Ask, reader: User) -> None:
     new_session(reader, title="Tagged", labels={"stage": "review & more", "<b>": HOSTILE})
     new_session(reader, title="Plain")

@@ -254,6 +254,7 @@ def test_without_limits_nothing_is_asked_and_with_them_as_much_for_a_long_histor
     assert costs == [0, 4, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_processes_that_race_for_one_day_never_pass_its_limit() -> None:
     alice = make_user("alice")

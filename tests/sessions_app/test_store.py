@@ -228,6 +228,7 @@ def test_only_one_of_two_turns_at_once_starts(session_id):
     assert len(message_queries.load_messages(session_id)) == 1
 
 
+@pytest.mark.slow
 def test_a_part_of_20_mb_comes_back_as_it_was(session_id):
     text = "the tide at the north pier " * 750_000 + "\x00\ud800 ™"
     output = ToolPart(tool_name="t", tool_call_id="c", output=text, state=ToolState.COMPLETED)

@@ -22,8 +22,6 @@ from sessions_app.record.change import change
 from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 
-pytestmark = pytest.mark.both_databases
-
 HOSTILE = "<script>alert(1)</script>\u202egpj"
 
 
@@ -47,6 +45,7 @@ def test_without_calls_the_page_says_what_will_stand_there(ask: Callable[..., st
     assert "<svg viewBox" not in page.split("<main")[1]
 
 
+@pytest.mark.both_databases
 def test_a_person_sees_their_own_by_day_model_purpose_and_session(reader: User, ask: Callable[..., str]) -> None:
     session_id = add_session(reader)
     add_call(session_id)
@@ -63,6 +62,7 @@ def test_a_person_sees_their_own_by_day_model_purpose_and_session(reader: User, 
     assert "people-names" not in page
 
 
+@pytest.mark.both_databases
 def test_sub_agents_count_under_the_session_at_the_top_and_forks_by_themselves(
     reader: User, ask: Callable[..., str]
 ) -> None:
@@ -178,6 +178,7 @@ def test_a_deleted_session_still_counts_and_is_not_named(reader: User, ask: Call
     assert session_id not in page
 
 
+@pytest.mark.both_databases
 def test_the_page_asks_as_much_for_one_session_as_for_many(ada: User, inspector: Client) -> None:
     counts = []
     for size in (1, 30):

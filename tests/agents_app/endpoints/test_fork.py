@@ -27,8 +27,6 @@ from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
 from tests.support.talks import exchange, new_session, say, tool
 
-pytestmark = pytest.mark.both_databases
-
 HOSTILE = "␛0000 \x00 \ud800"
 
 
@@ -87,6 +85,7 @@ def parts_of(session_id: str) -> list[list[Part]]:
     return [[stored.part for stored in message.parts] for message in load_messages(session_id)]
 
 
+@pytest.mark.both_databases
 def test_a_fork_holds_everything_up_to_the_message(alice, source):
     made = fork(source, alice, at=4)
     assert (made.parent_id, made.origin, made.title) == (source.id, "fork", "Tides (fork)")
@@ -215,6 +214,7 @@ def test_what_is_not_there_or_not_yours_is_not_found(program, source, alice, bob
     assert len(list_sessions(owner_id=alice.pk)) == 2
 
 
+@pytest.mark.both_databases
 def test_half_a_fork_is_never_seen(alice, source, monkeypatch):
     monkeypatch.setattr(histories, "TURNS", 1)
     monkeypatch.setattr(histories, "_copy_turn", dies_at_second_call(histories._copy_turn))
@@ -304,6 +304,7 @@ def test_a_short_fork_is_there_at_once(program, source):
     assert (about["copied"], about["messages"]) == (4, 4)
 
 
+@pytest.mark.both_databases
 def test_two_workers_at_one_fork_copy_each_message_once(alice, source, monkeypatch):
     monkeypatch.setattr(histories, "TURNS", 1)
     last = load_messages(source.id)[3]

@@ -73,6 +73,7 @@ def inner_runs(session: SessionRecord, outer_id: str) -> list[Any]:
     return [run for run in list_runs(owner_id=session.owner_id) if run.id != outer_id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["llm_map", "agentic_map"])
 @pytest.mark.parametrize("limit", ["per_owner", "per_model", "per_provider"])
 def test_who_waits_for_a_run_keeps_nothing_from_it(tool, limit, session, script, monkeypatch):
@@ -87,6 +88,7 @@ def test_who_waits_for_a_run_keeps_nothing_from_it(tool, limit, session, script,
         assert verify_session(one.session_id).problems == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_to_stop_still_does_what_its_own_sub_agents_wait_for(session, script, monkeypatch):
     scarce(monkeypatch, slice_seconds=0.01, heartbeat_seconds=0.05)
     monkeypatch.setattr("agents_app.maps.worker.must_make_room", lambda: True)
@@ -112,6 +114,7 @@ def test_what_its_sub_agents_have_done_counts_for_a_run(session, script, monkeyp
     assert verify_session(session.id).problems == []
 
 
+@pytest.mark.slow
 def test_a_run_stops_where_its_sub_agents_have_others_spend_too_much(session, script, monkeypatch):
     scarce(monkeypatch, heartbeat_seconds=0.05)
     script(nests("llm_map", "word " * 300))

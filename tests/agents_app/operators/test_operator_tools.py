@@ -60,6 +60,7 @@ async def test_a_map_gives_its_handle_counts_and_first_failures(
     assert [line.get("output") for line in await db(output_of, run)] == [{"n": 1}, None, {"n": 3}]
 
 
+@pytest.mark.slow
 async def test_what_it_says_does_not_grow_with_the_items(script: Callable[..., ScriptedModel], session: SessionRecord):
     script(answer)
     sizes = []

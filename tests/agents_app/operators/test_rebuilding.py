@@ -17,8 +17,6 @@ from sessions_app.record.turn_queries import load_call
 from tests.support.operators import SCHEMA, accept, add_run, claim, refuse, settle
 from tests.support.talks import new_session
 
-pytestmark = pytest.mark.both_databases
-
 TEMPLATE = "Say {{ item }} \ud800 \x00 é"
 
 
@@ -106,6 +104,7 @@ def test_what_maps_took_is_on_the_session_s_bill(session_id):
     assert (usage_of_maps(session_id).tokens_input, bill["cost_micros"]) == (60, 14)
 
 
+@pytest.mark.both_databases
 def test_calls_of_a_run_count_where_spending_is_limited(alice):
     session_id = new_session(alice, config={"limits": {"session": {"tokens": 1_000}}})
     run_id = add_run(session_id, items=2)

@@ -235,6 +235,7 @@ def test_a_run_of_many_items_costs_as_many_queries_as_one_of_few(end: str, brows
     assert costs[0] <= 14
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_never_reads_all_its_items(browser: Client, reader: User) -> None:
     session_id = new_session(reader)
     run_id = add_run(session_id, items=1_500)

@@ -48,8 +48,6 @@ from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
 
-pytestmark = pytest.mark.both_databases
-
 __all__ = ["alice", "script", "session"]
 
 Script = Callable[..., ScriptedModel]
@@ -103,6 +101,7 @@ def calls(session: SessionRecord, **which: Any) -> int:
     return ModelCall.objects.filter(session_id=session.id, purpose="map", **which).count()
 
 
+@pytest.mark.both_databases
 def test_every_line_has_its_answer_in_the_order_of_the_input(session: SessionRecord, script: Script) -> None:
     script(echo)
     run = worked(start(session, ["a", {"b": [1, None]}, 3]))
@@ -291,6 +290,7 @@ def test_a_limit_of_the_session_stops_a_run_too(alice: User, script: Script) -> 
     assert (min(call.first or call.began for call in paid), {call.is_open for call in paid}) == (began, {False})
 
 
+@pytest.mark.both_databases
 def test_two_workers_share_a_run_and_make_each_call_once(session: SessionRecord, script: Script) -> None:
     script(lambda request: Step(text="ok", delay_seconds=0.1))
     run_id, seen = start(session, 100, concurrency=8), {0}
@@ -303,6 +303,7 @@ def test_two_workers_share_a_run_and_make_each_call_once(session: SessionRecord,
     assert 4 < max(seen) <= 8, "of both together"
 
 
+@pytest.mark.both_databases
 def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: SessionRecord) -> None:
     run_id = start(session, 1)
     read_input(run_id, may_go_on=lambda: True)
@@ -331,6 +332,7 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     assert work.held == {1: 2}
 
 
+@pytest.mark.both_databases
 def test_a_worker_s_heart_keeps_what_it_has_and_tells_of_what_it_lost(session: SessionRecord) -> None:
     run_id, worker = add_run(session.id, items=2), Worker(site_config().operators, must_stop=lambda: False)
     claim(session.id, run_id, worker=worker.owner, limit=1, lease_seconds=-1)

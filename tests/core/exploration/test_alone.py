@@ -58,6 +58,7 @@ def test_a_parser_that_misbehaves_leaves_a_description_of_the_text_that_says_why
     assert not Path(__file__).with_name("written-by-a-parser").exists()
 
 
+@pytest.mark.slow
 def test_a_parser_that_works_for_ever_is_stopped_by_its_processor_time(tmp_path: Path) -> None:
     found = explored(tmp_path, "work", processor_seconds=1).exploration
     assert found.problem == "it took more than 1 seconds of the processor"

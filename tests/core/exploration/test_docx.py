@@ -78,6 +78,7 @@ def test_what_cannot_be_read_says_why(source: MakeSource, data: bytes, message: 
         explore(source("a.docx", data))
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_unpacked(source: MakeSource) -> None:
     with pytest.raises(Unreadable, match="larger than"):
         explore(source("a.docx", changed(written(), {PART: bomb})))

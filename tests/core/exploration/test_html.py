@@ -26,6 +26,7 @@ def test_title_outline_and_counts_are_told(source: MakeSource) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", [b"<a ", b"<!--", b"<title>", b'<a b="', b"&#", b"</"])
 def test_what_is_never_closed_ends_soon(source: MakeSource, tag: bytes) -> None:
     found = markup.explore_html(source("a.html", b"<p>" + tag * 300_000))
