@@ -297,10 +297,8 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     before, after = timeline_queries.context_changes_beside(about.id, at=seq)
     changes = [
         (verb, total, _items(about.id, records, at=seq))
-        for verb, (total, records) in (
-            ("removed", timeline_queries.load_context_removed(about.id, at=seq, limit=CHANGES_SHOWN)),
-            ("added", timeline_queries.load_context_added(about.id, at=seq, limit=CHANGES_SHOWN)),
-        )
+        for verb in ("removed", "added")
+        for total, records in [timeline_queries.load_context_change(about.id, verb, at=seq, limit=CHANGES_SHOWN)]
         if total
     ]
     try:

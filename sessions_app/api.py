@@ -117,19 +117,13 @@ def session_page(
 
 
 def turn_page(session_id: str, *, owner_id: int, limit: int, cursor: int | None) -> dict[str, Any]:
-    """Return turns of a session, newest first.
-
-    :raises SessionNotFoundError: it does not exist or belongs to another person.
-    """
+    """:raises SessionNotFoundError: it does not exist or belongs to another person."""
     session_queries.load_session(session_id, owner_id=owner_id)
     return page_of(turn_queries.list_turns(session_id, before_seq=cursor, limit=limit + 1), limit, attrgetter("seq"))
 
 
 def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
-    """Return messages with all their parts, oldest first.
-
-    :raises SessionNotFoundError: it does not exist or belongs to another person.
-    """
+    """:raises SessionNotFoundError: it does not exist or belongs to another person."""
     session_queries.load_session(session_id, owner_id=owner_id)
     messages = message_queries.load_messages(session_id, after=after, limit=limit + 1)
     rows = message_queries.load_message_rows(session_id, [message.id for message in messages])
@@ -137,9 +131,7 @@ def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> d
 
 
 def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None) -> dict[str, Any]:
-    """Return model calls of a session, newest first.
-
-    :raises SessionNotFoundError: it does not exist or belongs to another person.
+    """:raises SessionNotFoundError: it does not exist or belongs to another person.
     :raises InvalidRequest: the cursor is malformed.
     """
     session_queries.load_session(session_id, owner_id=owner_id)

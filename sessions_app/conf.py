@@ -77,10 +77,7 @@ def session_config(overrides: dict[str, Any]) -> Config:
 
 
 def checked_config(overrides: dict[str, Any]) -> Config:
-    """Return the configuration of a session with new overrides.
-
-    :raises InvalidRequest: an override is unknown or out of its bounds.
-    """
+    """:raises InvalidRequest: an override is unknown or out of its bounds."""
     return override(site_config(), overrides)
 
 
@@ -189,9 +186,7 @@ def get_spec_to_read(alias: str) -> ModelSpec:
 
 
 def get_model(alias: str, *, user_id: int | None) -> Model:
-    """Return the model of this alias, ready to be called.
-
-    :param user_id: the owner of the sessions; ``None`` if the site itself asks
+    """:param user_id: the owner of the sessions; ``None`` if the site itself asks
     :raises ModelNotFoundError: there is no such model, or this person may not use it.
     """
     make = import_string(settings.MNESIS["MODEL_FACTORY"])

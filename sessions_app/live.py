@@ -78,10 +78,8 @@ def viewer_of_socket(scope: dict[str, Any]) -> Viewer:
 
 
 def check_viewer(viewer: Viewer, session_id: str) -> None:
-    """Check that a viewer may see a session now.
-
-    :raises SessionNotFoundError: their account was closed, their key ended, they signed out or changed their password, or
-        the session is gone or belongs to another person.
+    """:raises SessionNotFoundError: their account was closed, their key ended, they signed out or changed their password, or
+    the session is gone or belongs to another person.
     """
     if not _is_known(viewer):
         raise SessionNotFoundError(session_id=session_id)
@@ -89,17 +87,13 @@ def check_viewer(viewer: Viewer, session_id: str) -> None:
 
 
 def check_caller(caller: Caller) -> Caller:
-    """Return the caller of a lasting connection if their account is still open.
-
-    :raises NotSignedIn: it was closed.
-    """
+    """:raises NotSignedIn: the account of the caller of a lasting connection was closed."""
     if not _is_open(caller.owner_id):
         raise NotSignedIn(f"The account of {caller.user.get_username()} was closed.")
     return caller
 
 
 def make_check(viewer: Viewer, session_id: str) -> Check:
-    """Return ``check_viewer`` as a function for ``follow``."""
     return partial(db, check_viewer, viewer, session_id)
 
 
@@ -140,8 +134,6 @@ class News:
 
 
 class SessionFeed:
-    """The feed of one session and its followers in this process."""
-
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.loop = asyncio.get_running_loop()
@@ -226,7 +218,6 @@ _feeds: dict[str, SessionFeed] = {}
 
 
 def feed_of(session_id: str) -> SessionFeed:
-    """Return the feed of a session, made for its first follower."""
     feed = _feeds.get(session_id)
     if feed is None or feed.loop is not asyncio.get_running_loop():
         feed = _feeds[session_id] = SessionFeed(session_id)
@@ -300,18 +291,13 @@ class Progress:
 
 
 class Recheck:
-    """Repeats the check whether a person may follow."""
-
     def __init__(self, check: Check | None) -> None:
         self.seconds = site_config().stream.recheck_seconds
         self._check = check
         self._asked_at = time.monotonic()
 
     async def wait(self, news: asyncio.Event) -> None:
-        """Wait for news, and check when it is due.
-
-        :raises Exception: what the check raises
-        """
+        """Wait for news, and check when it is due, which raises once the viewer may no longer follow."""
         while not news.is_set():
             try:
                 async with asyncio.timeout(self._seconds_left()):

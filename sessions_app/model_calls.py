@@ -164,10 +164,7 @@ class ModelCaller(ABC, Generic[A]):
     waits_for_pause = False  # whether the model's rate-limit pause is waited for
 
     async def ask_model(self) -> A:
-        """Return what came of the last call that was made.
-
-        :raises BudgetExhausted: a limit would be passed; the call is not made.
-        """
+        """:raises BudgetExhausted: a limit would be passed; the call is not made."""
         while True:
             call = await self.in_thread(self._start, await self.plan())
             self.started(call)

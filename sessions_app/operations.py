@@ -24,8 +24,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation that may be called by name."""
-
     params: type[BaseModel]
     call: Callable[[Caller, Any], Any]  # Coroutine functions run in the event loop, others in a database thread
     result: TypeAdapter[Any]

@@ -30,8 +30,6 @@ Limit = Annotated[int, Field(ge=1, le=500)]
 
 
 class JSONEncoder(NinjaJSONEncoder):
-    """Values of our schemas as JSON, the same at every endpoint."""
-
     def default(self, o: Any) -> Any:
         """Write a time with its milliseconds, which Django leaves out at whole seconds."""
         return write_time(o) if isinstance(o, datetime) else super().default(o)
@@ -70,10 +68,7 @@ def place_of(time: datetime, id: str) -> str:
 
 
 def read_place(cursor: str | None) -> tuple[datetime, str] | None:
-    """Return the time, in UTC, and the id of a cursor.
-
-    :raises InvalidRequest: it is malformed.
-    """
+    """:raises InvalidRequest: the cursor is malformed."""
     if cursor is None:
         return None
     text, _, id = cursor.partition("~")

@@ -134,7 +134,6 @@ def show_columns(row: Any, columns: Sequence[TextColumn]) -> list[ShownText]:
 
 
 def whole_text(value: Any) -> str:
-    """Return the exact text of a column, or its value as indented JSON."""
     return value if isinstance(value, str) else _dump(value)
 
 
@@ -198,7 +197,6 @@ def fixed_filter(column: str, title: str, values: Iterable[str], *, parameter: s
 
 
 def presence_filter(column: str, title: str) -> Filter:
-    """Return a filter on whether something is written in a column: ``yes`` or ``no``."""
     choices = [("yes", "Yes"), ("no", "No")]
     return _filter(title, title.replace(" ", "_"), choices, lambda value: {f"{column}__isnull": value == "no"})
 
@@ -297,9 +295,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return rows.filter(Q(pk=term) | Q(session=term) if has_ids else Q(session=term))
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Return the list, under the heading of the session it is about, if it is about one.
-
-        :raises PermissionDenied: something was sent: a list takes no actions.
+        """:raises PermissionDenied: something was sent: a list takes no actions.
         :raises BadRequest: the query holds NUL, which PostgreSQL cannot compare with.
         """
         require_reading(request)
@@ -321,9 +317,7 @@ class ReadOnlyAdmin(ModelAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Return a row's page.
-
-        :raises PermissionDenied: something was sent, or this person may not look.
+        """:raises PermissionDenied: something was sent, or this person may not look.
         :raises Http404: there is no such row.
         """
         require_reading(request, may_look=self.has_view_permission(request))

@@ -129,9 +129,7 @@ class SessionAdmin(ReadOnlyAdmin):
         return [path("<path:session_id>/tombstones/", view, name="inspect_tombstones"), *super().get_urls()]
 
     def tombstones_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
-        """Redirect to the parts whose outputs the model no longer sees.
-
-        :raises PermissionDenied: something was sent, or this person may not see parts.
+        """:raises PermissionDenied: something was sent, or this person may not see parts.
         :raises Http404: there is no such session.
         """
         require_reading(request, may_look=request.user.has_perm("sessions_app.view_messagepart"))

@@ -87,7 +87,6 @@ class Audience:
 
     @property
     def members(self) -> list[dict[str, Any]]:
-        """Return each group and user as the columns of a grant."""
         return [{"group": group} for group in self.groups] + [{"user": user} for user in self.users]
 
 
@@ -148,10 +147,7 @@ def _entry(row: LanguageModel) -> ModelEntry:
 
 
 def settle_model(entered: EnteredModel) -> ModelSpec:
-    """Return the model with its limits and prices, each with its source.
-
-    :raises InvalidRequest: a number is out of its bounds; ``field`` says which.
-    """
+    """:raises InvalidRequest: a number is out of its bounds; ``field`` says which."""
     for name in ("context_window", "max_output_tokens"):
         tokens = getattr(entered, name)
         if tokens is not None and not 0 < tokens <= MOST_TOKENS:
@@ -365,7 +361,6 @@ def revoke_key(prefix: str) -> None:
 
 
 def touch_key(prefix: str) -> None:
-    """Note that a key was used, at most once a minute."""
     now = timezone.now()
     stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - TOUCH_EVERY)
     ApiKey.objects.filter(stale, prefix=prefix).update(last_used_at=now)

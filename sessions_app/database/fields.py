@@ -39,8 +39,6 @@ else:
 
 
 class EncodedField(_Field[_Set, _Get]):
-    """What the fields of this module share."""
-
     def __class_getitem__(cls, _: Any) -> type:
         return cls
 
@@ -50,7 +48,6 @@ class EncodedField(_Field[_Set, _Get]):
         return name, f"django.db.models.{self.get_internal_type()}", args, kwargs
 
     def get_prep_value(self, value: Any) -> Any:
-        """Return a text as it is stored."""
         value = super().get_prep_value(value)
         return encode_text(value) if isinstance(value, str) else value
 
@@ -87,8 +84,6 @@ class IdField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
 
 
 class EncodedTextField(EncodedField[_Set, _Get], _TextField[_Set, _Get]):
-    """Any text."""
-
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
         # SQLite gives bytes where a damaged row holds a blob; they stay what they are, for the proof to name.
         return decode_text(value) if isinstance(value, str) else value
@@ -103,12 +98,10 @@ class EncodedCharField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
         self.truncated = truncated
 
     def stored(self, value: Any) -> Any:
-        """Return what a row holds for a value."""
         text = self.get_prep_value(value)
         return text[: self.max_length] if self.truncated and text is not None else text
 
     def get_db_prep_save(self, value: Any, connection: Any) -> Any:
-        """Return what a row holds for a value."""
         return super().get_db_prep_save(value, connection) if hasattr(value, "as_sql") else self.stored(value)
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
@@ -120,11 +113,9 @@ class EncodedJSONField(EncodedField[_Set, _Get], _JSONField[_Set, _Get]):
     """JSON whose strings, keys included, are any text."""
 
     def get_prep_value(self, value: Any) -> Any:
-        """Return a value with its strings as they are stored."""
         return encode_json(super().get_prep_value(value))
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        """Return the value."""
         # In the JSON of SQLite the escape character is itself escaped: ``\\u241b``.
         is_plain = isinstance(value, str) and ESCAPE not in value and "\\u241" not in value
         loaded = super().from_db_value(value, expression, connection)

@@ -41,16 +41,12 @@ Commitment = list[Any]  # as in an event's body: table, id, commitment and, for 
 
 
 class Column(NamedTuple):
-    """A column that a commitment covers."""
-
     name: str
     default: Any
     plain: Callable[[Any], str | int] | None  # makes the value committed to; None if it is the value itself
 
 
 class Commitments:
-    """The commitments to rows of one model."""
-
     def __init__(self, model: type[AppendOnlyModel]) -> None:
         fields = sorted(model._meta.concrete_fields, key=lambda field: str(field.column))
         self.model = model
@@ -234,10 +230,7 @@ class Table:
         return {name: stored[name](value) if name in stored else value for name, value in values.items()}
 
     def insert(self, cursor: CursorWrapper, rows: Sequence[SimpleNamespace]) -> None:
-        """Insert rows made by ``row``.
-
-        :raises IntegrityError: a key is taken, or a required column was not named.
-        """
+        """:raises IntegrityError: a key is taken, or a required column was not named."""
         for start in range(0, len(rows), ROWS_A_STATEMENT):
             some = rows[start : start + ROWS_A_STATEMENT]
             values: list[Any] = []
@@ -402,8 +395,6 @@ def time_of(text: str) -> datetime:
 
 
 class Param(Expression):
-    """A parameter of a compiled query, by name."""
-
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
@@ -427,7 +418,6 @@ class CompiledQuery(Generic[M]):
         return next(iter(self.all(**values)), None)
 
     def all(self, **values: Any) -> list[M]:
-        """Return the rows for these parameters as instances, with the query's annotations."""
         model, compiler, sql, params, converters, names, annotations = self._compiled
         values = {name: encode_text(value) if isinstance(value, str) else value for name, value in values.items()}
         rows = fetch(sql, [values[param.name] if isinstance(param, Param) else param for param in params])

@@ -47,10 +47,7 @@ def unapplied(plan: Iterable[tuple[Migration, bool]], apps: Collection[str]) -> 
 
 
 def refuse_to_unapply(*, plan: Iterable[tuple[Migration, bool]] = (), **_: Any) -> None:
-    """Refuse a plan that goes backwards over a table of the record, faked or not.
-
-    :raises CommandError: the plan does.
-    """
+    """:raises CommandError: the plan goes backwards over a table of the record, faked or not."""
     if names := unapplied(plan, record_apps()):
         more = f" and {len(names) - 1} more migrations" if len(names) > 1 else ""
         raise CommandError(f"This would undo {names[0]}{more}, and with it tables of the record. {WAY_OUT}")

@@ -68,10 +68,7 @@ class AppendOnlyModel(models.Model):
         return str(self.pk)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Insert the row.
-
-        :raises ImmutableFieldError: the row is there already; rows change through the store only.
-        """
+        """:raises ImmutableFieldError: the row is there already; rows change through the store only."""
         if not self._state.adding:
             raise ImmutableFieldError(f"{type(self).__name__} {self.pk} is written already and cannot be saved again")
         # A new instance that carries an old key would be turned into an UPDATE by Django.

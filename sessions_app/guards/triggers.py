@@ -92,8 +92,6 @@ class TriggerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """One trigger, made from one ``TriggerSpec``."""
-
     name: str
     table: str
     sql: str
@@ -110,10 +108,7 @@ class Dialect(ABC):
     removals: Sequence[str] = ("DELETE",)
 
     def refusals(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[TriggerSpec]:
-        """Yield everything that is refused for one table.
-
-        :raises FieldDoesNotExist: a rule names a column that the model does not have.
-        """
+        """:raises FieldDoesNotExist: a rule names a column that the model does not have."""
         table, rules, fields = model._meta.db_table, model.rules, model._meta.concrete_fields
         ruled = [model._meta.get_field(name) for name in rules.changeable]
         frozen = [field for field in fields if field not in ruled]

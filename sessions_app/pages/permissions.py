@@ -63,8 +63,6 @@ def administrators(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """A session as the pages of its inspector need it."""
-
     id: str
     title: str  # ready to be shown
     name: str  # the title on one line of at most NAME_LENGTH characters

@@ -199,10 +199,7 @@ def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length
 
 
 def load_whole_text(session_id: str, part_id: str, *, field: str) -> str:
-    """Return a whole text of a part, as it was received.
-
-    :raises PartNotFoundError: the session has no such part, or the part has no such text.
-    """
+    """:raises PartNotFoundError: the session has no such part, or the part has no such text."""
     column = FIELDS.get(field)
     rows = MessagePart.objects.filter(session_id=session_id, id=part_id)
     text = rows.values_list(column, flat=True).first() if column else None

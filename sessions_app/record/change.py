@@ -145,9 +145,7 @@ class Change:
             table.insert(self.cursor, rows)
 
     def close(self) -> None:
-        """Write the rows, the events and the session's new head.
-
-        :raises RuntimeError: rows were written that no event commits to.
+        """:raises RuntimeError: rows were written that no event commits to.
         :raises TransactionManagementError: a database error was caught in the block, so nothing can be committed.
         """
         if self._bound:

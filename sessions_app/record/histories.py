@@ -40,7 +40,7 @@ from sessions_app.record.message_queries import (
 from sessions_app.record.session_queries import find_imported, load_forking
 from sessions_app.record.turn_queries import load_turns, turn_keys
 
-ORIGIN = "import"
+IMPORT = "import"
 KEY_LENGTH = 200
 MESSAGES, TURNS = 500, 100  # of a fork, which are read and written at a time
 UNANSWERED = "The session was forked before this tool had answered."
@@ -68,9 +68,11 @@ def store_transcripts(
     transcripts = [one for transcript in result.transcripts for one in (transcript, *transcript.children)]
     total = sum(len(transcript.turns) for transcript in transcripts)
     for transcript in transcripts:
-        origin = f"{ORIGIN}:{transcript.format}"
+        origin = f"{IMPORT}:{transcript.format}"
         imported = find_imported(owner_id=owner.pk, origin=origin, external_id=transcript.external_id)
-        session_id = imported.id if imported else _create(transcript, report, owner=owner, model=model, origin=origin)
+        session_id = (
+            imported.id if imported else _create_imported(transcript, report, owner=owner, model=model, origin=origin)
+        )
         report.sessions[transcript.external_id] = session_id
         known = turn_keys(session_id)
         for place, turn in enumerate(transcript.turns):
@@ -84,7 +86,9 @@ def store_transcripts(
     return report
 
 
-def _create(transcript: Transcript, report: ImportReport, *, owner: AbstractBaseUser, model: str, origin: str) -> str:
+def _create_imported(
+    transcript: Transcript, report: ImportReport, *, owner: AbstractBaseUser, model: str, origin: str
+) -> str:
     parent = transcript.parent
     parent_id = report.sessions.get(parent.transcript_id) if parent else None
     call_id = parent.tool_call_id if parent else ""
@@ -110,16 +114,11 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportR
         turn_id = turn_store.start_turn(
             record,
             model=next((message.model for message in reversed(turn.messages) if message.model), ""),
-            origin=ORIGIN,
+            origin=IMPORT,
             idempotency_key=key,
             created_at=turn.messages[0].created_at,
         )
         for message, parts in zip(turn.messages, ready, strict=True):
-            end = MessageEnd(
-                finish_reason=message.finish_reason or None,
-                outcome=Outcome.COMPLETE.value,
-                usage=_sum_usages([message]),
-            )
             message_store.append_message(
                 record,
                 turn_id=turn_id,
@@ -128,7 +127,11 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportR
                 model=message.model,
                 external_id=message.external_id,
                 created_at=message.created_at,
-                end=end,
+                end=MessageEnd(
+                    finish_reason=message.finish_reason or None,
+                    outcome=Outcome.COMPLETE.value,
+                    usage=_sum_usages([message]),
+                ),
             )
         usage, ended_at = _sum_usages(turn.messages), turn.messages[-1].created_at
         turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=usage, ended_at=ended_at)
@@ -184,7 +187,7 @@ def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMe
         origin=FORK,
     )
     if last is None:
-        _publish(source.id, fork_id)
+        _publish_fork(source.id, fork_id)
     return fork_id
 
 
@@ -198,8 +201,8 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
     if fork.is_whole:
         return True
     # The messages of a turn are consecutive, because a session runs one turn at a time.
-    originals_left = _messages(fork.source_id, fork.copied, fork.messages)
-    turns = groupby(originals_left, key=lambda message: str(message.turn_id))
+    left = _read_messages(fork.source_id, after=fork.copied, until=fork.messages)
+    turns = groupby(left, key=lambda message: str(message.turn_id))
     copied = fork.copied
     while some := {turn_id: list(messages) for turn_id, messages in islice(turns, TURNS)}:
         originals = load_turns(list(some), session_id=fork.source_id)
@@ -212,16 +215,16 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
         copied = record.message_seq
         if deadline is not None and time.monotonic() > deadline and copied < fork.messages:
             return False
-    _publish(fork.source_id, fork_id, at_message_id=fork.at_message_id)
+    _publish_fork(fork.source_id, fork_id, at_message_id=fork.at_message_id)
     return True
 
 
-def _publish(source_id: str, fork_id: str, *, at_message_id: str = "") -> None:
+def _publish_fork(source_id: str, fork_id: str, *, at_message_id: str = "") -> None:
     with change(source_id) as record:
         record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=at_message_id)
 
 
-def _messages(source_id: str, after: int, until: int) -> Iterator[StoredMessage]:
+def _read_messages(source_id: str, *, after: int, until: int) -> Iterator[StoredMessage]:
     while messages := load_messages(source_id, after=after, before=until + 1, limit=MESSAGES):
         yield from messages
         after = messages[-1].seq

@@ -59,15 +59,7 @@ PART_COLUMNS = (
 MESSAGE_COLUMNS = ("id", "seq", "turn_id", "role", "is_summary", "created_at")
 _PART = len(MESSAGE_COLUMNS)
 _END = _PART + len(PART_COLUMNS)
-_NO_TEXTS = {
-    "id": "",
-    "content": "",
-    "label": "",
-    "tool_name": "",
-    "tool_input": "",
-    "output": None,
-    "error_message": None,
-}
+_NO_TEXTS = dict.fromkeys(("id", "content", "label", "tool_name", "tool_input", "output", "error_message"), "")
 _OPEN_STATES = ", ".join(["%s"] * len(UNANSWERED_STATES))
 _OPEN = (
     "SELECT 1 FROM model_calls WHERE turn_id = %s AND state = 'running'"
@@ -248,10 +240,7 @@ def seqs_of_session(session_id: str) -> dict[str, int]:
 
 
 def load_message(message_id: str, *, session_id: str) -> StoredMessage:
-    """Return a message with its parts, in one query.
-
-    :raises MessageNotFoundError: the session has no such message.
-    """
+    """:raises MessageNotFoundError: the session has no such message."""
     return load_messages_by_ids([message_id], session_id=session_id)[0]
 
 
@@ -307,10 +296,7 @@ def find_part_of_call(session_id: str, tool_call_id: str) -> str:
 
 
 def find_tool_part(part_id: str, *, session_id: str) -> str:
-    """Return the state of a tool call.
-
-    :raises PartNotFoundError: the session has no such tool call.
-    """
+    """:raises PartNotFoundError: the session has no such tool call."""
     rows = MessagePart.objects.filter(id=part_id, session_id=session_id, part_type="tool")
     state = rows.values_list("tool_state", flat=True).first()
     if state is None:
@@ -332,7 +318,7 @@ def unfinished_messages(turn_id: str) -> list[str]:
 
 
 def leaves_open(turn_id: str) -> bool:
-    """Return whether a turn has any call, message or tool that has not ended, in one query instead of three."""
+    """Return whether a turn has any call, message or tool that has not ended, in one query."""
     with connection.cursor() as cursor:
         cursor.execute(_OPEN, [turn_id, turn_id, turn_id, *UNANSWERED_STATES])
         return cursor.fetchone() is not None

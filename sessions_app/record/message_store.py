@@ -105,10 +105,7 @@ def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[Prep
 
 
 def append_parts(record: Change, *, message_id: str, parts: Sequence[Part | PreparedPart]) -> list[str]:
-    """Append parts to a message and return their ids.
-
-    :raises MessageNotFoundError: the session has no such message.
-    """
+    """:raises MessageNotFoundError: the session has no such message."""
     found = record.find(_MESSAGES, "seq", id=message_id, session_id=record.session_id)
     if found is None:
         raise MessageNotFoundError(message_id=message_id)
@@ -124,9 +121,7 @@ def append_parts(record: Change, *, message_id: str, parts: Sequence[Part | Prep
 
 
 def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
-    """Write tokens, cost, finish reason, outcome and error of a message, once.
-
-    :raises MessageNotFoundError: the session has no such message.
+    """:raises MessageNotFoundError: the session has no such message.
     :raises ImmutableFieldError: it is already finalised.
     """
     values = end_columns(end) | {"finalized_at": record.now}
@@ -138,10 +133,7 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
 
 
 def start_tool(record: Change, part_id: str) -> None:
-    """Record that a tool begins to run.
-
-    :raises PartNotFoundError: no such part is waiting in this session.
-    """
+    """:raises PartNotFoundError: no such part is waiting in this session."""
     values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
     waiting = (ToolState.PENDING, ToolState.APPROVED)
     if not any(record.update(_PARTS, values, **_tool(record, part_id), tool_state=state) for state in waiting):
@@ -170,9 +162,7 @@ def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: boo
 
 
 def finish_tool(record: Change, part_id: str, *, output: str | None, error: str | None) -> None:
-    """Record a tool's result, once: ``output``, or ``error`` if it failed.
-
-    :raises PartNotFoundError: the session has no such part.
+    """:raises PartNotFoundError: the session has no such part.
     :raises ImmutableFieldError: it already has a result.
     """
     tool = _tool(record, part_id)

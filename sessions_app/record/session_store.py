@@ -55,15 +55,10 @@ class Place:
     head: str
 
 
-def enter(type: DirectoryType, place: Place) -> None:
-    """Enter a session in the directory, last in the transaction."""
-    at_end(lambda: _append(type, [place]))
-
-
 def enter_imported(session_id: str) -> None:
     [(owner_id, entries, head)] = fetch(_SESSION, [session_id])
     place = Place(session_id=session_id, owner_id=owner_id, entries=entries, head=head)
-    enter(DirectoryType.SESSION_IMPORTED, place)
+    at_end(lambda: _append(DirectoryType.SESSION_IMPORTED, [place]))
 
 
 def record_heads(*, since: datetime | None = None) -> int:
@@ -129,13 +124,10 @@ def create_session(
     host_mode: bool = False,
     peer_name: str = "",
 ) -> str:
-    """Create a session and its first event and return its id.
-
-    :raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
+    """:raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
     :raises SessionNotFoundError: there is no session ``parent_id``.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     """
-    new = session_id or new_id("sess")
     now = timezone.now()
     with durable_transaction(), _named_once(external_id, peer_name if host_mode else ""):
         if session_id and Session.objects.filter(id=session_id).exists():
@@ -143,7 +135,7 @@ def create_session(
         if parent_id and not Session.objects.filter(id=parent_id).exists():
             raise SessionNotFoundError(session_id=parent_id)
         session = Session.objects.create(
-            id=new,
+            id=session_id or new_id("sess"),
             owner_id=owner.pk,
             parent_id=parent_id,
             parent_part_id=parent_part_id,
@@ -162,17 +154,16 @@ def create_session(
             peer_name=peer_name,
         )
         _publish_created(session)
-    return new
+    return session.id
 
 
 def _publish_created(session: Session) -> None:
-    """Publish the first event, which commits to the session's row, and enter the session in the directory."""
     named = {"session_id": session.id, "owner_id": session.owner_id, "parent_id": session.parent_id}
     with change(session.id, now=session.updated_at) as record:
         values = {str(field.column): getattr(session, field.attname) for field in Session._meta.concrete_fields}
         record.bind_new(_SESSIONS, _SESSIONS.stored(values))
         record.publish(EventType.SESSION_CREATED, **named, origin=session.origin)
-        _enter(DirectoryType.SESSION_CREATED, record)
+        _enter_at_end(DirectoryType.SESSION_CREATED, record)
 
 
 @contextmanager
@@ -196,10 +187,7 @@ def update_session(
     config: dict[str, Any] | None = None,
     hosting: Hosting | None = None,
 ) -> None:
-    """Change the title, labels, configuration or hosting of a session.
-
-    :raises PeerNameTaken: another session of its owner in host mode has this name.
-    """
+    """:raises PeerNameTaken: another session of its owner in host mode has this name."""
     given = {"title": title, "labels": labels, "config": config}
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if hosting is not None:
@@ -211,7 +199,6 @@ def update_session(
 
 
 def archive_session(record: Change) -> None:
-    """Close a session for new turns; an archived one stays as it is."""
     if not record.archived:
         record.update(_SESSIONS, {"archived_at": record.now}, id=record.session_id)
         record.publish(EventType.SESSION_ARCHIVED, session_id=record.session_id)
@@ -233,9 +220,10 @@ def soft_delete_session(record: Change) -> None:
     """Hide a session. Every row of it stays (decision 1)."""
     record.update(_SESSIONS, {"deleted_at": record.now}, id=record.session_id)
     record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)
-    _enter(DirectoryType.SESSION_DELETED, record)
+    _enter_at_end(DirectoryType.SESSION_DELETED, record)
 
 
-def _enter(type: DirectoryType, record: Change) -> None:
+def _enter_at_end(type: DirectoryType, record: Change) -> None:
     owner_id, entries, head = record.owner_id, record.event_seq, record.head_hash
-    enter(type, Place(session_id=record.session_id, owner_id=owner_id, entries=entries, head=head))
+    place = Place(session_id=record.session_id, owner_id=owner_id, entries=entries, head=head)
+    at_end(lambda: _append(type, [place]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from django.db.models import (
     BigIntegerField,
@@ -48,6 +48,11 @@ NOW = MAX_INTEGER  # later than any event
 _NO_COUNTS = dict.fromkeys(
     ("calls", "failed_calls", "tools", "failed_tools", "pruned_tools", "first_message", "last_message"), 0
 )
+_TOOL_COUNTS = {
+    "tools": Count("id"),
+    "failed_tools": Count("id", filter=Q(tool_state="error")),
+    "pruned_tools": Count("id", filter=Q(compacted_at__isnull=False)),
+}
 # Parts that are in no prompt: thoughts, and imported records that are not part of the conversation.
 _UNSENT = ("reasoning", "data")
 
@@ -236,7 +241,7 @@ def tally_session(session_id: str) -> Tally:
         other_calls=Count("id", filter=~of_turn),
         failed_calls=Count("id", filter=of_turn & Q(error_code__isnull=False)),
     )
-    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool").aggregate(**_tool_counts())
+    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool").aggregate(**_TOOL_COUNTS)
     return Tally(**turns, **calls, **tools, usage=usage)
 
 
@@ -244,14 +249,6 @@ def tools_of_session(session_id: str) -> list[str]:
     rows = MessagePart.objects.filter(session_id=session_id, part_type="tool").values("tool_name")
     most = rows.annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
     return [row["tool_name"] for row in most if row["tool_name"]]
-
-
-def _tool_counts() -> dict[str, Any]:
-    return {
-        "tools": Count("id"),
-        "failed_tools": Count("id", filter=Q(tool_state="error")),
-        "pruned_tools": Count("id", filter=Q(compacted_at__isnull=False)),
-    }
 
 
 def _lines(rows: list[Turn]) -> list[TurnLine]:
@@ -272,7 +269,7 @@ def _lines(rows: list[Turn]) -> list[TurnLine]:
     counts: dict[str, dict[str, Any]] = {id: {"opening": openings.get(id, "")} for id in ids}
     for row in counted:
         counts[row.pop("turn_id")] |= row
-    for row in tools.annotate(**_tool_counts()):
+    for row in tools.annotate(**_TOOL_COUNTS):
         counts[row.pop("message__turn_id")] |= row
     for row in spans.annotate(first_message=Min("seq"), last_message=Max("seq")):
         counts[row.pop("turn_id")] |= row
@@ -422,15 +419,11 @@ def sum_message_tokens(session_id: str, *, at: int) -> int:
     return total + MESSAGE_FRAMING * messages.count()
 
 
-def load_context_added(session_id: str, *, at: int, limit: int) -> tuple[int, list[ContextItemRecord]]:
-    """Return the number of items that event ``at`` added to the context, and the first of them."""
-    rows = ContextItem.objects.filter(session_id=session_id, added_seq=at)
-    return rows.count(), _items(rows.order_by("position")[:limit])
-
-
-def load_context_removed(session_id: str, *, at: int, limit: int) -> tuple[int, list[ContextItemRecord]]:
-    """Return the number of items that event ``at`` removed from the context, and the first of them."""
-    rows = ContextItem.objects.filter(session_id=session_id, removed_seq=at)
+def load_context_change(
+    session_id: str, verb: Literal["added", "removed"], *, at: int, limit: int
+) -> tuple[int, list[ContextItemRecord]]:
+    """Return the number of items that event ``at`` added to the context, or removed from it, and the first of them."""
+    rows = ContextItem.objects.filter(session_id=session_id, **{f"{verb}_seq": at})
     return rows.count(), _items(rows.order_by("position")[:limit])
 
 

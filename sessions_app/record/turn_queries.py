@@ -43,10 +43,7 @@ def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
 
 
 def load_turns(turn_ids: Sequence[str], *, session_id: str) -> dict[str, TurnRecord]:
-    """Return turns of a session by id, in two queries per thousand.
-
-    :raises TurnNotFoundError: one of them is not in the session.
-    """
+    """:raises TurnNotFoundError: one of them is not in the session."""
     found: dict[str, TurnRecord] = {}
     for start in range(0, len(turn_ids), 1000):  # SQLite allows 32,766 variables in one statement
         wanted = turn_ids[start : start + 1000]

@@ -85,7 +85,6 @@ def claim_turn(
 
 
 def start_turn(record: Change, **values: Any) -> str:
-    """Claim the session as ``claim_turn`` does and return the turn's id."""
     return claim_turn(record, **values).id
 
 
@@ -104,10 +103,7 @@ def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
 
 
 def require_turn_of_session(record: Change, turn_id: str) -> None:
-    """Check that a turn belongs to the session, without a query if this change knows.
-
-    :raises TurnNotFoundError: the session has no such turn.
-    """
+    """:raises TurnNotFoundError: the session has no such turn."""
     if turn_id not in record.turn_ids and record.find(_TURNS, "id", id=turn_id, session_id=record.session_id) is None:
         raise TurnNotFoundError(turn_id=turn_id)
     record.turn_ids.add(turn_id)
@@ -130,9 +126,7 @@ def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence
 
 
 def resume_turn(record: Change, turn_id: str, *, fence: int, lease_owner: str, lease_seconds: float) -> None:
-    """Claim a suspended turn to continue it; its fence goes up by one.
-
-    :raises TurnNotFoundError: the session has no such turn.
+    """:raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: it is no longer suspended.
     """
     lease = Lease(owner=lease_owner, seconds=lease_seconds)
@@ -199,10 +193,7 @@ def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: 
 
 @transaction.atomic
 def request_interrupt(*, session_id: str) -> str:
-    """Request the end of the running turn, from any process, and return its id.
-
-    :raises SessionNotRunning: no turn is running.
-    """
+    """:raises SessionNotRunning: no turn is running."""
     turn = Turn.objects.select_for_update().filter(session_id=session_id, state=TurnState.RUNNING).first()
     if turn is None:
         raise SessionNotRunning(session_id=session_id)

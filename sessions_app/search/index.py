@@ -112,7 +112,6 @@ class NewEntry:
 
 
 def stored_words(words: Iterable[str], *, owner_id: int, session_id: str) -> str:
-    """Return words as the index holds them, divided by spaces."""
     return f" {owner_id}@".join([_session_word(session_id), *words])
 
 
@@ -123,8 +122,6 @@ def _session_word(session_id: str) -> str:
 
 
 class Engine(ABC):
-    """The full-text index of one database."""
-
     name = "search_words"
     create: Sequence[str]
     drop: Sequence[str]
@@ -269,7 +266,6 @@ def add_result(record: Any, part_id: str, *, output: str | None, error_message: 
 
 
 def texts_of_part(row: Any, seq: int) -> list[Text]:
-    """Return the findable texts of a part in the message ``seq``."""
     if row.part_type == "tool":
         call = Text("tools", row.id, "tool_input", seq, seq, row.tool_input, row.tool_name)
         return [call, *_tool_texts(row.id, seq, output=row.output, error_message=row.error_message)]

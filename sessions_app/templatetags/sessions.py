@@ -59,7 +59,6 @@ def session_title(text: str | None) -> str:
 
 @register.filter
 def beginning(text: str | None, length: int) -> str:
-    """Return the beginning of a text on one visible line."""
     return excerpt(text or "", length)
 
 
@@ -81,7 +80,6 @@ def milliseconds(value: float) -> str:
 
 @register.filter
 def until(began: datetime | None, ended: datetime | None) -> str:
-    """Return how long something took; nothing if it has not begun or not ended."""
     return format_duration((ended - began).total_seconds()) if began and ended else ""
 
 
@@ -151,6 +149,5 @@ def first_labels(labels: dict[str, str], number: int) -> list[tuple[str, str]]:
 
 @register.filter
 def label_address(label: tuple[str, str]) -> str:
-    """Return the address of the list of all sessions that have it."""
     key, value = label
     return f"{reverse('session-list')}?{urlencode({'label': f'{key}={value}'}, errors='replace')}"

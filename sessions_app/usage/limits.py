@@ -198,7 +198,6 @@ def look(limits: Sequence[SpendingLimit], *, keep: bool = False) -> list[Allowan
 
 
 def midnight() -> datetime:
-    """Return the beginning of the day, UTC."""
     return timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -212,17 +211,13 @@ class TurnSpending:
         self._timer = asyncio.Timeout(None)
 
     def start_timer(self, time_limit: LimitUse | None) -> None:
-        """Set the timer to the time that ``draw`` says is left."""
         self._time = time_limit
         if time_limit is not None:
             self._timer.reschedule(asyncio.get_running_loop().time() + time_limit.left)
 
     @asynccontextmanager
     async def hard_stop(self) -> AsyncIterator[None]:
-        """Cancel the block when no time is left.
-
-        :raises BudgetExhausted: the block was cancelled.
-        """
+        """:raises BudgetExhausted: no time is left, so the block was cancelled."""
         try:
             async with self._timer:
                 yield
@@ -233,10 +228,7 @@ class TurnSpending:
 
 
 def exhausted_at(line: LimitUse, *, needed: float = 0) -> BudgetExhausted:
-    """Return the error that names a limit.
-
-    :param needed: what the next call may take, if that is too much and not what was spent
-    """
+    """:param needed: what the next call may take, if that is too much and not what was spent"""
     more = " The day ends at midnight UTC." if line.scope == Scope.DAY else ""
     said = f"A limit is used up: {line.words}."
     if needed and line.left:
@@ -256,7 +248,6 @@ def event_body(line: LimitUse) -> dict[str, str | int]:
 
 
 def budget_of(session: SessionRecord) -> list[dict[str, Any]]:
-    """Return the limits of a session's next call as JSON."""
     return budget_out(look(limits_now(session)))
 
 

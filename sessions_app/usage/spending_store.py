@@ -156,7 +156,6 @@ def keep_sum(mark_id: str, spent: Spent, *, until: datetime) -> None:
 
 
 def keep_warnings(mark_id: str, warned: Mapping[str, float]) -> None:
-    """Keep the limits that were warned of, by measure."""
     SpendingMark.objects.update_or_create(id=mark_id, defaults={"warned": dict(warned)})
 
 
@@ -333,10 +332,7 @@ def _kept(buckets: Sequence[Bucket]) -> dict[tuple[str, ...], datetime]:
 
 
 def _write(kept: Mapping[tuple[str, ...], datetime], empty_at: Mapping[tuple[str, ...], datetime]) -> None:
-    """Write a decision if the buckets are still those it was based on.
-
-    :raises _OvertakenError: they are not.
-    """
+    """:raises _OvertakenError: the buckets are not those any more that the decision was based on."""
     with transaction.atomic():
         for name in sorted(empty_at, key=_key):  # one order for all processes, so that no two deadlock
             values = {"empty_at": empty_at[name]}

@@ -84,8 +84,6 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One drawing: bars, or a curve."""
-
     name: str
     sentence: str
     highest: str

@@ -147,9 +147,10 @@ BY_SESSION: dict[Query, Ask] = {
     turn_queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
     timeline_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
     timeline_queries.count_context: lambda ask, who, its: ask(who.session_id, at=NOW),
-    timeline_queries.load_context_added: lambda ask, who, its: ask(who.session_id, at=3, limit=9),
+    timeline_queries.load_context_change: lambda ask, who, its: [
+        ask(who.session_id, verb, at=at, limit=9) for verb, at in (("added", 3), ("removed", _removed_at(who.session_id)))
+    ],
     timeline_queries.load_context_page: lambda ask, who, its: ask(who.session_id, at=NOW, offset=0, limit=9),
-    timeline_queries.load_context_removed: lambda ask, who, its: _removed(ask, who.session_id),
     timeline_queries.load_context_summaries: lambda ask, who, its: ask(who.session_id, at=NOW),
     timeline_queries.load_event_heading: lambda ask, who, its: ask(who.session_id, 5),
     timeline_queries.load_heading: lambda ask, who, its: ask(who.session_id),
@@ -365,9 +366,9 @@ NOT_SCOPED: dict[Query, str] = {
 """Told nothing: why that is right."""
 
 
-def _removed(ask: Query, session_id: str) -> Any:
+def _removed_at(session_id: str) -> int:
     events = [event.seq for event in context_queries.load_events(session_id) if event.type == "context.changed"]
-    return ask(session_id, at=events[0] if events else 9, limit=9)
+    return events[0] if events else 9
 
 
 @pytest.fixture

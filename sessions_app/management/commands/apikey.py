@@ -16,8 +16,6 @@ from sessions_app.catalogue.model_store import create_key, list_keys, revoke_key
 
 
 class Command(BaseCommand):
-    """Keys for programs."""
-
     help = "Make, end and list API keys. 'create' prints the key, alone on its line, this one time."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -24,8 +24,6 @@ FIRST_BYTES = 65_536
 
 
 class Command(BaseCommand):
-    """Import transcripts of other systems as sessions."""
-
     help = (
         "Import conversations: Claude Code JSONL (with its sub-agents' files beside it), LoCoMo JSON, "
         "OpenAI chat JSON or JSONL, the ChatGPT export. Files may be gzipped. Repeating an import adds only what is new."

@@ -14,8 +14,6 @@ from sessions_app.usage.spending_store import list_account_limits, load_account_
 
 
 class Command(BaseCommand):
-    """What people may spend."""
-
     help = (
         "What one person may spend. A name is a scope and a measure: turn, session, user or day; "
         "tokens, cost_micros, seconds or tool_calls. For example: limit set ada day.tokens=100000"
@@ -41,7 +39,6 @@ class Command(BaseCommand):
             raise CommandError(error.message, returncode=error.exit_status) from error
 
     def _put(self, username: str, changes: list[str] | None) -> None:
-        """Set some limits of a user, or take all away."""
         user = get_user_model().objects.filter(username=username).first()
         if user is None:
             raise NotFound(f"There is no user {username!r}.")
