@@ -21,6 +21,7 @@ from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
+from mnesis_core.values import record_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import LanguageModel, ModelGrant
 
@@ -195,14 +196,11 @@ def get_model(alias: str, *, user_id: int | None) -> Model:
 
 
 def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
-    return ModelSpec(
-        alias=row.alias,
-        litellm_model=row.litellm_model,
-        api_base=row.api_base,
+    return record_of(
+        ModelSpec,
+        row,
         api_key=api_key,
-        context_window=row.context_window,
         context_window_source=LimitSource(row.context_window_source),
-        max_output_tokens=row.max_output_tokens,
         max_output_source=LimitSource(row.max_output_source),
         prices=Prices(
             input=row.input_micros_per_million,
@@ -211,9 +209,7 @@ def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
             cache_write=row.cache_write_micros_per_million,
         ),
         prices_source=LimitSource(row.prices_source),
-        shared_ratio=row.shared_ratio,
-        timeout_seconds=row.timeout_seconds,
-        total_timeout_seconds=row.total_timeout_seconds,
         fallbacks=tuple(row.fallbacks),
-        entered_on_host=row.entered_on_host,
+        refusal="",
+        listed_addresses=None,
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-from ninja import Field, Schema
+from ninja import Field
 from ninja.responses import NinjaJSONEncoder
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict
 
@@ -33,18 +33,6 @@ class JSONEncoder(NinjaJSONEncoder):
     def default(self, o: Any) -> Any:
         """Write a time with its milliseconds, which Django leaves out at whole seconds."""
         return write_time(o) if isinstance(o, datetime) else super().default(o)
-
-
-class PageAfter(Schema):
-    """What comes after a place."""
-
-    after: Place = 0
-    cursor: Place = 0
-    limit: Limit = 100
-
-    @property
-    def start(self) -> int:
-        return max(self.after, self.cursor)
 
 
 class Out(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +26,7 @@ from mnesis_core.llm.interface import (
 from mnesis_core.network.rate_limits import SCOPES, KeyRecord, KeyText, new_key
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
 from mnesis_core.text import encode_text, excerpt
+from mnesis_core.values import record_of
 from sessions_app.conf import DEMO, check_listed, get_model, spec_of
 from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
@@ -34,9 +35,8 @@ MICROS = 1_000_000
 LARGEST_PRICE = 1_000_000
 LONGEST_SECONDS = 86_400
 MOST_TOKENS = 10_000_000
-QUESTION = "Answer with one word: ready?"
-SECONDS = 60.0
-"""The longest time that a check may take, unless the model's entry sets a shorter one."""
+CHECK_QUESTION = "Answer with one word: ready?"
+CHECK_SECONDS = 60.0  # the longest time of a check, unless the model's entry sets a shorter one
 LONGEST_ANSWER, LONGEST_PROBLEM = 200, 1_000
 # Writing last_used_at on each request would make every read a write.
 TOUCH_EVERY = timedelta(minutes=1)
@@ -62,6 +62,22 @@ class EnteredPrices:
     cache_read: float | None = None
     cache_write: float | None = None
 
+    def in_micros(self) -> Prices | None:
+        """:raises InvalidRequest: a price is out of its bounds or goes with one that is not stated; ``field`` says which."""
+        prices = asdict(self)
+        if all(price is None for price in prices.values()):
+            return None
+        for name in ("input", "output"):
+            if prices[name] is None:
+                raise InvalidRequest("the prices of prompt and answer go together", field=f"{name}_price")
+        for name, price in prices.items():
+            if price is not None and not 0 <= price <= LARGEST_PRICE:
+                raise InvalidRequest(f"a price must lie between 0 and {LARGEST_PRICE:,}", field=f"{name}_price")
+        micros: dict[str, Any] = {
+            name: None if price is None else round(price * MICROS) for name, price in prices.items()
+        }
+        return Prices(**micros)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnteredModel:
@@ -72,7 +88,7 @@ class EnteredModel:
     api_base: str = ""
     context_window: int | None = None
     max_output_tokens: int | None = None
-    prices: EnteredPrices = field(default_factory=EnteredPrices)
+    prices: EnteredPrices = EnteredPrices()
     timeout_seconds: float = 120.0
     total_timeout_seconds: float = 1800.0
     fallbacks: tuple[str, ...] = ()
@@ -159,7 +175,7 @@ def settle_model(entered: EnteredModel) -> ModelSpec:
         source=LimitSource.CONFIGURED,
         context_window=entered.context_window,
         max_output_tokens=entered.max_output_tokens,
-        prices=_settle_prices(entered.prices),
+        prices=entered.prices.in_micros(),
     )
     # A server with an address of its own is in no price list, and reading the list takes seconds.
     known = None if entered.api_base else stated_limits(entered.litellm_model)
@@ -171,25 +187,6 @@ def settle_model(entered: EnteredModel) -> ModelSpec:
         total_timeout_seconds=entered.total_timeout_seconds,
         fallbacks=tuple(dict.fromkeys(entered.fallbacks)),
         **settle_limits(given, known),
-    )
-
-
-def _settle_prices(given: EnteredPrices) -> Prices | None:
-    prices = {each.name: getattr(given, each.name) for each in fields(given)}
-    if all(price is None for price in prices.values()):
-        return None
-    for name in ("input", "output"):
-        if prices[name] is None:
-            raise InvalidRequest("the prices of prompt and answer go together", field=f"{name}_price")
-    for name, price in prices.items():
-        if price is not None and not 0 <= price <= LARGEST_PRICE:
-            raise InvalidRequest(f"a price must lie between 0 and {LARGEST_PRICE:,}", field=f"{name}_price")
-    micros = {name: None if price is None else round(price * MICROS) for name, price in prices.items()}
-    return Prices(
-        input=micros["input"] or 0,
-        output=micros["output"] or 0,
-        cache_read=micros["cache_read"],
-        cache_write=micros["cache_write"],
     )
 
 
@@ -285,8 +282,8 @@ def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
     """
     model, began = get_model(alias, user_id=None), time.monotonic()
     spec = model.spec
-    payload = {"messages": [{"role": "user", "content": QUESTION}]}
-    asked = Request(payload=payload, max_output_tokens=64, seconds=min(SECONDS, spec.total_timeout_seconds))
+    payload = {"messages": [{"role": "user", "content": CHECK_QUESTION}]}
+    asked = Request(payload=payload, max_output_tokens=64, seconds=min(CHECK_SECONDS, spec.total_timeout_seconds))
     reply = waiting_for(complete)(model, asked)
     milliseconds = round((time.monotonic() - began) * 1000)
     problem = "" if reply.error is None else reply.error.message
@@ -326,16 +323,7 @@ def list_keys() -> list[KeyRecord]:
 
 
 def _key(row: ApiKey) -> KeyRecord:
-    return KeyRecord(
-        prefix=row.prefix,
-        owner_id=row.owner_id,
-        owner_name=row.owner.get_username(),
-        scope=row.scope,
-        secret_hash=row.secret_hash,
-        created_at=row.created_at,
-        last_used_at=row.last_used_at,
-        revoked_at=row.revoked_at,
-    )
+    return record_of(KeyRecord, row, owner_name=row.owner.get_username())
 
 
 def create_key(*, owner_id: int, scope: str = "all") -> KeyText:

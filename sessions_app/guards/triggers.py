@@ -1,6 +1,6 @@
 """Triggers made from each model's ``Rules``, so that the database itself refuses what the rules do not permit.
 
-The path is ``Rules`` -> ``TriggerSpec`` (what is refused, in SQL and in words) -> ``Guard`` (a trigger). On both databases:
+The path is ``Rules`` -> ``Guard`` (a trigger). On both databases:
 
 * ``frozen``: an update changes a column that no rule names, so a new column is frozen until a rule names it
 * ``once``: an update changes a column that already has its one value
@@ -80,17 +80,6 @@ _PRINTED = re.compile(r'"|::\w+')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerSpec:
-    """Something that the rules of one table do not permit."""
-
-    rule: str  # the end of the trigger's name
-    event: str  # UPDATE, DELETE, INSERT or TRUNCATE
-    moment: str = "BEFORE"  # or AFTER
-    condition: str = ""  # SQL over the rows OLD and NEW; empty for always
-    words: str  # of the error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
     name: str
     table: str
@@ -107,24 +96,21 @@ class Dialect(ABC):
     preparation: Sequence[str] = ()  # statements to run before the first trigger is made
     removals: Sequence[str] = ("DELETE",)
 
-    def refusals(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[TriggerSpec]:
-        """:raises FieldDoesNotExist: a rule names a column that the model does not have."""
+    def declared(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[Guard]:
+        """Yield a guard for each thing that the rules of one table do not permit.
+
+        :raises FieldDoesNotExist: a rule names a column that the model does not have.
+        """
         table, rules, fields = model._meta.db_table, model.rules, model._meta.concrete_fields
         ruled = [model._meta.get_field(name) for name in rules.changeable]
         frozen = [field for field in fields if field not in ruled]
-        yield TriggerSpec(
-            rule="frozen",
-            event="UPDATE",
-            condition=" OR ".join(self.changed(field) for field in frozen),
-            words=f"{table}: {_listed(frozen)} never change after the insert",
-        )
+        condition = " OR ".join(self.changed(field) for field in frozen)
+        yield self.guard(table, "frozen", "UPDATE", condition, f"{_listed(frozen)} never change after the insert")
         once = [field for field in fields if field.name in rules.once]
         if once:
-            yield TriggerSpec(
-                rule="once",
-                event="UPDATE",
-                condition=" OR ".join(f"OLD.{_quoted(field)} IS NOT NULL AND {self.changed(field)}" for field in once),
-                words=f"{table}: {_listed(once)} are set once and then keep their value",
+            condition = " OR ".join(f"OLD.{_quoted(field)} IS NOT NULL AND {self.changed(field)}" for field in once)
+            yield self.guard(
+                table, "once", "UPDATE", condition, f"{_listed(once)} are set once and then keep their value"
             )
         for column in fields:
             if column.name not in rules.steps:
@@ -132,23 +118,25 @@ class Dialect(ABC):
             state, steps = _quoted(column), rules.steps[column.name]
             listed = " OR ".join(f"OLD.{state} = {literal(old)} AND NEW.{state} = {literal(new)}" for old, new in steps)
             permitted = ", from ".join(f"{old} to {new}" for old, new in steps)
-            yield TriggerSpec(
-                rule=str(column.column),
-                event="UPDATE",
-                # IS NOT TRUE: with a NULL on either side the list is neither true nor false, and NOT would let it pass.
-                condition=f"{self.changed(column)} AND ({listed}) IS NOT TRUE",
-                words=f"{table}: {column.column} goes only from {permitted}",
-            )
+            # IS NOT TRUE: with a NULL on either side the list is neither true nor false, and NOT would let it pass.
+            condition = f"{self.changed(column)} AND ({listed}) IS NOT TRUE"
+            rule = str(column.column)
+            yield self.guard(table, rule, "UPDATE", condition, f"{rule} goes only from {permitted}")
         for event in () if rules.deletable else self.removals:
-            words = f"{table}: a row is part of the record and is never deleted"
-            yield TriggerSpec(rule=event.lower(), event=event, words=words)
+            yield self.guard(table, event.lower(), event, "", "a row is part of the record and is never deleted")
 
     @abstractmethod
     def changed(self, field: Column) -> str:
         """Return the SQL for "this column changes"."""
 
     @abstractmethod
-    def guard(self, table: str, refusal: TriggerSpec) -> Guard: ...
+    def guard(self, table: str, rule: str, event: str, condition: str, words: str) -> Guard:
+        """Return the trigger that refuses an event in these words.
+
+        :param rule: the end of the trigger's name
+        :param event: UPDATE, DELETE, INSERT or TRUNCATE; with ``AFTER`` in front it is refused when it has happened
+        :param condition: SQL over the rows OLD and NEW; empty for always
+        """
 
     @abstractmethod
     def installed(self, cursor: CursorWrapper) -> list[Guard]:
@@ -173,39 +161,30 @@ class Sqlite(Dialect):
     (and before an update, for keys that may change) that looks for such rows.
     """
 
-    def refusals(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[TriggerSpec]:
-        yield from super().refusals(connection, model)
+    def declared(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[Guard]:
+        yield from super().declared(connection, model)
         table, keys = model._meta.db_table, list(_keys(connection, model))
-        yield TriggerSpec(
-            rule="rowid",
-            event="UPDATE",
-            condition="OLD.rowid IS NOT NEW.rowid",
-            words=f"{table}: {model._meta.pk.column} and rowid never change after the insert",
-        )
-        words = f"{table}: a row with this key is there already, and a row is never replaced"
+        words = f"{model._meta.pk.column} and rowid never change after the insert"
+        yield self.guard(table, "rowid", "UPDATE", "OLD.rowid IS NOT NEW.rowid", words)
+        words = "a row with this key is there already, and a row is never replaced"
         taken = [_taken(table, f"{same} AND rowid <> OLD.rowid", condition) for same, condition in keys]
-        yield TriggerSpec(rule="replace", event="UPDATE", condition=" OR ".join(taken), words=words)
+        yield self.guard(table, "replace", "UPDATE", " OR ".join(taken), words)
         # An insert may choose its rowid too. If it does not, NEW.rowid is -1 at this point, which no row has.
         taken = [_taken(table, same, condition) for same, condition in [("rowid = NEW.rowid", ""), *keys]]
-        yield TriggerSpec(rule="insert", event="INSERT", condition=" OR ".join(taken), words=words)
+        yield self.guard(table, "insert", "INSERT", " OR ".join(taken), words)
         # A row with rowid -1 would block every later insert. A chosen -1 can only be recognised after the insert.
-        yield TriggerSpec(
-            rule="negative",
-            event="INSERT",
-            moment="AFTER",
-            condition="NEW.rowid < 0",
-            words=f"{table}: a rowid is never negative",
-        )
+        yield self.guard(table, "negative", "AFTER INSERT", "NEW.rowid < 0", "a rowid is never negative")
 
     def changed(self, field: Column) -> str:
         # Never UPDATE OF column: that fires when a column is only mentioned, and a full save mentions all of them.
         return f"OLD.{_quoted(field)} IS NOT NEW.{_quoted(field)}"
 
-    def guard(self, table: str, refusal: TriggerSpec) -> Guard:
-        name = f"guard_{table}_{refusal.rule}"
-        when = f" WHEN {refusal.condition}" if refusal.condition else ""
-        trigger = f'CREATE TRIGGER "{name}" {refusal.moment} {refusal.event} ON "{table}"{when}'
-        return Guard(name=name, table=table, sql=f"{trigger} BEGIN SELECT RAISE(ABORT, {literal(refusal.words)}); END")
+    def guard(self, table: str, rule: str, event: str, condition: str, words: str) -> Guard:
+        name = f"guard_{table}_{rule}"
+        when = f" WHEN {condition}" if condition else ""
+        moment = event if event.startswith("AFTER ") else f"BEFORE {event}"
+        refusal = f"BEGIN SELECT RAISE(ABORT, {literal(f'{table}: {words}')}); END"
+        return Guard(name=name, table=table, sql=f'CREATE TRIGGER "{name}" {moment} ON "{table}"{when} {refusal}')
 
     def installed(self, cursor: CursorWrapper) -> list[Guard]:
         cursor.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'guard_*'")
@@ -264,12 +243,12 @@ class Postgresql(Dialect):
         cast = "::text" if isinstance(field, models.JSONField) else ""
         return f"OLD.{_quoted(field)}{cast} IS DISTINCT FROM NEW.{_quoted(field)}{cast}"
 
-    def guard(self, table: str, refusal: TriggerSpec) -> Guard:
-        name = f"guard_{table}_{refusal.rule}"
-        scope = "STATEMENT" if refusal.event == "TRUNCATE" else "ROW"
-        when = f" WHEN ({refusal.condition})" if refusal.condition else ""
-        trigger = f'CREATE TRIGGER "{name}" BEFORE {refusal.event} ON "{table}" FOR EACH {scope}{when}'
-        return self._enabled(name, table, f"{trigger} EXECUTE FUNCTION guard_refuse({literal(refusal.words)})")
+    def guard(self, table: str, rule: str, event: str, condition: str, words: str) -> Guard:
+        name = f"guard_{table}_{rule}"
+        scope = "STATEMENT" if event == "TRUNCATE" else "ROW"
+        when = f" WHEN ({condition})" if condition else ""
+        trigger = f'CREATE TRIGGER "{name}" BEFORE {event} ON "{table}" FOR EACH {scope}{when}'
+        return self._enabled(name, table, f"{trigger} EXECUTE FUNCTION guard_refuse({literal(f'{table}: {words}')})")
 
     def installed(self, cursor: CursorWrapper) -> list[Guard]:
         # One that is switched off or calls another function lacks the statement that enables it.
@@ -323,11 +302,10 @@ def guarded_models() -> list[Model]:
 
 
 def expected_guards(connection: BaseDatabaseWrapper, model: Model) -> tuple[Guard, ...]:
-    dialect = dialect_of(connection)
-    return tuple(dialect.guard(model._meta.db_table, refusal) for refusal in dialect.refusals(connection, model))
+    return tuple(dialect_of(connection).declared(connection, model))
 
 
-def install_guards(connection: BaseDatabaseWrapper, models: Iterable[Model]) -> None:
+def install_guards(connection: BaseDatabaseWrapper, guarded: Iterable[Model]) -> None:
     """Install the triggers of these models as declared.
 
     Correct ones are not touched, because a change locks the table. A table that does not exist yet, or lacks a column
@@ -337,7 +315,7 @@ def install_guards(connection: BaseDatabaseWrapper, models: Iterable[Model]) -> 
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         found, tables = dialect.installed(cursor), connection.introspection.table_names(cursor)
         statements: list[str] = []
-        for model in models:
+        for model in guarded:
             there = [guard for guard in found if guard.table == model._meta.db_table]
             expected = expected_guards(connection, model)
             right = _correct_names(dialect, there, expected)
@@ -353,9 +331,9 @@ def install_guards(connection: BaseDatabaseWrapper, models: Iterable[Model]) -> 
             cursor.execute(statement)
 
 
-def remove_guards(connection: BaseDatabaseWrapper, models: Iterable[Model]) -> None:
+def remove_guards(connection: BaseDatabaseWrapper, guarded: Iterable[Model]) -> None:
     dialect = dialect_of(connection)
-    tables = {model._meta.db_table for model in models}
+    tables = {model._meta.db_table for model in guarded}
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         for guard in dialect.installed(cursor):
             if guard.table in tables:

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.text import excerpt
+from mnesis_core.values import record_of
 from sessions_app.pages.markdown import shown_title
 from sessions_app.record.session_queries import load_session
 
@@ -92,23 +93,7 @@ def inspected(request: HttpRequest, session_id: str) -> Inspected:
     if not is_own and not sees_records(request):
         raise SessionNotFoundError(session_id=session_id)
     title = shown_title(session.title)
-    return Inspected(
-        id=session.id,
-        title=title,
-        name=excerpt(title, NAME_LENGTH),
-        owner_id=session.owner_id,
-        parent_id=session.parent_id,
-        origin=session.origin,
-        model=session.model,
-        config=session.config,
-        event_seq=session.event_seq,
-        message_seq=session.message_seq,
-        turn_seq=session.turn_seq,
-        state=session.state,
-        created_at=session.created_at,
-        archived_at=session.archived_at,
-        is_own=is_own,
-    )
+    return record_of(Inspected, session, title=title, name=excerpt(title, NAME_LENGTH), is_own=is_own)
 
 
 def sees_records(request: HttpRequest) -> bool:

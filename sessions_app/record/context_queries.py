@@ -22,10 +22,11 @@ from mnesis_core.llm.interface import Source
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, CallMeasure, read_measure
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import ContextItemRecord
+from mnesis_core.values import record_of
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import CompiledQuery, Param, fetch, select_columns
 from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall
-from sessions_app.record.message_queries import MESSAGE_COLUMNS, PART_COLUMNS, messages_of, record_of
+from sessions_app.record.message_queries import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 

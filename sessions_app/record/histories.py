@@ -26,6 +26,7 @@ from mnesis_core.messages import UNANSWERED_STATES, Message, Part, StoredMessage
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, MessageEnd, SessionRecord, TurnRecord, TurnState, UsageRecord
 from mnesis_core.text import encode_text
 from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, TranscriptMessage, TranscriptTurn
+from mnesis_core.values import record_of
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import (
@@ -34,7 +35,6 @@ from sessions_app.record.message_queries import (
     load_message_rows,
     load_messages,
     prepare_parts,
-    record_of,
     usage_of,
 )
 from sessions_app.record.session_queries import find_imported, load_forking

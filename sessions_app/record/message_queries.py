@@ -7,12 +7,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
-from functools import cache
+from dataclasses import asdict
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import connection
 from django.db.models import F, OuterRef, QuerySet, Subquery
@@ -37,13 +36,11 @@ from mnesis_core.messages import (
 )
 from mnesis_core.records import LiveText, MessageEnd, PartPlace, UsageRecord
 from mnesis_core.text import decode_text, encode_text
-from mnesis_core.values import dataclass
+from mnesis_core.values import dataclass, record_of
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
 from sessions_app.search.index import Text, texts_of_part, with_words
-
-R = TypeVar("R")
 
 _AS_JSON: dict[str, type[Part]] = {
     part.type: part for part in (FileRefPart, CompactionMarkerPart, StepStartPart, StepFinishPart)
@@ -68,19 +65,6 @@ _OPEN = (
     f" WHERE m.turn_id = %s AND p.part_type = 'tool' AND p.tool_state IN ({_OPEN_STATES}) LIMIT 1"
 )
 _ITEM = ContextItem.objects.filter(session_id=OuterRef("session_id"), item_id=OuterRef("message_id"))
-
-
-def record_of(kind: type[R], row: Any, **given: Any) -> R:
-    """Return a value of the dataclass ``kind``: fields that are not given are the row's attributes of the same names."""
-    names, read = _reader_of(kind, *given)  # type: ignore[arg-type]  # classes are hashable
-    return kind(**dict(zip(names, read(row), strict=True)), **given)
-
-
-@cache
-def _reader_of(kind: Any, *given: str) -> tuple[tuple[str, ...], attrgetter[Any]]:
-    # Two names at least, since ``attrgetter`` returns a bare value for one.
-    names = tuple(field.name for field in fields(kind) if field.name not in given)
-    return names, attrgetter(*names)
 
 
 def usage_of(row: Any) -> UsageRecord:

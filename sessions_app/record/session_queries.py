@@ -26,9 +26,9 @@ from mnesis_core.errors import (
 from mnesis_core.messages import FileRefPart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord
 from mnesis_core.text import encode_text
+from mnesis_core.values import record_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
-from sessions_app.record.message_queries import record_of
 
 BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")  # names a recently changed session
 LONGEST_LINE = 100  # more sessions above one another than delegation and forking make

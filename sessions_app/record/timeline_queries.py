@@ -33,9 +33,10 @@ from mnesis_core.events import MAX_INTEGER
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.records import ContextItemRecord, UsageRecord
 from mnesis_core.text import encode_text, excerpt
+from mnesis_core.values import record_of
 from sessions_app.database.fields import Head
 from sessions_app.models import USAGE_SUMS, ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
-from sessions_app.record.message_queries import record_of, usage_of
+from sessions_app.record.message_queries import usage_of
 
 OPENING = 200  # characters of a turn's first text
 ERROR = 300  # characters of an error's message

@@ -21,11 +21,11 @@ from mnesis_core.messages import ToolState
 from mnesis_core.records import CallRecord, TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
 from mnesis_core.spending import Spent, highest_of
 from mnesis_core.turns.options import read_options
-from mnesis_core.values import dataclass
+from mnesis_core.values import dataclass, record_of
 from sessions_app.database.tables import CompiledQuery, Param, fetch
 from sessions_app.models import USAGE_COLUMNS, MessagePart, ModelCall, PromptText, Turn
 from sessions_app.record.lease import expired, is_abandoned
-from sessions_app.record.message_queries import record_of, usage_of
+from sessions_app.record.message_queries import usage_of
 
 _BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
 _HEADED = (

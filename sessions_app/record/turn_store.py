@@ -26,12 +26,13 @@ from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.records import MessageEnd, NewCall, TurnRecord, TurnState, UsageRecord, new_id
 from mnesis_core.text import text_digest
+from mnesis_core.values import record_of
 from sessions_app.database.tables import Table
 from sessions_app.models import ModelCall, PromptText, Turn
 from sessions_app.record import hub
 from sessions_app.record.change import Change
 from sessions_app.record.lease import NO_LEASE, Lease, expired
-from sessions_app.record.message_queries import end_columns, record_of, usage_columns
+from sessions_app.record.message_queries import end_columns, usage_columns
 
 _TURNS, _CALLS, _TEXTS = Table(Turn), Table(ModelCall), Table(PromptText)
 _EVENT_OF = {

@@ -19,6 +19,8 @@ from django.db import connection
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text
+from mnesis_core.values import record_of
+from sessions_app.database.tables import fetch
 from sessions_app.search.index import PARTS, PIECE, SOURCES, engine
 
 Mode = Literal["text", "regex"]
@@ -125,12 +127,31 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
         raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
     walk = _Walk(below=min(int(below), NEWEST), skip=int(skip))
     found = _find(scope, query, walk, limit)
-    total = _count_messages(scope)
+    ids = list({candidate.session_id for candidate in found})
+    places = ", ".join(["%s"] * len(ids))
+    titles = dict(fetch(f"SELECT id, title FROM sessions WHERE id IN ({places})", ids)) if ids else {}
+    hits = [
+        record_of(
+            Hit,
+            candidate,
+            session_title=decode_text(titles[candidate.session_id]),
+            message_seq=candidate.first_seq,
+            snippet=piece.text,
+            matches=piece.matches,
+        )
+        for candidate in found
+        for piece in [snippet(candidate.text, query)]
+    ]
+    searched = total = _count_messages(scope)
     # The index covers everything; without it, only the entries that were read were searched.
-    everything = walk.ended or (query.words and not walk.cut_off)
+    if not walk.ended and (walk.cut_off or not query.words):
+        condition, values = _condition(scope)
+        messages = f"SELECT DISTINCT session_id, first_seq FROM search_entries e WHERE e.id >= %s{condition}"
+        count = f"SELECT COUNT(*) FROM ({messages} AND e.kind IN ('messages', 'tools')) AS walked"
+        searched = min(total, int(fetch(count, [walk.lowest, *values])[0][0]))
     return SearchResult(
-        hits=_hits(found, query),
-        messages_searched=total if everything else min(total, _count_walked(scope, walk.lowest)),
+        hits=tuple(hits),
+        messages_searched=searched,
         messages_total=total,
         cut_off=walk.cut_off,
         next_cursor=None if walk.ended else f"{walk.below}.{walk.skip}",
@@ -207,52 +228,12 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
     return candidates
 
 
-def _hits(found: list[_Candidate], query: Query) -> tuple[Hit, ...]:
-    ids = list({candidate.session_id for candidate in found})
-    if not ids:
-        return ()
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, title FROM sessions WHERE id IN ({', '.join(['%s'] * len(ids))})", ids)
-        titles = {id: decode_text(title) for id, title in cursor.fetchall()}
-    return tuple(
-        Hit(
-            session_id=candidate.session_id,
-            session_title=titles[candidate.session_id],
-            kind=candidate.kind,
-            source_id=candidate.source_id,
-            field=candidate.field,
-            message_id=candidate.message_id,
-            message_seq=candidate.first_seq,
-            last_seq=candidate.last_seq,
-            role=candidate.role,
-            part_type=candidate.part_type,
-            snippet=piece.text,
-            matches=piece.matches,
-        )
-        for candidate in found
-        for piece in [snippet(candidate.text, query)]
-    )
-
-
 def _count_messages(scope: Scope) -> int:
     """Count the messages in scope, which are numbered without a gap."""
     whose, value = ("s.id", scope.session_id) if scope.session_id else ("s.owner_id", scope.owner_id)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} = %s AND {VISIBLE}", [value]
-        )
-        total = int(cursor.fetchone()[0])
+    [(total,)] = fetch(
+        f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} = %s AND {VISIBLE}", [value]
+    )
     if scope.first_seq is None or scope.last_seq is None:
-        return total
-    return max(0, min(total, scope.last_seq) - scope.first_seq + 1)
-
-
-def _count_walked(scope: Scope, lowest: int) -> int:
-    condition, values = _condition(scope)
-    messages = f"SELECT DISTINCT session_id, first_seq FROM search_entries e WHERE e.id >= %s{condition}"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT COUNT(*) FROM ({messages} AND e.kind IN ('messages', 'tools')) AS walked", [lowest, *values]
-        )
-        [count] = cursor.fetchone()
-    return int(count)
+        return int(total)
+    return max(0, min(int(total), scope.last_seq) - scope.first_seq + 1)

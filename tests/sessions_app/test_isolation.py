@@ -148,7 +148,8 @@ BY_SESSION: dict[Query, Ask] = {
     timeline_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
     timeline_queries.count_context: lambda ask, who, its: ask(who.session_id, at=NOW),
     timeline_queries.load_context_change: lambda ask, who, its: [
-        ask(who.session_id, verb, at=at, limit=9) for verb, at in (("added", 3), ("removed", _removed_at(who.session_id)))
+        ask(who.session_id, verb, at=at, limit=9)
+        for verb, at in (("added", 3), ("removed", _removed_at(who.session_id)))
     ],
     timeline_queries.load_context_page: lambda ask, who, its: ask(who.session_id, at=NOW, offset=0, limit=9),
     timeline_queries.load_context_summaries: lambda ask, who, its: ask(who.session_id, at=NOW),
@@ -354,7 +355,6 @@ NOT_SCOPED: dict[Query, str] = {
     message_queries.part_of: "maps rows and values that the caller has",
     message_queries.prepare_part: "maps rows and values that the caller has",
     message_queries.prepare_parts: "maps rows and values that the caller has",
-    message_queries.record_of: "maps rows and values that the caller has",
     message_queries.usage_columns: "maps rows and values that the caller has",
     message_queries.usage_of: "maps rows and values that the caller has",
     timeline_queries.openings_of: "reads the parts that the caller has chosen",

@@ -430,4 +430,4 @@ def test_every_operation_of_the_store_is_counted() -> None:
         for name, function in getmembers(store, isfunction)
         if function.__module__ == store.__name__ and not name.startswith("_")
     }
-    assert operations - counted == {"enter", "require_turn_of_session"}
+    assert operations - counted == {"require_turn_of_session"}
