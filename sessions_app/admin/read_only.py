@@ -27,7 +27,7 @@ from django.utils.text import capfirst
 from mnesis_core.records import is_id
 from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt, printable, visible_runs
 from sessions_app.database.fields import EncodedField
-from sessions_app.models import Session, UsageModel
+from sessions_app.models import USAGE_COLUMNS, Session, UsageModel
 from sessions_app.record.timeline_queries import SessionHeading, load_heading
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ else:
 FOLD_CHARACTERS = 20_000
 EMPTY = "—"
 SEARCH_LENGTH = 200  # longer patterns make SQLite's LIKE fail
-USAGE = ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost_micros", "usage_source")
 # The longest that encode_text makes of one character.
 _ENCODED_LENGTH = 5
 Filter = type[admin.SimpleListFilter]
@@ -351,9 +350,9 @@ class ReadOnlyAdmin(ModelAdmin):
         return load_heading(row.session_id) if hasattr(row, "session_id") else None
 
     def facts(self, row: Any) -> list[Fact]:
-        unsaid = {name for name in USAGE if getattr(row, name) is None} if isinstance(row, UsageModel) else ()
+        unsaid = {name for name in USAGE_COLUMNS if getattr(row, name) is None} if isinstance(row, UsageModel) else ()
         facts = facts_of(row, hidden={*self.hidden, *unsaid, *(text.name for text in self.texts)})
-        return sorted(facts, key=lambda fact: fact.name in USAGE)
+        return sorted(facts, key=lambda fact: fact.name in USAGE_COLUMNS)
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return what a page shows beyond the columns: ``links`` (``Link`` each), and ``groups`` of (heading, (url, name, text) each)."""

@@ -395,9 +395,8 @@ def _enter(request: HttpRequest, entry: ModelEntry | None) -> HttpResponse:
         return render(request, "sessions_app/model_form.html", {"form": form, "entry": entry})
     spec: ModelSpec = form.cleaned_data["spec"]
     enter_model(spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
-    alias = spec.alias
-    messages.success(request, f"{excerpt(alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
-    return redirect(_entry_url(alias))
+    messages.success(request, f"{excerpt(spec.alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
+    return redirect(_entry_url(spec.alias))
 
 
 def _entry_url(alias: str) -> str:

@@ -105,8 +105,7 @@ class EncodedCharField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
         return super().get_db_prep_save(value, connection) if hasattr(value, "as_sql") else self.stored(value)
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
-        # SQLite gives bytes where a damaged row holds a blob; they stay what they are, for the proof to name.
-        return decode_text(value) if isinstance(value, str) else value
+        return decode_text(value) if isinstance(value, str) else value  # bytes as above
 
 
 class EncodedJSONField(EncodedField[_Set, _Get], _JSONField[_Set, _Get]):

@@ -268,23 +268,19 @@ def _lines(rows: list[Turn]) -> list[TurnLine]:
         MessagePart.objects.filter(message__turn_id__in=ids, message__role="user"), "message__turn_id"
     )
     counts: dict[str, dict[str, Any]] = {id: {"opening": openings.get(id, "")} for id in ids}
-    for row in counted:
-        counts[row.pop("turn_id")] |= row
-    for row in tools.annotate(**_TOOL_COUNTS):
-        counts[row.pop("message__turn_id")] |= row
-    for row in spans.annotate(first_message=Min("seq"), last_message=Max("seq")):
-        counts[row.pop("turn_id")] |= row
-    return [_line(row, counts[row.id]) for row in rows]
-
-
-def _line(row: Turn, counts: dict[str, Any]) -> TurnLine:
-    sums = {name: counts.pop(f"sum_{name}") for name in USAGE_SUMS if f"sum_{name}" in counts}
-    usage = usage_of(row)
-    if usage.tokens_input is None and sums:
-        usage = UsageRecord(**sums)
-    return record_of(
-        TurnLine, row, error_code=row.error_code or "", error_message=error_of(row), usage=usage, **_NO_COUNTS | counts
-    )
+    for count in counted:
+        counts[count.pop("turn_id")] |= count
+    for count in tools.annotate(**_TOOL_COUNTS):
+        counts[count.pop("message__turn_id")] |= count
+    for count in spans.annotate(first_message=Min("seq"), last_message=Max("seq")):
+        counts[count.pop("turn_id")] |= count
+    lines = []
+    for row in rows:
+        given = {**_NO_COUNTS, "error_code": row.error_code or "", "error_message": error_of(row), **counts[row.id]}
+        sums = {name: given.pop(f"sum_{name}") for name in USAGE_SUMS if f"sum_{name}" in given}
+        usage = UsageRecord(**sums) if sums and row.tokens_input is None else usage_of(row)
+        lines.append(record_of(TurnLine, row, usage=usage, **given))
+    return lines
 
 
 def openings_of(parts: QuerySet[MessagePart], key: str) -> dict[str, str]:

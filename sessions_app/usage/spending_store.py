@@ -27,7 +27,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.network.rate_limits import Bucket, decide
 from mnesis_core.spending import PaidCall, Scope, SpendingSum, Spent
 from sessions_app.database.tables import fetch, select_columns, time_of
-from sessions_app.models import AccountLimit, MessagePart, ModelCall, Session, SpendingMark, TryBucket
+from sessions_app.models import USAGE_SUMS, AccountLimit, MessagePart, ModelCall, Session, SpendingMark, TryBucket
 
 MOST_SESSIONS = 50_000  # sessions told apart in one range, the largest first
 IDS_A_QUERY = 1_000
@@ -286,10 +286,7 @@ def _source(first: date, last: date, owner_id: int | None) -> tuple[str, list[ob
 
 def _sums() -> str:
     whole = "" if connection.vendor == "sqlite" else "::bigint"
-    sums = ", ".join(
-        f"COALESCE(SUM(c.{name}), 0){whole}"
-        for name in ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
-    )
+    sums = ", ".join(f"COALESCE(SUM(c.{name}), 0){whole}" for name in USAGE_SUMS)
     return f"COUNT(*), {sums}, COUNT(*) - COUNT(c.cost_micros), COUNT(*) - COUNT(c.tokens_input)"
 
 
@@ -302,18 +299,18 @@ def _taken(sums: Iterable[int]) -> Taken:
 
 def seconds_to_wait(buckets: Sequence[Bucket]) -> int:
     """Return the seconds until an attempt may draw on these buckets; 0 means now. Nothing is written."""
-    return decide(buckets, _kept(buckets), timezone.now()).wait_seconds
+    return decide(buckets, _load_times(buckets), timezone.now()).wait_seconds
 
 
 def count_try(buckets: Sequence[Bucket]) -> int:
     """Count an attempt and return 0, or return the seconds to wait if it is not allowed."""
     for _ in range(MOST_RACES):
-        now, kept = timezone.now(), _kept(buckets)
-        decision = decide(buckets, kept, now)
+        now, before = timezone.now(), _load_times(buckets)
+        decision = decide(buckets, before, now)
         if decision.wait_seconds:
             return decision.wait_seconds
         with suppress(_OvertakenError):
-            _write(kept, decision.empty_at)
+            _write(before, decision.empty_at)
             _delete_emptied(now)
             return 0
     return 1
@@ -326,18 +323,18 @@ def take_back_try(buckets: Sequence[Bucket]) -> None:
         _rows([bucket.name]).update(empty_at=F("empty_at") - timedelta(seconds=bucket.seconds))
 
 
-def _kept(buckets: Sequence[Bucket]) -> dict[tuple[str, ...], datetime]:
+def _load_times(buckets: Sequence[Bucket]) -> dict[tuple[str, ...], datetime]:
     names = {_key(bucket.name): bucket.name for bucket in buckets}
     return {names[row.key]: row.empty_at for row in TryBucket.objects.filter(key__in=names)}
 
 
-def _write(kept: Mapping[tuple[str, ...], datetime], empty_at: Mapping[tuple[str, ...], datetime]) -> None:
+def _write(before: Mapping[tuple[str, ...], datetime], empty_at: Mapping[tuple[str, ...], datetime]) -> None:
     """:raises _OvertakenError: the buckets are not those any more that the decision was based on."""
     with transaction.atomic():
         for name in sorted(empty_at, key=_key):  # one order for all processes, so that no two deadlock
             values = {"empty_at": empty_at[name]}
-            if name in kept:
-                is_written = bool(_rows([name]).filter(empty_at=kept[name]).update(**values))
+            if name in before:
+                is_written = bool(_rows([name]).filter(empty_at=before[name]).update(**values))
             else:
                 _, is_written = TryBucket.objects.get_or_create(key=_key(name), defaults=values)
             if not is_written:

@@ -31,7 +31,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             if options["action"] == "create":
-                self._create(options)
+                user = get_user_model().objects.filter(username=options["username"]).first()
+                if user is None:
+                    raise NotFound(
+                        f"There is no user {options['username']!r}. Make one in the admin, or: manage.py createsuperuser"
+                    )
+                self.stdout.write(str(create_key(owner_id=user.pk, scope=options["scope"])))
             elif options["action"] == "list":
                 self._list(options)
             else:
@@ -40,14 +45,6 @@ class Command(BaseCommand):
                 self.stderr.write(f"{prefix} is revoked")
         except MnesisError as error:
             raise CommandError(error.message, returncode=error.exit_status) from error
-
-    def _create(self, options: dict[str, Any]) -> None:
-        user = get_user_model().objects.filter(username=options["username"]).first()
-        if user is None:
-            raise NotFound(
-                f"There is no user {options['username']!r}. Make one in the admin, or: manage.py createsuperuser"
-            )
-        self.stdout.write(str(create_key(owner_id=user.pk, scope=options["scope"])))
 
     def _list(self, options: dict[str, Any]) -> None:
         keys = list_keys()

@@ -16,7 +16,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError
-from mnesis_core.transcripts import FORMATS, NamedSource, ParseResult, detect_format, is_companion
+from mnesis_core.transcripts import FORMATS, NamedSource, detect_format, is_companion
 from sessions_app.conf import default_model, get_spec
 from sessions_app.record.histories import store_transcripts
 
@@ -49,14 +49,6 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(reports, indent=2))
 
     def _import(self, path: Path, format: str | None, owner: AbstractBaseUser, model: str) -> dict[str, Any]:
-        result = self._parse(path, format)
-        stored = store_transcripts(result, owner=owner, model=model, progress=self._progress("stored", "turns"))
-        self._end_line()
-        report = {"file": path.name} | result.report.as_dict() | stored.as_dict()
-        self._tell(report)
-        return report
-
-    def _parse(self, path: Path, format: str | None) -> ParseResult:
         with ExitStack() as stack:
             source = stack.enter_context(_open(path))
             if format is None:
@@ -67,7 +59,11 @@ class Command(BaseCommand):
             read = self._progress("read", "bytes")
             result = FORMATS[format](source, name=path.name, companions=companions, progress=lambda done: read(done, 0))
         self._end_line()
-        return result
+        stored = store_transcripts(result, owner=owner, model=model, progress=self._progress("stored", "turns"))
+        self._end_line()
+        report = {"file": path.name} | result.report.as_dict() | stored.as_dict()
+        self._tell(report)
+        return report
 
     def _progress(self, verb: str, unit: str) -> Any:
         def show(done: int, total: int) -> None:

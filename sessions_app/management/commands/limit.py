@@ -33,24 +33,22 @@ class Command(BaseCommand):
         try:
             if options["action"] == "list":
                 self._list(as_json=options["as_json"])
-            else:
-                self._put(options["username"], options.get("limits"))
+                return
+            username, changes = options["username"], options.get("limits")
+            user = get_user_model().objects.filter(username=username).first()
+            if user is None:
+                raise NotFound(f"There is no user {username!r}.")
+            limits: dict[str, dict[str, Any]] = {} if changes is None else load_account_limits(user.pk)
+            for text in changes or []:
+                name, _, number = text.partition("=")
+                scope, _, measure = name.partition(".")
+                if not (scope and measure and number.isascii() and number.isdecimal()):
+                    raise InvalidRequest(f"{text!r} must look like day.tokens=100000, with a whole number")
+                limits.setdefault(scope, {})[measure] = int(number)
+            put_account_limits(user.pk, limits)
+            self.stdout.write(_line(username, load_account_limits(user.pk)))
         except MnesisError as error:
             raise CommandError(error.message, returncode=error.exit_status) from error
-
-    def _put(self, username: str, changes: list[str] | None) -> None:
-        user = get_user_model().objects.filter(username=username).first()
-        if user is None:
-            raise NotFound(f"There is no user {username!r}.")
-        limits: dict[str, dict[str, Any]] = {} if changes is None else load_account_limits(user.pk)
-        for text in changes or []:
-            name, _, number = text.partition("=")
-            scope, _, measure = name.partition(".")
-            if not (scope and measure and number.isascii() and number.isdecimal()):
-                raise InvalidRequest(f"{text!r} must look like day.tokens=100000, with a whole number")
-            limits.setdefault(scope, {})[measure] = int(number)
-        put_account_limits(user.pk, limits)
-        self.stdout.write(_line(username, load_account_limits(user.pk)))
 
     def _list(self, *, as_json: bool) -> None:
         found = list_account_limits()
