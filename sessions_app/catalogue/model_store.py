@@ -80,21 +80,6 @@ class EnteredPrices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnteredModel:
-    """The values that a person entered for a model. The rest comes from litellm's table, or else from a default."""
-
-    alias: str
-    litellm_model: str
-    api_base: str = ""
-    context_window: int | None = None
-    max_output_tokens: int | None = None
-    prices: EnteredPrices = EnteredPrices()
-    timeout_seconds: float = 120.0
-    total_timeout_seconds: float = 1800.0
-    fallbacks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
     """Who may use a restricted model or tool server. If empty, only superusers may."""
 
@@ -162,30 +147,43 @@ def _entry(row: LanguageModel) -> ModelEntry:
     )
 
 
-def settle_model(entered: EnteredModel) -> ModelSpec:
-    """:raises InvalidRequest: a number is out of its bounds; ``field`` says which."""
-    for name in ("context_window", "max_output_tokens"):
-        tokens = getattr(entered, name)
+def settle_model(
+    *,
+    alias: str,
+    litellm_model: str,
+    api_base: str,
+    context_window: int | None,
+    max_output_tokens: int | None,
+    prices: EnteredPrices,
+    timeout_seconds: float,
+    total_timeout_seconds: float,
+    fallbacks: Iterable[str],
+) -> ModelSpec:
+    """Return a model as entered; what was left out comes from litellm's table, or else from a default.
+
+    :raises InvalidRequest: a number is out of its bounds; ``field`` says which.
+    """
+    for name, tokens in (("context_window", context_window), ("max_output_tokens", max_output_tokens)):
         if tokens is not None and not 0 < tokens <= MOST_TOKENS:
             raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
-    for name in ("timeout_seconds", "total_timeout_seconds"):
-        if not 0 < getattr(entered, name) <= LONGEST_SECONDS:
+    for name, seconds in (("timeout_seconds", timeout_seconds), ("total_timeout_seconds", total_timeout_seconds)):
+        if not 0 < seconds <= LONGEST_SECONDS:
             raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
     given = StatedLimits(
         source=LimitSource.CONFIGURED,
-        context_window=entered.context_window,
-        max_output_tokens=entered.max_output_tokens,
-        prices=entered.prices.in_micros(),
+        context_window=context_window,
+        max_output_tokens=max_output_tokens,
+        prices=prices.in_micros(),
     )
     # A server with an address of its own is in no price list, and reading the list takes seconds.
-    known = None if entered.api_base else stated_limits(entered.litellm_model)
+    known = None if api_base else stated_limits(litellm_model)
     return ModelSpec(
-        alias=entered.alias,
-        litellm_model=entered.litellm_model,
-        api_base=entered.api_base,
-        timeout_seconds=entered.timeout_seconds,
-        total_timeout_seconds=entered.total_timeout_seconds,
-        fallbacks=tuple(dict.fromkeys(entered.fallbacks)),
+        alias=alias,
+        litellm_model=litellm_model,
+        api_base=api_base,
+        timeout_seconds=timeout_seconds,
+        total_timeout_seconds=total_timeout_seconds,
+        fallbacks=tuple(dict.fromkeys(fallbacks)),
         **settle_limits(given, known),
     )
 

@@ -19,25 +19,7 @@ from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
 from mnesis_core.text import encode_text, excerpt
-from sessions_app.catalogue.model_store import (
-    LARGEST_PRICE,
-    LONGEST_SECONDS,
-    MICROS,
-    MOST_TOKENS,
-    Audience,
-    EnteredModel,
-    EnteredPrices,
-    ModelEntry,
-    check_entered,
-    check_model,
-    enter_model,
-    find_model_entry,
-    find_users,
-    list_groups,
-    list_model_entries,
-    remove_model,
-    settle_model,
-)
+from sessions_app.catalogue import model_store
 from sessions_app.conf import host_lists, list_models
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
@@ -47,6 +29,7 @@ ADD, CHANGE, REMOVE = (f"sessions_app.{verb}_languagemodel" for verb in ("add", 
 NAME_LENGTH = 60
 BY_COMMAND = "Anything else can be entered by a command on the host."
 PRICES = ("input", "output", "cache_read", "cache_write")
+_PRICE: dict[str, Any] = {"required": False, "min_value": 0, "max_value": model_store.LARGEST_PRICE}
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
     "fallbacks",
@@ -86,12 +69,12 @@ class AudienceFields(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._groups = {group.name: group for group in list_groups()}
+        self._groups = {group.name: group for group in model_store.list_groups()}
         self.fields["groups"].choices = [(name, name) for name in self._groups]  # type: ignore[attr-defined]
 
     def clean_users(self) -> list[User]:
         names = set(names_in(self.cleaned_data["users"].replace("\n", ",")))
-        found = find_users(names)
+        found = model_store.find_users(names)
         missing = {encode_text(name) for name in names} - {user.get_username() for user in found}
         if missing:
             raise forms.ValidationError(f"No account is called {', '.join(sorted(missing))}.")
@@ -102,12 +85,12 @@ class AudienceFields(forms.Form):
             self.add_error("audience", "Name a group or a person, or let everybody use it.")
 
     @property
-    def chosen_audience(self) -> Audience | None:
+    def chosen_audience(self) -> model_store.Audience | None:
         """Return whom it is for, or ``None`` for everybody; only of a valid form."""
         values = self.cleaned_data
         if values["audience"] == EVERYBODY:
             return None
-        return Audience(groups=[self._groups[name] for name in values["groups"]], users=values["users"])
+        return model_store.Audience(groups=[self._groups[name] for name in values["groups"]], users=values["users"])
 
 
 def audience_initial(*, is_restricted: bool, groups: Sequence[str], users: Sequence[str]) -> dict[str, Any]:
@@ -204,32 +187,32 @@ class ModelForm(AudienceFields):
     context_window = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=MOST_TOKENS,
+        max_value=model_store.MOST_TOKENS,
         label="Window",
         help_text="Tokens, prompt and answer together. If empty, taken from litellm's table or assumed.",
     )
     max_output_tokens = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=MOST_TOKENS,
+        max_value=model_store.MOST_TOKENS,
         label="Longest answer",
         help_text="Tokens. If empty, as above.",
     )
-    input_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Prompt")
-    output_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Answer")
-    cache_read_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Cached prompt")
-    cache_write_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Newly cached")
+    input_price = forms.FloatField(**_PRICE, label="Prompt")
+    output_price = forms.FloatField(**_PRICE, label="Answer")
+    cache_read_price = forms.FloatField(**_PRICE, label="Cached prompt")
+    cache_write_price = forms.FloatField(**_PRICE, label="Newly cached")
     timeout_seconds = forms.FloatField(
         initial=120,
         min_value=1,
-        max_value=LONGEST_SECONDS,
+        max_value=model_store.LONGEST_SECONDS,
         label="Longest silence",
         help_text="Seconds without output in a stream before the call is given up.",
     )
     total_timeout_seconds = forms.FloatField(
         initial=1800,
         min_value=1,
-        max_value=LONGEST_SECONDS,
+        max_value=model_store.LONGEST_SECONDS,
         label="Longest call",
         help_text="Seconds for the whole call, with every retry.",
     )
@@ -240,7 +223,7 @@ class ModelForm(AudienceFields):
         help_text="The models to ask, in this order, when this one gives no answer: names, separated by commas.",
     )
 
-    def __init__(self, data: Any = None, *, entry: ModelEntry | None = None) -> None:
+    def __init__(self, data: Any = None, *, entry: model_store.ModelEntry | None = None) -> None:
         initial: dict[str, Any] = {}
         if entry is not None:
             spec = entry.spec
@@ -260,7 +243,7 @@ class ModelForm(AudienceFields):
             if spec.prices_source is stated:
                 for name in PRICES:
                     micros = getattr(spec.prices, name)
-                    initial[f"{name}_price"] = None if micros is None else f"{micros / MICROS:.10g}"
+                    initial[f"{name}_price"] = None if micros is None else f"{micros / model_store.MICROS:.10g}"
         super().__init__(data, initial=initial)
         self.entry = entry
         if entry is not None:
@@ -274,7 +257,7 @@ class ModelForm(AudienceFields):
 
     def clean_alias(self) -> str:
         alias = str(self.cleaned_data["alias"])
-        known = find_model_entry(alias)
+        known = model_store.find_model_entry(alias)
         if known is not None and not known.is_shipped:
             raise forms.ValidationError("There already is a model of this name. Change it or remove it.")
         return alias
@@ -312,27 +295,27 @@ class ModelForm(AudienceFields):
         return values
 
     def _settle(self, values: dict[str, Any]) -> None:
-        entered = EnteredModel(
-            alias=values["alias"] if self.entry is None else self.entry.spec.alias,
-            prices=EnteredPrices(**{name: values[f"{name}_price"] for name in PRICES}),
-            **{name: values[name] for name in ENTERED},
-        )
+        known = None if self.entry is None else self.entry.spec
         try:
-            spec = settle_model(entered)
+            spec = model_store.settle_model(
+                alias=values["alias"] if known is None else known.alias,
+                prices=model_store.EnteredPrices(**{name: values[f"{name}_price"] for name in PRICES}),
+                **{name: values[name] for name in ENTERED},
+            )
         except InvalidRequest as error:
             self.add_error(str(error.details["field"]), f"{error.message[:1].upper()}{error.message[1:]}.")
             return
         if spec.max_output_tokens > spec.context_window:
             self.add_error("max_output_tokens", "The answer cannot be longer than the window.")
         # The learnt token ratio belongs to one model of the provider.
-        is_same = self.entry is not None and self.entry.spec.litellm_model == spec.litellm_model
-        values["spec"] = replace(spec, shared_ratio=self.entry.spec.shared_ratio if self.entry and is_same else None)
+        ratio = known.shared_ratio if known and known.litellm_model == spec.litellm_model else None
+        values["spec"] = replace(spec, shared_ratio=ratio)
         check_reached(self, spec.alias, values)
 
 
 def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> None:
     try:
-        check_entered(alias, **{name: values[name] for name in REACHED})
+        model_store.check_entered(alias, **{name: values[name] for name in REACHED})
     except NotListed as error:
         form.add_error(str(error.details["field"]), error.message)
 
@@ -342,7 +325,7 @@ def models(request: HttpRequest) -> HttpResponse:
     if not may_administer(request, CHANGE):
         return render(request, "sessions_app/models.html", {"models": list_models(user_id=reader_of(request))})
     may = {"may_add": may_administer(request, ADD), "may_remove": may_administer(request, REMOVE)}
-    return render(request, "sessions_app/model_entries.html", {"entries": list_model_entries()} | may)
+    return render(request, "sessions_app/model_entries.html", {"entries": model_store.list_model_entries()} | may)
 
 
 @administrators(ADD)
@@ -359,7 +342,7 @@ def model_change(request: HttpRequest, alias: str) -> HttpResponse:
 def model_check(request: HttpRequest, alias: str) -> HttpResponse:
     name = excerpt(alias, NAME_LENGTH)
     try:
-        result, _ = check_model(alias)
+        result, _ = model_store.check_model(alias)
     except ModelNotFoundError:
         raise Http404 from None
     if result.is_good:
@@ -377,24 +360,24 @@ def model_remove(request: HttpRequest, alias: str) -> HttpResponse:
         raise Http404
     if request.method != "POST":
         return render(request, "sessions_app/model_remove.html", {"entry": entry})
-    remove_model(alias)
+    model_store.remove_model(alias)
     messages.success(request, f"{excerpt(alias, NAME_LENGTH)} was removed. No session can use it any more.")
     return redirect("models")
 
 
-def _entry(alias: str) -> ModelEntry:
-    entry = find_model_entry(alias)
+def _entry(alias: str) -> model_store.ModelEntry:
+    entry = model_store.find_model_entry(alias)
     if entry is None:
         raise Http404
     return entry
 
 
-def _enter(request: HttpRequest, entry: ModelEntry | None) -> HttpResponse:
+def _enter(request: HttpRequest, entry: model_store.ModelEntry | None) -> HttpResponse:
     form = ModelForm(request.POST if request.method == "POST" else None, entry=entry)
     if request.method != "POST" or not form.is_valid():
         return render(request, "sessions_app/model_form.html", {"form": form, "entry": entry})
     spec: ModelSpec = form.cleaned_data["spec"]
-    enter_model(spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
+    model_store.enter_model(spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
     messages.success(request, f"{excerpt(spec.alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
     return redirect(_entry_url(spec.alias))
 

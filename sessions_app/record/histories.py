@@ -27,16 +27,8 @@ from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, MessageEnd, SessionRec
 from mnesis_core.text import encode_text
 from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, TranscriptMessage, TranscriptTurn
 from mnesis_core.values import record_of
-from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record import message_queries, message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.message_queries import (
-    find_part_of_call,
-    load_message,
-    load_message_rows,
-    load_messages,
-    prepare_parts,
-    usage_of,
-)
 from sessions_app.record.session_queries import find_imported, load_forking
 from sessions_app.record.turn_queries import load_turns, turn_keys
 
@@ -101,7 +93,7 @@ def _create_imported(
         system_prompt=transcript.system_prompt,
         labels=transcript.labels | ({"link": parent.kind.value} if parent else {}),
         parent_id=parent_id,
-        parent_part_id=find_part_of_call(parent_id, call_id) if parent_id and call_id else "",
+        parent_part_id=message_queries.find_part_of_call(parent_id, call_id) if parent_id and call_id else "",
         origin=origin,
         external_id=transcript.external_id[:KEY_LENGTH],
         created_at=transcript.started_at,
@@ -109,7 +101,7 @@ def _create_imported(
 
 
 def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportReport) -> None:
-    ready = [prepare_parts(message.parts) for message in turn.messages]
+    ready = [message_queries.prepare_parts(message.parts) for message in turn.messages]
     with change(session_id) as record:
         turn_id = turn_store.start_turn(
             record,
@@ -159,9 +151,9 @@ def find_place(session_id: str, *, at_message_id: str | None, before_message_id:
     :raises MessageNotFoundError: the session has no such message.
     """
     if at_message_id is not None:
-        return load_message(at_message_id, session_id=session_id)
-    seq = load_message(before_message_id or "", session_id=session_id).seq
-    return next(iter(load_messages(session_id, after=seq - 2, before=seq, limit=1)), None)
+        return message_queries.load_message(at_message_id, session_id=session_id)
+    seq = message_queries.load_message(before_message_id or "", session_id=session_id).seq
+    return next(iter(message_queries.load_messages(session_id, after=seq - 2, before=seq, limit=1)), None)
 
 
 def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMessage | None, title: str) -> str:
@@ -172,7 +164,11 @@ def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMe
     :param last: ``None`` copies no message, only the system prompt and settings
     :raises Conflict: the message is still being written.
     """
-    if last and last.role == "assistant" and load_message_rows(source.id, [last.id])[last.id].finalized_at is None:
+    if (
+        last
+        and last.role == "assistant"
+        and message_queries.load_message_rows(source.id, [last.id])[last.id].finalized_at is None
+    ):
         raise Conflict("this message is still being written; fork at an earlier one, or wait", message_id=last.id)
     fork_id = session_store.create_session(
         owner=owner,
@@ -206,7 +202,9 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
     copied = fork.copied
     while some := {turn_id: list(messages) for turn_id, messages in islice(turns, TURNS)}:
         originals = load_turns(list(some), session_id=fork.source_id)
-        rows = load_message_rows(fork.source_id, [message.id for messages in some.values() for message in messages])
+        rows = message_queries.load_message_rows(
+            fork.source_id, [message.id for messages in some.values() for message in messages]
+        )
         with change(fork_id) as record:
             if record.message_seq != copied:
                 raise Conflict("another process copies this fork", session_id=fork_id)
@@ -225,7 +223,7 @@ def _publish_fork(source_id: str, fork_id: str, *, at_message_id: str = "") -> N
 
 
 def _read_messages(source_id: str, *, after: int, until: int) -> Iterator[StoredMessage]:
-    while messages := load_messages(source_id, after=after, before=until + 1, limit=MESSAGES):
+    while messages := message_queries.load_messages(source_id, after=after, before=until + 1, limit=MESSAGES):
         yield from messages
         after = messages[-1].seq
 
@@ -244,7 +242,7 @@ def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessag
             created_at=message.created_at,
             end=None
             if row.finalized_at is None
-            else record_of(MessageEnd, row, model="", usage=usage_of(row), usage_said=""),
+            else record_of(MessageEnd, row, model="", usage=message_queries.usage_of(row), usage_said=""),
         )
     if original.ended_at is None or len(messages) < len(original.message_ids):
         ended_at = messages[-1].created_at

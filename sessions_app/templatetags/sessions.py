@@ -14,18 +14,7 @@ from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.text import excerpt
 from sessions_app.catalogue.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.conf import default_model
-from sessions_app.pages.markdown import (
-    format_characters,
-    format_count,
-    format_counted,
-    format_duration,
-    format_money,
-    format_number,
-    format_size,
-    render_markdown,
-    show_invisible,
-    shown_title,
-)
+from sessions_app.pages import markdown
 from sessions_app.pages.views import label_text
 
 SOURCES = {
@@ -36,25 +25,25 @@ SOURCES = {
 }
 
 register = template.Library()
-register.filter("markdown", render_markdown)
-register.filter("count", format_count)
-register.filter("number", format_number)
-register.filter("counted", format_counted)
-register.filter("characters", format_characters)
-register.filter("money", format_money)
-register.filter("duration", format_duration)
+register.filter("markdown", markdown.render_markdown)
+register.filter("count", markdown.format_count)
+register.filter("number", markdown.format_number)
+register.filter("counted", markdown.format_counted)
+register.filter("characters", markdown.format_characters)
+register.filter("money", markdown.format_money)
+register.filter("duration", markdown.format_duration)
 register.filter("label_text", label_text)
 
 
 @register.filter
 def visible(text: Any) -> str:
     """Return the text with a mark for every character that hides or reorders; nothing for ``None``."""
-    return show_invisible(str(text)) if text else ""
+    return markdown.show_invisible(str(text)) if text else ""
 
 
 @register.filter
 def session_title(text: str | None) -> str:
-    return shown_title(text or "")
+    return markdown.shown_title(text or "")
 
 
 @register.filter
@@ -70,17 +59,17 @@ def share(part: int, whole: int) -> str:
 
 @register.filter
 def size(octets: int | None) -> str:
-    return "" if octets is None else format_size(octets)
+    return "" if octets is None else markdown.format_size(octets)
 
 
 @register.filter
 def milliseconds(value: float) -> str:
-    return format_duration(value / 1000)
+    return markdown.format_duration(value / 1000)
 
 
 @register.filter
 def until(began: datetime | None, ended: datetime | None) -> str:
-    return format_duration((ended - began).total_seconds()) if began and ended else ""
+    return markdown.format_duration((ended - began).total_seconds()) if began and ended else ""
 
 
 @register.filter
@@ -126,7 +115,7 @@ def without_secrets(url: str) -> str:
         return ""
     try:
         parts = urlsplit(url)
-        return show_invisible(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+        return markdown.show_invisible(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
     except ValueError:
         return "an address that cannot be read"
 

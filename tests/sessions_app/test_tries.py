@@ -60,5 +60,5 @@ def test_rows_do_not_grow_without_bound(db: None) -> None:
 
 def test_who_is_overtaken_again_and_again_waits_a_second(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not count_try([SHARED])
-    monkeypatch.setattr(spending_store, "_kept", lambda buckets: {})  # always too old
+    monkeypatch.setattr(spending_store, "_load_times", lambda buckets: {})  # always too old
     assert count_try([SHARED]) == 1

@@ -13,7 +13,7 @@ from agents_app.endpoints.terminal import EndpointCommand
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import LimitSource, ModelSpec, shown_prices
 from sessions_app.catalogue import model_store
-from sessions_app.catalogue.model_store import EnteredModel, EnteredPrices, check_model, settle_model
+from sessions_app.catalogue.model_store import EnteredPrices, check_model, settle_model
 from sessions_app.conf import list_models
 
 PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
@@ -64,19 +64,18 @@ class Command(EndpointCommand):
         check.add_argument("alias")
 
     def do_add(self, options: dict[str, Any]) -> None:
-        entered = EnteredModel(
-            alias=options["alias"],
-            litellm_model=options["litellm"],
-            api_base=options["api_base"],
-            context_window=options["context"],
-            max_output_tokens=options["max_output"],
-            prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
-            timeout_seconds=options["timeout"],
-            total_timeout_seconds=options["total_timeout"],
-            fallbacks=tuple(options["fallback"]),
-        )
         try:
-            spec = settle_model(entered)
+            spec = settle_model(
+                alias=options["alias"],
+                litellm_model=options["litellm"],
+                api_base=options["api_base"],
+                context_window=options["context"],
+                max_output_tokens=options["max_output"],
+                prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
+                timeout_seconds=options["timeout"],
+                total_timeout_seconds=options["total_timeout"],
+                fallbacks=options["fallback"],
+            )
         except InvalidRequest as error:
             name = str(error.details["field"])
             option = f"--{OPTION_OF.get(name, name.replace('_', '-'))}"

@@ -9,14 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError, connection
 
-from sessions_app.guards.rights import (
-    ROLE_NAME,
-    apply_role,
-    auditor_role,
-    role_differences,
-    role_statements,
-    site_role,
-)
+from sessions_app.guards import rights
 
 
 class Command(BaseCommand):
@@ -35,26 +28,26 @@ class Command(BaseCommand):
         """:raises CommandError: the database has no roles, none is named, or the caller may not make them."""
         if connection.vendor != "postgresql":
             raise CommandError("SQLite has no roles: whoever can write the file can change it.")
-        roles = [site_role(options["app"])] if options["app"] else []
-        roles += [auditor_role(options["auditor"])] if options["auditor"] else []
+        roles = [rights.site_role(options["app"])] if options["app"] else []
+        roles += [rights.auditor_role(options["auditor"])] if options["auditor"] else []
         if not roles:
             raise CommandError("Name a role: manage.py roles --app mnesis_app --auditor mnesis_auditor")
         for role in roles:
             if options["only_print"]:
-                for statement in role_statements(connection, role):
+                for statement in rights.role_statements(connection, role):
                     self.stdout.write(f"{statement};")
                 continue
             try:
-                apply_role(connection, role)
+                rights.apply_role(connection, role)
             except ProgrammingError as error:
                 raise CommandError(f"{str(error).splitlines()[0]}. Run this as the owner of the tables.") from error
-            if differences := role_differences(connection, role):
+            if differences := rights.role_differences(connection, role):
                 raise CommandError("\n".join(differences))
             self.stdout.write(f"{role.name} has its rights.")
 
 
 def role_name(text: str) -> str:
     """:raises ArgumentTypeError: it would have to be quoted everywhere."""
-    if text and not ROLE_NAME.fullmatch(text):
+    if text and not rights.ROLE_NAME.fullmatch(text):
         raise ArgumentTypeError(f"a role's name has small letters, digits and underscores, not {text!r}")
     return text
