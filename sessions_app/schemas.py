@@ -25,8 +25,7 @@ IsSet = BeforeValidator(lambda value: value is not None)
 
 Place = Annotated[int, Field(ge=0, le=2**53)]
 """A number that a list goes on behind: ``after``, or the ``next_cursor`` of the page before as ``cursor``. The later one counts."""
-Limit = Annotated[int, Field(ge=1, le=500)]
-"""Entries of a page."""
+Limit = Annotated[int, Field(ge=1, le=500)]  # entries of a page
 
 
 class JSONEncoder(NinjaJSONEncoder):

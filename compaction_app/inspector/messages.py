@@ -33,7 +33,7 @@ from sessions_app.pages.transcript import LARGEST, MessageView, load_message, lo
 from sessions_app.pages.views import signed_in
 from sessions_app.record import context_queries, turn_queries
 from sessions_app.record.message_queries import tombstone_seqs
-from sessions_app.record.timeline_queries import EventHeading, load_event_heading, load_stay
+from sessions_app.record.timeline_queries import EventHeading, load_event_heading, load_stay, tools_of_session
 from sessions_app.record.turn_queries import turn_seq_at
 
 PAGE = 50
@@ -96,7 +96,7 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
             for entry in page
         ],
         "tally": context_queries.tally_tombstones(about.id),
-        "tools": [show_invisible(name) for name in context_queries.tools_of_tombstones(about.id)],
+        "tools": [show_invisible(name) for name in tools_of_session(about.id, pruned=True)],
         "more": urlencode(more) if len(found) > PAGE else "",
         # By this tool a model can read an original.
         "can_read": "lcm_read" in session_config(about.config).turn.tools,

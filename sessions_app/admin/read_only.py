@@ -147,19 +147,16 @@ def facts_of(row: Model, *, hidden: Collection[str]) -> list[Fact]:
             url = record_url(column.related_model, value)
             # A record is named by its id, a person by the user name.
             value = value if isinstance(value, str) else getattr(row, column.name)
-        text = marked(_format(value, column.name))
-        facts.append(Fact(label=capfirst(str(column.verbose_name)), value=text, url=url, name=column.name))
+        if value is None or value == "":
+            text = EMPTY
+        elif isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, datetime):
+            text = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d} UTC"
+        else:
+            text = f"{value:,}" if isinstance(value, int) and column.name != "id" else str(value)
+        facts.append(Fact(label=capfirst(str(column.verbose_name)), value=marked(text), url=url, name=column.name))
     return facts
-
-
-def _format(value: Any, name: str) -> str:
-    if value is None or value == "":
-        return EMPTY
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, datetime):
-        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d} UTC"
-    return f"{value:,}" if isinstance(value, int) and name != "id" else str(value)
 
 
 def admin_url(model: Any, view: str, *values: Any, **query: Any) -> str:

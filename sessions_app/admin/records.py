@@ -23,6 +23,7 @@ from mnesis_core.llm.interface import shown_prices
 from mnesis_core.messages import CompactionMarkerPart, FileRefPart, StepFinishPart, StepStartPart
 from mnesis_core.records import TurnState, is_id
 from mnesis_core.text import excerpt
+from sessions_app import models
 from sessions_app.admin.read_only import (
     Fact,
     ModelAdmin,
@@ -42,20 +43,6 @@ from sessions_app.admin.read_only import (
 from sessions_app.catalogue.model_store import revoke_key
 from sessions_app.conf import spec_of
 from sessions_app.database.fields import Head
-from sessions_app.models import (
-    AccountLimit,
-    ApiKey,
-    ContextItem,
-    Event,
-    LanguageModel,
-    Message,
-    MessagePart,
-    ModelCall,
-    PromptText,
-    Session,
-    StreamJournal,
-    Turn,
-)
 from sessions_app.pages.permissions import address_of
 from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
 from sessions_app.usage.spending_store import check_account_limits, put_account_limits
@@ -67,7 +54,7 @@ PART_TYPES = ("text", "reasoning", "tool", "file_ref", "patch", "data", "compact
 JSON_TYPES = (FileRefPart.type, CompactionMarkerPart.type, StepStartPart.type, StepFinishPart.type, "data")
 
 
-@admin.register(Session)
+@admin.register(models.Session)
 class SessionAdmin(ReadOnlyAdmin):
     list_display = (
         "shown_title", "owner", "model", "last_turn", "messages", "turns", "events", "created", "origin", "marks",
@@ -95,12 +82,12 @@ class SessionAdmin(ReadOnlyAdmin):
     last_turn = column("Last turn", lambda row: row.last_turn_state or "")
 
     @admin.display(description="Marks")
-    def marks(self, row: Session) -> str:
+    def marks(self, row: models.Session) -> str:
         marks = {"archived": row.archived_at, "deleted": row.deleted_at, "child": row.parent_id}
         return ", ".join(name for name, value in marks.items() if value)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        newest = Turn.objects.filter(session=OuterRef("pk"), seq=OuterRef("turn_seq"))
+        newest = models.Turn.objects.filter(session=OuterRef("pk"), seq=OuterRef("turn_seq"))
         state = Subquery(newest.values("state")[:1])
         rows: QuerySet[Any] = super().get_queryset(request).annotate(last_turn_state=state)
         return rows
@@ -110,18 +97,18 @@ class SessionAdmin(ReadOnlyAdmin):
             return rows.filter(pk=term)
         return rows.filter(Q(title__icontains=term) | Q(external_id=term))
 
-    def page_title(self, row: Session) -> str:
+    def page_title(self, row: models.Session) -> str:
         return excerpt(row.title, 120) or row.id
 
-    def heading_of(self, row: Session) -> SessionHeading | None:
+    def heading_of(self, row: models.Session) -> SessionHeading | None:
         return load_heading(row.id)
 
-    def facts(self, row: Session) -> list[Fact]:
+    def facts(self, row: models.Session) -> list[Fact]:
         return [fact for fact in super().facts(row) if fact.name != "title"]
 
-    def page(self, request: HttpRequest, row: Session) -> dict[str, Any]:
-        children = Session.objects.filter(parent_id=row.id).count()
-        link = ("Sub-agent sessions", list_url(Session, parent=row.id), children)
+    def page(self, request: HttpRequest, row: models.Session) -> dict[str, Any]:
+        children = models.Session.objects.filter(parent_id=row.id).count()
+        link = ("Sub-agent sessions", list_url(models.Session, parent=row.id), children)
         return {"links": [link] if children else []}
 
     def get_urls(self) -> list[URLPattern]:
@@ -136,10 +123,10 @@ class SessionAdmin(ReadOnlyAdmin):
         about = load_heading(session_id)
         if about is None:
             raise Http404("there is no session of this id")
-        return redirect(list_url(MessagePart, session=about.id, tombstoned="yes"))
+        return redirect(list_url(models.MessagePart, session=about.id, tombstoned="yes"))
 
 
-@admin.register(Turn)
+@admin.register(models.Turn)
 class TurnAdmin(ReadOnlyAdmin):
     list_display = (
         "seq", "in_session", "state", "origin", "model", "tokens_input", "tokens_output", "usage_source", "error_code",
@@ -155,16 +142,16 @@ class TurnAdmin(ReadOnlyAdmin):
 
     title = "Turn {row.seq} · {row.state}"
 
-    def page(self, request: HttpRequest, row: Turn) -> dict[str, Any]:
+    def page(self, request: HttpRequest, row: models.Turn) -> dict[str, Any]:
         links = [
-            ("Its messages", list_url(Message, session=row.session_id, turn=row.id), None),
-            ("Its model calls", list_url(ModelCall, session=row.session_id, turn=row.id), None),
+            ("Its messages", list_url(models.Message, session=row.session_id, turn=row.id), None),
+            ("Its model calls", list_url(models.ModelCall, session=row.session_id, turn=row.id), None),
         ]
         steps = address_of("inspect-turn", row.session_id, row.id)
         return {"links": [*links, *([("Step by step", steps, None)] if steps else [])]}
 
 
-@admin.register(Message)
+@admin.register(models.Message)
 class MessageAdmin(ReadOnlyAdmin):
     list_display = ("seq", "in_session", "role", "preview", "model", "tokens", "outcome", "created")
     list_filter = (
@@ -187,15 +174,15 @@ class MessageAdmin(ReadOnlyAdmin):
 
     title = "Message {row.seq} · {row.role}"
 
-    def facts(self, row: Message) -> list[Fact]:
+    def facts(self, row: models.Message) -> list[Fact]:
         return [*super().facts(row), *context_facts(row.session_id, row.id)]
 
-    def page(self, request: HttpRequest, row: Message) -> dict[str, Any]:
+    def page(self, request: HttpRequest, row: models.Message) -> dict[str, Any]:
         seen_by = address_of("inspect-sightings", row.session_id, row.id)
         links = [("Which calls saw it", seen_by, None)] if seen_by else []
         if not request.user.has_perm("sessions_app.view_messagepart"):
             return {"links": links, "parts_hidden": True}
-        rows = MessagePart.objects.filter(message_id=row.id).order_by("part_index")
+        rows = models.MessagePart.objects.filter(message_id=row.id).order_by("part_index")
         page = page_of(request, with_beginnings(rows, PART_TEXTS), PARTS_PER_PAGE)
         return {"links": links, "page": page, "parts": [shown_part(part) for part in page]}
 
@@ -214,7 +201,7 @@ def shown_part(row: Any) -> dict[str, Any]:
     labels = {"text": "Text", "reasoning": "Reasoning", "patch": "Unified diff"}
     label = labels.get(row.part_type, "Content")
     content = TextColumn(name="content", label=label, pretty=row.part_type in JSON_TYPES)
-    by_event = list_url(Event, session=row.session_id, seq=row.compacted_seq) if row.compacted_at else ""
+    by_event = list_url(models.Event, session=row.session_id, seq=row.compacted_seq) if row.compacted_at else ""
     return {
         "row": row,
         "url": record_url(row, row.pk),
@@ -224,7 +211,7 @@ def shown_part(row: Any) -> dict[str, Any]:
     }
 
 
-@admin.register(MessagePart)
+@admin.register(models.MessagePart)
 class MessagePartAdmin(ReadOnlyAdmin):
     list_display = (
         "in_message", "part_type", "tool", "tombstoned", "begins", "output_begins", "tool_state", "token_estimate",
@@ -248,7 +235,7 @@ class MessagePartAdmin(ReadOnlyAdmin):
     def dress_rows(self, rows: list[Any]) -> None:
         names = ("content", "tool_input", "output")
         starts = {f"{name}_start": Head(name, PREVIEW * 4) for name in names}
-        parts = MessagePart.objects.filter(pk__in=[row.pk for row in rows]).annotate(**starts)
+        parts = models.MessagePart.objects.filter(pk__in=[row.pk for row in rows]).annotate(**starts)
         found = {key: dict(zip(names, texts, strict=True)) for key, *texts in parts.values_list("pk", *starts)}
         for row in rows:
             row.starts = found[row.pk]
@@ -257,7 +244,7 @@ class MessagePartAdmin(ReadOnlyAdmin):
         return {"texts": [], "parts": [shown_part(row)]}
 
 
-@admin.register(ModelCall)
+@admin.register(models.ModelCall)
 class ModelCallAdmin(ReadOnlyAdmin):
     list_display = (
         "shown_id", "in_session", "purpose", "state", "outcome", "model", "estimated_tokens", "tokens_input",
@@ -277,18 +264,18 @@ class ModelCallAdmin(ReadOnlyAdmin):
         TextColumn(name="manifest", label="Manifest"),
     )
 
-    def page(self, request: HttpRequest, row: ModelCall) -> dict[str, Any]:
+    def page(self, request: HttpRequest, row: models.ModelCall) -> dict[str, Any]:
         return {"links": [("What it was sent", reverse("admin:inspect_payload", args=[row.pk]), None)]}
 
 
-@admin.register(PromptText)
+@admin.register(models.PromptText)
 class PromptTextAdmin(ReadOnlyAdmin):
     list_display = ("shown_id", "in_session", "digest", "created")
     session_ordering = ("pk",)
     texts = (TextColumn(name="content", label="Text", pretty=True),)
 
 
-@admin.register(Event)
+@admin.register(models.Event)
 class EventAdmin(ReadOnlyAdmin):
     list_display = ("seq", "in_session", "type", "short_hash", "created")
     list_filter = (fixed_filter("type", "type", [type.value for type in EventType]),)
@@ -301,10 +288,11 @@ class EventAdmin(ReadOnlyAdmin):
 
     title = "Event {row.seq} · {row.type}"
 
-    def facts(self, row: Event) -> list[Fact]:
-        body = Event.objects.values_list("body", flat=True).get(pk=row.pk)
+    def facts(self, row: models.Event) -> list[Fact]:
+        events = models.Event.objects.filter(session_id=row.session_id)
+        body = events.values_list("body", flat=True).get(pk=row.pk)
         is_right = entry_hash(prev_hash=row.prev_hash, seq=row.seq, type=row.type, body=body) == row.hash
-        before = Event.objects.filter(session_id=row.session_id, seq=row.seq - 1).values_list("hash", flat=True).first()
+        before = events.filter(seq=row.seq - 1).values_list("hash", flat=True).first()
         follows = row.prev_hash == (GENESIS if row.seq == 1 else before)
         chip = '<span class="state state-{}">{}</span>'
         proof = format_html(
@@ -316,24 +304,24 @@ class EventAdmin(ReadOnlyAdmin):
         )
         return [Fact(label="Proof", value=proof, name="proof"), *super().facts(row)]
 
-    def page(self, request: HttpRequest, row: Event) -> dict[str, Any]:
+    def page(self, request: HttpRequest, row: models.Event) -> dict[str, Any]:
         url = reverse("admin:inspect_context", args=[row.session_id], query={"at": row.seq})
         return {"links": [("Context as of this event", url, None)]}
 
 
-@admin.register(ContextItem)
+@admin.register(models.ContextItem)
 class ContextItemAdmin(ReadOnlyAdmin):
     list_display = ("position", "in_session", "item_type", "item_id", "added_seq", "removed_seq")
     list_filter = ("item_type", presence_filter("removed_seq", "removed"))
     session_ordering = ("position", "pk")
 
-    def page(self, request: HttpRequest, row: ContextItem) -> dict[str, Any]:
+    def page(self, request: HttpRequest, row: models.ContextItem) -> dict[str, Any]:
         name = "sessions_app_message" if row.item_type == "message" else "compaction_app_summarynode"
         url = reverse(f"admin:{name}_change", args=[quote(row.item_id)])
         return {"links": [(f"The {row.item_type}", url, None)]}
 
 
-@admin.register(StreamJournal)
+@admin.register(models.StreamJournal)
 class StreamJournalAdmin(ReadOnlyAdmin):
     list_display = ("id", "in_session", "in_message", "part_index", "part_type", "offset")
     related = ("session", "message")
@@ -416,7 +404,7 @@ class PortalAdmin(ReadOnlyAdmin):
         return request.user.has_perm(f"{self.opts.app_label}.{get_permission_codename(verb, self.opts)}")
 
 
-@admin.register(LanguageModel)
+@admin.register(models.LanguageModel)
 class LanguageModelAdmin(PortalAdmin):
     portal, name_column = "model", "alias"
     list_display = ("alias", "litellm_model", "api_base", "key", "window", "answer", "prices", "is_restricted")
@@ -440,7 +428,7 @@ def set_or_not(variables: Iterable[str]) -> str:
 
 class AccountLimitForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
-        model = AccountLimit
+        model = models.AccountLimit
         fields = ("owner", "limits")
         help_texts = {
             "limits": 'By scope (turn, session, user, day) and measure: {"day": {"tokens": 100000, "cost_micros": 5000000}}. '
@@ -456,7 +444,7 @@ class AccountLimitForm(forms.ModelForm):  # type: ignore[type-arg]
         return limits
 
 
-@admin.register(AccountLimit)
+@admin.register(models.AccountLimit)
 class AccountLimitAdmin(ModelAdmin):
     form = AccountLimitForm
     list_display = ("owner", "limits", "updated_at")
@@ -467,11 +455,11 @@ class AccountLimitAdmin(ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("owner",) if obj else ()
 
-    def save_model(self, request: HttpRequest, obj: AccountLimit, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: models.AccountLimit, form: Any, change: bool) -> None:
         put_account_limits(obj.owner_id, obj.limits)
 
 
-@admin.register(ApiKey)
+@admin.register(models.ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
     list_display = ("prefix", "owner", "scope", "created_at", "last_used_at", "revoked_at")
     list_filter = (presence_filter("revoked_at", "revoked"),)
@@ -488,7 +476,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("sessions_app.change_apikey")
 
-    def page(self, request: HttpRequest, row: ApiKey) -> dict[str, Any]:
+    def page(self, request: HttpRequest, row: models.ApiKey) -> dict[str, Any]:
         may_revoke = row.revoked_at is None and self.has_revoke_permission(request)
         return {"revoke_url": reverse("admin:sessions_app_apikey_revoke", args=[row.pk]) if may_revoke else ""}
 
@@ -506,4 +494,4 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             messages.error(request, error.message)
             return redirect("admin:sessions_app_apikey_changelist")
         messages.success(request, f"The key {prefix} was revoked. It no longer opens anything.")
-        return redirect(record_url(ApiKey, prefix))
+        return redirect(record_url(models.ApiKey, prefix))

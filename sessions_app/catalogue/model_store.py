@@ -126,10 +126,6 @@ def find_model_entry(alias: str) -> ModelEntry | None:
     return SHIPPED if alias == DEMO.alias else None
 
 
-def list_groups() -> list[Group]:
-    return list(Group.objects.order_by("name"))
-
-
 def find_users(names: Iterable[str]) -> list[User]:
     """Return the accounts with these names; unknown names are left out."""
     return list(User.objects.filter(username__in=[encode_text(name) for name in names]))

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.validators import RegexValidator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -35,7 +35,6 @@ ENTERED = (
     "fallbacks",
 )
 REACHED = ("litellm_model", "api_base", "api_key_env")
-"""The fields that say how a model is reached."""
 SECRETS = ("api_key_env", "api_base")
 """The fields where a key may be entered by mistake. A refused value is not shown again."""
 VARIABLE = RegexValidator(
@@ -69,7 +68,7 @@ class AudienceFields(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._groups = {group.name: group for group in model_store.list_groups()}
+        self._groups = {group.name: group for group in Group.objects.order_by("name")}
         self.fields["groups"].choices = [(name, name) for name in self._groups]  # type: ignore[attr-defined]
 
     def clean_users(self) -> list[User]:
@@ -289,12 +288,9 @@ class ModelForm(AudienceFields):
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         self.check_audience(values)
-        if not self.errors:
-            self._settle(values)
-        forget_refused(self, SECRETS)
-        return values
-
-    def _settle(self, values: dict[str, Any]) -> None:
+        if self.errors:
+            forget_refused(self, SECRETS)
+            return values
         known = None if self.entry is None else self.entry.spec
         try:
             spec = model_store.settle_model(
@@ -304,13 +300,15 @@ class ModelForm(AudienceFields):
             )
         except InvalidRequest as error:
             self.add_error(str(error.details["field"]), f"{error.message[:1].upper()}{error.message[1:]}.")
-            return
-        if spec.max_output_tokens > spec.context_window:
-            self.add_error("max_output_tokens", "The answer cannot be longer than the window.")
-        # The learnt token ratio belongs to one model of the provider.
-        ratio = known.shared_ratio if known and known.litellm_model == spec.litellm_model else None
-        values["spec"] = replace(spec, shared_ratio=ratio)
-        check_reached(self, spec.alias, values)
+        else:
+            if spec.max_output_tokens > spec.context_window:
+                self.add_error("max_output_tokens", "The answer cannot be longer than the window.")
+            # The learnt token ratio belongs to one model of the provider.
+            ratio = known.shared_ratio if known and known.litellm_model == spec.litellm_model else None
+            values["spec"] = replace(spec, shared_ratio=ratio)
+            check_reached(self, spec.alias, values)
+        forget_refused(self, SECRETS)
+        return values
 
 
 def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> None:

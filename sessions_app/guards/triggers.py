@@ -163,7 +163,21 @@ class Sqlite(Dialect):
 
     def declared(self, connection: BaseDatabaseWrapper, model: Model) -> Iterator[Guard]:
         yield from super().declared(connection, model)
-        table, keys = model._meta.db_table, list(_keys(connection, model))
+        table, fields = model._meta.db_table, model._meta.concrete_fields
+        named: list[tuple[Sequence[str], str]] = [([field.name], "") for field in fields if field.unique]
+        named += [(names, "") for names in model._meta.unique_together]
+        for constraint in model._meta.constraints:
+            if isinstance(constraint, models.UniqueConstraint):
+                condition = constraint._get_condition_sql(model, connection.schema_editor())  # type: ignore[attr-defined]
+                named.append((constraint.fields, condition or ""))
+        # Of each key: when a row has the same as NEW, and the condition of a partial key.
+        keys = [
+            (
+                " AND ".join(f"{_quoted(field)} = NEW.{_quoted(field)}" for field in fields if field.name in names),
+                condition,
+            )
+            for names, condition in named
+        ]
         words = f"{model._meta.pk.column} and rowid never change after the insert"
         yield self.guard(table, "rowid", "UPDATE", "OLD.rowid IS NOT NEW.rowid", words)
         words = "a row with this key is there already, and a row is never replaced"
@@ -199,21 +213,6 @@ class Sqlite(Dialect):
     def foreign(self, cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
         cursor.execute(_SQLITE_FOREIGN, [])  # in lower case: SQLite ignores the case of a table's name
         return [f"{table}{sentence}" for table, sentence in cursor.fetchall() if table in tables]
-
-
-def _keys(connection: BaseDatabaseWrapper, model: Model) -> Iterator[tuple[str, str]]:
-    """Yield each key of the table: when a row has the same key as NEW, and the condition of a partial key."""
-    keys: list[tuple[Sequence[str], str]] = [
-        ([field.name], "") for field in model._meta.concrete_fields if field.unique
-    ]
-    keys += [(names, "") for names in model._meta.unique_together]
-    for constraint in model._meta.constraints:
-        if isinstance(constraint, models.UniqueConstraint):
-            condition = constraint._get_condition_sql(model, connection.schema_editor())  # type: ignore[attr-defined]
-            keys.append((constraint.fields, condition or ""))
-    for names, condition in keys:
-        columns = [_quoted(field) for field in model._meta.concrete_fields if field.name in names]
-        yield " AND ".join(f"{column} = NEW.{column}" for column in columns), condition
 
 
 def _taken(table: str, same: str, condition: str) -> str:

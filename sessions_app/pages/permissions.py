@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +15,7 @@ from django.urls import NoReverseMatch, reverse
 from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import SessionNotFoundError
+from mnesis_core.records import SessionRecord
 from mnesis_core.text import excerpt
 from mnesis_core.values import record_of
 from sessions_app.pages.markdown import shown_title
@@ -63,21 +63,10 @@ def administrators(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspected:
-    id: str
-    title: str  # ready to be shown
+class Inspected(SessionRecord):
+    """A session as its inspector shows it: the title is ready to be shown."""
+
     name: str  # the title on one line of at most NAME_LENGTH characters
-    owner_id: int
-    parent_id: str | None
-    origin: str
-    model: str
-    config: dict[str, Any]  # what the session overrides of the site's configuration
-    event_seq: int
-    message_seq: int
-    turn_seq: int
-    state: str
-    created_at: datetime
-    archived_at: datetime | None
     is_own: bool  # only the owner has the chat's pages
 
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
@@ -25,6 +26,7 @@ from mnesis_core.messages import TextPart
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, is_id
 from mnesis_core.text import ESCAPE, decode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
+from mnesis_core.values import record_of
 from sessions_app.models import Message, MessagePart
 from sessions_app.pages.markdown import (
     MARKDOWN_LIMIT,
@@ -333,17 +335,14 @@ def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> M
     code, message = row.error_code, row.error_message
     if code is None and row.ends_turn:
         code, message = row.turn.error_code, row.turn.error_message
-    return MessageView(
-        id=row.id,
-        seq=row.seq,
-        turn_id=row.turn_id,
-        role=row.role,
+    return record_of(
+        MessageView,
+        row,
         model=show_invisible(row.model),
-        is_summary=row.is_summary,
-        created_at=row.created_at,
         parts=parts,
         record_count=record_count,
         is_running=row.role == "assistant" and row.finalized_at is None and row.turn.state == "running",
+        live=(),
         ending=_ending(row, code),
         error_code=code or "",
         error_message=show_invisible(message or ""),
@@ -391,15 +390,14 @@ def _view_part(row: dict[str, Any]) -> PartView:
     kind, head, length = row["part_type"], row["content_head"], row["content_length"]
     if kind == "tool":
         return _view_tool(row)
+    made = partial(PartView, id=row["id"], index=row["part_index"])
     given = referred_file(_json(decode_text(head))) if kind == "file_ref" else None
     if kind == "text":
         given = given_file(decode_text(head[:HEAD]))
     if given:
         content = _stretch(row["id"], "content", head[:HEAD], offset=0, length=length)
         detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
-        return PartView(
-            id=row["id"],
-            index=row["part_index"],
+        return made(
             kind="file",
             label=show_invisible(given.path or given.file_id or "a file"),
             file_id=given.file_id if is_id(given.file_id) else "",
@@ -408,9 +406,7 @@ def _view_part(row: dict[str, Any]) -> PartView:
         )
     if kind in ("text", "reasoning", "patch", "data"):
         is_prose = kind == "text" and length <= MARKDOWN_LIMIT
-        return PartView(
-            id=row["id"],
-            index=row["part_index"],
+        return made(
             kind=kind,
             label=show_invisible(row["label"]),
             html=render_markdown(decode_text(head)) if is_prose else None,
@@ -421,7 +417,7 @@ def _view_part(row: dict[str, Any]) -> PartView:
     label = f"step {known.get('step_index', '')}"
     if kind == "compaction":
         label = f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
-    return PartView(id=row["id"], index=row["part_index"], kind=kind, label=label)
+    return made(kind=kind, label=label)
 
 
 def _view_tool(row: dict[str, Any]) -> PartView:

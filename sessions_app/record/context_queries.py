@@ -56,7 +56,6 @@ _NEWEST_CALL = CompiledQuery(
     )
 )
 HEAD = 600  # characters of the beginnings of inputs and outputs
-MOST_TOOLS = 200
 
 Place = tuple[int, int, int]  # the event, the message's seq and the part's index of a tombstone
 
@@ -228,12 +227,6 @@ def tally_tombstones(session_id: str) -> TombstoneTally:
         count=Count("id"), tokens=Sum("output_token_estimate", default=0), events=Count("compacted_seq", distinct=True)
     )
     return TombstoneTally(**sums)
-
-
-def tools_of_tombstones(session_id: str) -> list[str]:
-    """Return the tools whose outputs were pruned, the most frequent first."""
-    rows = _tombstones(session_id).values("tool_name").annotate(uses=Count("id")).order_by("-uses", "tool_name")
-    return [row["tool_name"] for row in rows[:MOST_TOOLS] if row["tool_name"]]
 
 
 def _tombstones(session_id: str) -> QuerySet[MessagePart]:

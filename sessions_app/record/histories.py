@@ -25,7 +25,7 @@ from mnesis_core.llm.interface import Outcome, Source
 from mnesis_core.messages import UNANSWERED_STATES, Message, Part, StoredMessage, ToolPart, ToolState
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, MessageEnd, SessionRecord, TurnRecord, TurnState, UsageRecord
 from mnesis_core.text import encode_text
-from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, TranscriptMessage, TranscriptTurn
+from mnesis_core.transcripts import LinkKind, ParseResult, TranscriptMessage, TranscriptTurn
 from mnesis_core.values import record_of
 from sessions_app.record import message_queries, message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
@@ -62,9 +62,26 @@ def store_transcripts(
     for transcript in transcripts:
         origin = f"{IMPORT}:{transcript.format}"
         imported = find_imported(owner_id=owner.pk, origin=origin, external_id=transcript.external_id)
-        session_id = (
-            imported.id if imported else _create_imported(transcript, report, owner=owner, model=model, origin=origin)
-        )
+        if imported:
+            session_id = imported.id
+        else:
+            parent = transcript.parent
+            parent_id = report.sessions.get(parent.transcript_id) if parent else None
+            call_id = parent.tool_call_id if parent else ""
+            session_id = session_store.create_session(
+                owner=owner,
+                model=model,
+                title=transcript.title[:KEY_LENGTH],
+                agent=IMPORTED_SUB_AGENT if parent and parent.kind is LinkKind.SUB_AGENT else "default",
+                system_prompt=transcript.system_prompt,
+                labels=transcript.labels | ({"link": parent.kind.value} if parent else {}),
+                parent_id=parent_id,
+                parent_part_id=message_queries.find_part_of_call(parent_id, call_id) if parent_id and call_id else "",
+                origin=origin,
+                external_id=transcript.external_id[:KEY_LENGTH],
+                created_at=transcript.started_at,
+            )
+            report.sessions_created += 1
         report.sessions[transcript.external_id] = session_id
         known = turn_keys(session_id)
         for place, turn in enumerate(transcript.turns):
@@ -76,28 +93,6 @@ def store_transcripts(
                 _store_turn(session_id, turn, key, report)
             progress(report.turns_stored + report.turns_known, total)
     return report
-
-
-def _create_imported(
-    transcript: Transcript, report: ImportReport, *, owner: AbstractBaseUser, model: str, origin: str
-) -> str:
-    parent = transcript.parent
-    parent_id = report.sessions.get(parent.transcript_id) if parent else None
-    call_id = parent.tool_call_id if parent else ""
-    report.sessions_created += 1
-    return session_store.create_session(
-        owner=owner,
-        model=model,
-        title=transcript.title[:KEY_LENGTH],
-        agent=IMPORTED_SUB_AGENT if parent and parent.kind is LinkKind.SUB_AGENT else "default",
-        system_prompt=transcript.system_prompt,
-        labels=transcript.labels | ({"link": parent.kind.value} if parent else {}),
-        parent_id=parent_id,
-        parent_part_id=message_queries.find_part_of_call(parent_id, call_id) if parent_id and call_id else "",
-        origin=origin,
-        external_id=transcript.external_id[:KEY_LENGTH],
-        created_at=transcript.started_at,
-    )
 
 
 def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportReport) -> None:

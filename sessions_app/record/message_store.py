@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 from django.db import transaction
 
-from mnesis_core.errors import (
-    Conflict,
-    ContextChanged,
-    ImmutableFieldError,
-    MessageNotFoundError,
-    PartNotFoundError,
-)
+from mnesis_core import errors
 from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
@@ -108,7 +102,7 @@ def append_parts(record: Change, *, message_id: str, parts: Sequence[Part | Prep
     """:raises MessageNotFoundError: the session has no such message."""
     found = record.find(_MESSAGES, "seq", id=message_id, session_id=record.session_id)
     if found is None:
-        raise MessageNotFoundError(message_id=message_id)
+        raise errors.MessageNotFoundError(message_id=message_id)
     [first] = record.find(_PARTS, "COUNT(*)", message_id=message_id) or (0,)
     written = []
     for index, part in enumerate(prepare_parts(parts)):
@@ -127,8 +121,8 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
     values = end_columns(end) | {"finalized_at": record.now}
     if not record.update(_MESSAGES, values, id=message_id, session_id=record.session_id, finalized_at=None):
         if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
-            raise ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
-        raise MessageNotFoundError(message_id=message_id)
+            raise errors.ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
+        raise errors.MessageNotFoundError(message_id=message_id)
     record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end))
 
 
@@ -137,7 +131,7 @@ def start_tool(record: Change, part_id: str) -> None:
     values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
     waiting = (ToolState.PENDING, ToolState.APPROVED)
     if not any(record.update(_PARTS, values, **_tool(record, part_id), tool_state=state) for state in waiting):
-        raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
+        raise errors.PartNotFoundError("no such tool call is waiting", part_id=part_id)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.RUNNING.value)
 
 
@@ -148,7 +142,7 @@ def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: boo
     """
     tool = _tool(record, part_id)
     if record.find(_PARTS, "id", **tool, tool_state=ToolState.PENDING) is None:
-        raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
+        raise errors.PartNotFoundError("no such tool call is waiting", part_id=part_id)
     values: dict[str, Any] = {"decision_note": note} if note else {}
     if approved:
         values["tool_state"] = ToolState.APPROVED.value
@@ -168,10 +162,10 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     tool = _tool(record, part_id)
     found = record.find(_PARTS, "salt", "tool_state", **tool)
     if found is None:
-        raise PartNotFoundError(part_id=part_id)
+        raise errors.PartNotFoundError(part_id=part_id)
     salt, before = found
     if before not in UNANSWERED_STATES:
-        raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
+        raise errors.ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
     values: dict[str, Any] = {
         "output": output,
@@ -210,7 +204,7 @@ def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
         found = {id: (salt, at) for id, salt, at in rows.values_list("id", "salt", "compacted_at")}
         missing = next((id for id in some if id not in found), None)
         if missing is not None:
-            raise PartNotFoundError(part_id=missing)
+            raise errors.PartNotFoundError(part_id=missing)
         rows.filter(compacted_at__isnull=True).update(**values)
         chosen += sorted((id, salt) for id, (salt, at) in found.items() if at is None)
     for part_id, salt in chosen:
@@ -237,7 +231,7 @@ def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id
         rows = run(record.cursor, statement, [seq, record.session_id, *some]).fetchall()
         positions += [position for (position,) in rows]
     if len(positions) != len(set(removed_ids)) or not positions:
-        raise ContextChanged(session_id=record.session_id)
+        raise errors.ContextChanged(session_id=record.session_id)
     first = min(positions)
     item = _CONTEXT_ITEMS.row(
         session_id=record.session_id, item_type="summary", item_id=summary_id, position=first, added_seq=seq
@@ -255,19 +249,12 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_
     # Under the session's lock, so that recovery either folds these pieces or has already finalised the message.
     with change(session_id) as record:
         if not Message.objects.filter(id=message_id, session_id=session_id, finalized_at__isnull=True).exists():
-            raise Conflict("this answer has ended already, or was taken over", message_id=message_id)
+            raise errors.Conflict("this answer has ended already, or was taken over", message_id=message_id)
         stored = StreamJournal.objects.filter(message_id=message_id).values_list("part_index", "offset")
         written = frozenset(stored) if is_retry else frozenset()
         StreamJournal.objects.bulk_create(
             [
-                StreamJournal(
-                    session_id=session_id,
-                    message_id=message_id,
-                    part_index=piece.part_index,
-                    part_type=piece.part_type,
-                    offset=piece.offset,
-                    text=piece.text,
-                )
+                StreamJournal(session_id=session_id, message_id=message_id, **asdict(piece))
                 for piece in pieces
                 if (piece.part_index, piece.offset) not in written
             ]

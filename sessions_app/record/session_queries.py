@@ -15,14 +15,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce
 
-from mnesis_core.errors import (
-    CallNotFoundError,
-    MessageNotFoundError,
-    NotFound,
-    PartNotFoundError,
-    SessionNotFoundError,
-    TurnNotFoundError,
-)
+from mnesis_core import errors
 from mnesis_core.messages import FileRefPart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord
 from mnesis_core.text import encode_text
@@ -34,11 +27,11 @@ BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")  # names a recently changed se
 LONGEST_LINE = 100  # more sessions above one another than delegation and forking make
 
 # By the prefix of an id: the table, the error if it has no such row, and the name of the id in that error.
-_OWNED: dict[str, tuple[Any, type[NotFound], str]] = {
-    "msg": (Message, MessageNotFoundError, "message_id"),
-    "part": (MessagePart, PartNotFoundError, "part_id"),
-    "turn": (Turn, TurnNotFoundError, "turn_id"),
-    "call": (ModelCall, CallNotFoundError, "call_id"),
+_OWNED: dict[str, tuple[Any, type[errors.NotFound], str]] = {
+    "msg": (Message, errors.MessageNotFoundError, "message_id"),
+    "part": (MessagePart, errors.PartNotFoundError, "part_id"),
+    "turn": (Turn, errors.TurnNotFoundError, "turn_id"),
+    "call": (ModelCall, errors.CallNotFoundError, "call_id"),
 }
 # Built once, because building these queries takes longer than running them.
 _TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
@@ -75,7 +68,7 @@ def load_session(session_id: str, *, owner_id: int | None = None) -> SessionReco
     """:raises SessionNotFoundError: there is no such session, or it belongs to a person other than ``owner_id``."""
     row = _BY_ID.one(id=session_id)
     if row is None or owner_id not in (None, row.owner_id):
-        raise SessionNotFoundError(session_id=session_id)
+        raise errors.SessionNotFoundError(session_id=session_id)
     return _session(row)
 
 
@@ -86,7 +79,7 @@ def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
     forks = Session.objects.filter(id=fork_id, origin=FORK, deleted_at__isnull=True)
     row = forks.annotate(last_seq=Coalesce(Subquery(last), 0)).first()
     if row is None or owner_id not in (None, row.owner_id):
-        raise SessionNotFoundError(session_id=fork_id)
+        raise errors.SessionNotFoundError(session_id=fork_id)
     return Forking(
         id=row.id,
         source_id=row.parent_id,
@@ -149,7 +142,9 @@ def find_session(reference: str, *, owner_id: int) -> SessionRecord:
     place = int(back["place"] or 0)
     sessions = list_sessions(owner_id=owner_id, archived=None, sub_agents=False, limit=place + 1)
     if place >= len(sessions):
-        raise SessionNotFoundError(f"there is no session {reference}; there are {len(sessions)}", session_id=reference)
+        raise errors.SessionNotFoundError(
+            f"there is no session {reference}; there are {len(sessions)}", session_id=reference
+        )
     return sessions[place]
 
 
@@ -215,7 +210,7 @@ def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:
         line.append(SessionNode(**found))
         above = line[-1].parent_id
     if not line:
-        raise SessionNotFoundError(session_id=session_id)
+        raise errors.SessionNotFoundError(session_id=session_id)
     return tuple(line)
 
 
@@ -267,7 +262,7 @@ def message_of_part(part_id: str, *, session_id: str) -> str:
     rows = MessagePart.objects.filter(id=part_id, session_id=session_id)
     message_id = rows.values_list("message_id", flat=True).first()
     if message_id is None:
-        raise PartNotFoundError(part_id=part_id)
+        raise errors.PartNotFoundError(part_id=part_id)
     return str(message_id)
 
 

@@ -5,28 +5,14 @@ Nothing here reads a whole text, and the number of queries does not depend on th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from django.db.models import (
-    BigIntegerField,
-    Case,
-    Count,
-    Exists,
-    F,
-    Max,
-    Min,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    Sum,
-    Value,
-    When,
-)
-from django.db.models.functions import Coalesce, Length
+from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Length
 
 from mnesis_core.compaction.dag import Span, runs_of
 from mnesis_core.events import MAX_INTEGER
@@ -246,9 +232,12 @@ def tally_session(session_id: str) -> Tally:
     return Tally(**turns, **calls, **tools, usage=usage)
 
 
-def tools_of_session(session_id: str) -> list[str]:
-    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool").values("tool_name")
-    most = rows.annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
+def tools_of_session(session_id: str, *, pruned: bool = False) -> list[str]:
+    """Return the tools that were called, or those whose outputs were pruned, the most frequent first."""
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool")
+    if pruned:
+        rows = rows.filter(compacted_seq__isnull=False)
+    most = rows.values("tool_name").annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
     return [row["tool_name"] for row in most if row["tool_name"]]
 
 
@@ -302,7 +291,21 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
     messages = list(rows[:limit])
     ids = [row.id for row in messages]
     calls = _call_steps(turn_id, ids, with_others=after == 0)
-    tools = _tool_steps(ids)
+    parts = MessagePart.objects.filter(message_id__in=ids, part_type="tool").order_by("part_index")
+    steps = parts.values(
+        *("id", "message_id", "started_at", "completed_at", "compacted_at"),
+        name=F("tool_name"),
+        state=F("tool_state"),
+        input=Head("tool_input", INPUT),
+        input_length=Length("tool_input"),
+        output_length=Length("output"),
+        output_tokens=F("output_token_estimate"),
+        error=Head("error_message", ERROR),
+    )
+    tools: dict[str, list[ToolStep]] = defaultdict(list)
+    for step in steps:
+        whole = step | {"state": step["state"] or "", "error": step["error"] or ""}
+        tools[step["message_id"]].append(ToolStep(**whole))
     openings = openings_of(MessagePart.objects.filter(message_id__in=ids), "message_id")
     return [
         record_of(
@@ -314,7 +317,7 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
             opening=openings.get(row.id, ""),
             # Calls that wrote no message are shown where the turn begins.
             calls=(*calls.get(row.id, []), *(calls.get(None, []) if row.id == ids[0] else [])),
-            tools=tuple(tools.get(row.id, [])),
+            tools=tuple(tools[row.id]),
         )
         for row in messages
     ]
@@ -338,25 +341,6 @@ def _call_steps(turn_id: str, message_ids: list[str], *, with_others: bool) -> d
             usage=usage_of(row),
         )
         found.setdefault(row.message_id, []).append(step)
-    return found
-
-
-def _tool_steps(message_ids: list[str]) -> dict[str, list[ToolStep]]:
-    rows = MessagePart.objects.filter(message_id__in=message_ids, part_type="tool").order_by("part_index")
-    steps = rows.values(
-        *("id", "message_id", "started_at", "completed_at", "compacted_at"),
-        name=F("tool_name"),
-        state=F("tool_state"),
-        input=Head("tool_input", INPUT),
-        input_length=Length("tool_input"),
-        output_length=Length("output"),
-        output_tokens=F("output_token_estimate"),
-        error=Head("error_message", ERROR),
-    )
-    found: dict[str, list[ToolStep]] = {}
-    for step in steps:
-        whole = step | {"state": step["state"] or "", "error": step["error"] or ""}
-        found.setdefault(step["message_id"], []).append(ToolStep(**whole))
     return found
 
 
@@ -412,7 +396,7 @@ def sum_message_tokens(session_id: str, *, at: int) -> int:
     """Return the estimated tokens of the messages in the context as of event ``at``, as far as models receive them."""
     messages = _context(session_id, at).filter(item_type="message")
     parts = MessagePart.objects.filter(message_id__in=messages.values("item_id")).exclude(part_type__in=_UNSENT)
-    total: int = parts.aggregate(total=Sum(_tokens(at)))["total"] or 0
+    total: int = parts.aggregate(total=_tokens(at))["total"] or 0
     return total + MESSAGE_FRAMING * messages.count()
 
 
@@ -452,7 +436,7 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
         tool=Subquery(any_part.filter(part_type="tool").values("tool_name")[:1]),
     )
     sent = MessagePart.objects.filter(message_id__in=wanted).exclude(part_type__in=_UNSENT)
-    sums = sent.values("message_id").annotate(tokens=Sum(_tokens(at)))
+    sums = sent.values("message_id").annotate(tokens=_tokens(at))
     tokens = {row["message_id"]: row["tokens"] for row in sums}
     return {
         id: MessagePreview(
@@ -478,6 +462,5 @@ def _items(rows: QuerySet[Any]) -> list[ContextItemRecord]:
 
 def _tokens(at: int) -> Any:
     # A tombstone's marker is a handful of tokens, which this leaves out.
-    nothing = Value(0, output_field=BigIntegerField())
-    output = Case(When(compacted_seq__lte=at, then=nothing), default=Coalesce("output_token_estimate", nothing))
-    return F("token_estimate") + output
+    is_whole = Q(compacted_seq__isnull=True) | Q(compacted_seq__gt=at)
+    return Sum("token_estimate") + Sum("output_token_estimate", filter=is_whole, default=0)

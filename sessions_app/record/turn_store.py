@@ -14,14 +14,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from mnesis_core.errors import (
-    CallNotFoundError,
-    Conflict,
-    SessionArchived,
-    SessionBusy,
-    SessionNotRunning,
-    TurnNotFoundError,
-)
+from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.records import MessageEnd, NewCall, TurnRecord, TurnState, UsageRecord, new_id
@@ -62,9 +55,9 @@ def claim_turn(
     :raises SessionArchived: the session takes no more turns.
     """
     if record.archived:
-        raise SessionArchived(session_id=record.session_id)
+        raise errors.SessionArchived(session_id=record.session_id)
     if not record.is_idle and (busy := record.find(_TURNS, "id", "state", session_id=record.session_id, ended_at=None)):
-        raise SessionBusy(session_id=record.session_id, turn_id=busy[0], state=busy[1])
+        raise errors.SessionBusy(session_id=record.session_id, turn_id=busy[0], state=busy[1])
     turn = _TURNS.row(
         id=new_id("turn"),
         session_id=record.session_id,
@@ -106,7 +99,7 @@ def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
 def require_turn_of_session(record: Change, turn_id: str) -> None:
     """:raises TurnNotFoundError: the session has no such turn."""
     if turn_id not in record.turn_ids and record.find(_TURNS, "id", id=turn_id, session_id=record.session_id) is None:
-        raise TurnNotFoundError(turn_id=turn_id)
+        raise errors.TurnNotFoundError(turn_id=turn_id)
     record.turn_ids.add(turn_id)
 
 
@@ -197,7 +190,7 @@ def request_interrupt(*, session_id: str) -> str:
     """:raises SessionNotRunning: no turn is running."""
     turn = Turn.objects.select_for_update().filter(session_id=session_id, state=TurnState.RUNNING).first()
     if turn is None:
-        raise SessionNotRunning(session_id=session_id)
+        raise errors.SessionNotRunning(session_id=session_id)
     if turn.interrupt_requested_at is None:
         Turn.objects.filter(id=turn.id).update(interrupt_requested_at=timezone.now())
     transaction.on_commit(lambda: hub.wake(session_id))
@@ -206,8 +199,8 @@ def request_interrupt(*, session_id: str) -> str:
 
 def _unknown_or_over(record: Change, turn_id: str) -> Exception:
     if record.find(_TURNS, "id", id=turn_id, session_id=record.session_id) is None:
-        return TurnNotFoundError(turn_id=turn_id)
-    return Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
+        return errors.TurnNotFoundError(turn_id=turn_id)
+    return errors.Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
 
 
 def start_call(
@@ -306,7 +299,7 @@ def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int 
     """:raises CallNotFoundError: no such call is running in this session."""
     values = _end_columns(record, end, attempts)
     if not record.update(_CALLS, values, id=call_id, session_id=record.session_id, state="running"):
-        raise CallNotFoundError(call_id=call_id)
+        raise errors.CallNotFoundError(call_id=call_id)
     type = EventType.CALL_COMPLETED if end.error_code is None else EventType.CALL_FAILED
     record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **usage_columns(end.usage))
 

@@ -15,7 +15,6 @@ from the record: ``rebuild`` makes it again. System checks report what is missin
 from __future__ import annotations
 
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -79,6 +78,11 @@ class Text(NamedTuple):
     names: str = ""  # words of other columns: the tool's name, the files of a patch
     words: tuple[set[str], ...] | None = None  # of each piece, if they were already extracted
 
+    def columns(self, owner_id: int, session_id: str, start: int) -> Columns:
+        """Return the values of the entry for the piece that begins at ``start``."""
+        place = (self.source_id, self.field, self.first_seq, self.last_seq)
+        return owner_id, session_id, self.kind, *place, start
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -94,21 +98,9 @@ class Source:
 SOURCES: dict[str, Source] = {}  # by kind; registered by each app when it is ready, since imports follow foreign keys
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEntry:
-    owner_id: int
-    session_id: str
-    kind: str
-    source_id: str
-    field: str
-    first_seq: int
-    last_seq: int
-    start: int
+class NewEntry(NamedTuple):
+    columns: Columns
     words: str
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in COLUMNS.split(", "))
 
 
 def stored_words(words: Iterable[str], *, owner_id: int, session_id: str) -> str:
@@ -121,7 +113,7 @@ def _session_word(session_id: str) -> str:
     return "@" + "".join(char for char in session_id.lower() if char.isascii() and char.isalnum())
 
 
-class Engine(ABC):
+class Engine:
     name = "search_words"
     create: Sequence[str]
     drop: Sequence[str]
@@ -130,30 +122,12 @@ class Engine(ABC):
     prefix_term: str  # the beginning of a word in a query
     and_: str  # between words that all have to be there
 
-    @abstractmethod
-    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None: ...
-
-    @abstractmethod
-    def select(self, columns: str, condition: str, *, limit: int) -> str:
-        """Return a SELECT of entries ``e``, newest first; its first two values are the query and an exclusive upper id."""
-
-    @abstractmethod
-    def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
-        """Return the rows of such a SELECT, found through the index."""
-
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         """Return a query for entries with all words, in the index's own syntax, free of characters from a user."""
         terms = [(self.prefix_term if word.prefix else self.term).format(f"{owner_id}@{word.text}") for word in words]
         if session_id is not None:
             terms.insert(0, self.term.format(_session_word(session_id)))
         return self.and_.join(terms)
-
-    @abstractmethod
-    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
-        """Return a SELECT, with its values, that counts a session's entries whose words are in the index."""
-
-    @abstractmethod
-    def is_there(self, cursor: CursorWrapper) -> bool: ...
 
 
 class Sqlite(Engine):
@@ -177,6 +151,7 @@ class Sqlite(Engine):
         run(cursor, "INSERT INTO search_words (rowid, words) VALUES " + ", ".join(["(%s, %s)"] * len(entries)), rows)
 
     def select(self, columns: str, condition: str, *, limit: int) -> str:
+        """Return a SELECT of entries ``e``, newest first; its first two values are the query and an exclusive upper id."""
         # CROSS makes SQLite start with the index, which answers newest first and can stop early.
         return (
             f"SELECT {columns} FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
@@ -188,6 +163,7 @@ class Sqlite(Engine):
         return list(cursor.fetchall())
 
     def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
+        """Return a SELECT, with its values, that counts a session's entries whose words are in the index."""
         select = (
             "SELECT COUNT(*) FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
             " WHERE w.search_words MATCH %s AND e.session_id = %s"
@@ -242,10 +218,10 @@ class Postgresql(Engine):
         return found is not None
 
 
-ENGINES: dict[str, Engine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
+ENGINES: dict[str, Sqlite | Postgresql] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
 
 
-def engine(database: BaseDatabaseWrapper | None = None) -> Engine:
+def engine(database: BaseDatabaseWrapper | None = None) -> Sqlite | Postgresql:
     return ENGINES[(database or connection).vendor]
 
 
@@ -284,23 +260,11 @@ def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, sessio
     """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
     entries = (
         NewEntry(
-            owner_id=owner_id,
-            session_id=session_id,
-            kind=text.kind,
-            source_id=text.source_id,
-            field=text.field,
-            first_seq=text.first_seq,
-            last_seq=text.last_seq,
-            start=start,
-            words=stored_words(
-                _words_of(text, start) if text.words is None else text.words[place],
-                owner_id=owner_id,
-                session_id=session_id,
-            ),
+            text.columns(owner_id, session_id, start), stored_words(words, owner_id=owner_id, session_id=session_id)
         )
-        for text in texts
-        if is_findable(text)
+        for text in filter(is_findable, texts)
         for place, start in enumerate(starts_of(text))
+        for words in [_words_of(text, start) if text.words is None else text.words[place]]
     )
     # A few at a time: a text of 20 MB has seven hundred.
     while some := list(islice(entries, ROWS_A_STATEMENT)):
@@ -411,8 +375,7 @@ def _expected(session_id: str, owner_id: int, last_seq: int, using: str) -> Iter
     with connections[using].cursor() as cursor:
         for texts in texts_of_session(cursor, session_id, last_seq=last_seq):
             for text in filter(is_findable, texts):
-                place = (text.source_id, text.field, text.first_seq, text.last_seq)
-                yield from ((owner_id, session_id, text.kind, *place, start) for start in starts_of(text))
+                yield from (text.columns(owner_id, session_id, start) for start in starts_of(text))
 
 
 def _differences(present: set[Columns], expected: set[Columns]) -> Iterator[str]:

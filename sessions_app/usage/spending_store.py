@@ -311,9 +311,15 @@ def count_try(buckets: Sequence[Bucket]) -> int:
             return decision.wait_seconds
         with suppress(_OvertakenError):
             _write(before, decision.empty_at)
-            _delete_emptied(now)
-            return 0
-    return 1
+            break
+    else:
+        return 1
+    past = TryBucket.objects.filter(empty_at__lt=now)
+    if past.exists():
+        with transaction.atomic():
+            keys = list(past.select_for_update(skip_locked=True).values_list("key", flat=True)[:MOST_TRIMMED])
+            past.filter(key__in=keys).delete()
+    return 0
 
 
 def take_back_try(buckets: Sequence[Bucket]) -> None:
@@ -339,15 +345,6 @@ def _write(before: Mapping[tuple[str, ...], datetime], empty_at: Mapping[tuple[s
                 _, is_written = TryBucket.objects.get_or_create(key=_key(name), defaults=values)
             if not is_written:
                 raise _OvertakenError
-
-
-def _delete_emptied(now: datetime) -> None:
-    past = TryBucket.objects.filter(empty_at__lt=now)
-    if not past.exists():
-        return
-    with transaction.atomic():
-        keys = list(past.select_for_update(skip_locked=True).values_list("key", flat=True)[:MOST_TRIMMED])
-        past.filter(key__in=keys).delete()
 
 
 def _rows(names: Iterable[tuple[str, ...]]) -> QuerySet[TryBucket]:

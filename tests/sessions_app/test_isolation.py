@@ -222,7 +222,7 @@ NOT_SCOPED: dict[Query, str] = {
             *(turn_queries.list_turn_calls, turn_queries.load_heading_of_call, turn_queries.load_headings),
             *(turn_queries.models_of_calls, turn_queries.numbers_of_calls, turn_queries.sizes_of_calls),
             *(context_queries.list_tombstones, context_queries.load_events_at, context_queries.summary_stays),
-            *(context_queries.tally_tombstones, context_queries.tools_of_tombstones, message_queries.tombstone_seqs),
+            *(context_queries.tally_tombstones, message_queries.tombstone_seqs),
             *(timeline_queries.load_steps, turn_queries.turn_seq_at),
         ),
         "the session is one that its reader may inspect",
@@ -232,7 +232,7 @@ NOT_SCOPED: dict[Query, str] = {
         "the verification proves every session",
     ),
     **dict.fromkeys(
-        (model_store.find_model_entry, model_store.find_users, model_store.list_groups),
+        (model_store.find_model_entry, model_store.find_users),
         "only administrators reach the forms of models",
     ),
     model_store.list_model_entries: "only administrators reach the forms of models",

@@ -40,7 +40,6 @@ class Connection:
         self._http.close()
 
     def _send(self, kind: type[T], request: requests.Request) -> T:
-        """Return the JSON of the answer, which is of this type."""
         return cast(T, read_answer(self._answer(request)))
 
     def _items(self, request: requests.Request) -> list[Any]:
@@ -49,7 +48,6 @@ class Connection:
     def _pages(
         self, request: requests.Request, *, parameter: str = "cursor", first: int | None = None
     ) -> Iterator[Any]:
-        """Yield the items of every page."""
         cursor: str | int | None = first
         while True:
             page = self._send(values.Page[Any], request.page(parameter, cursor))
@@ -86,7 +84,6 @@ class Connection:
                 return answer if answer.is_success else read_answer(answer)
 
     def _bytes(self, request: requests.Request) -> Generator[bytes, None]:
-        """Yield the body of an answer as it arrives."""
         try:
             with self._http.stream(request.method, request.path, params=request.params) as answer:
                 if not answer.is_success:
@@ -160,7 +157,6 @@ class Client(Connection):
         return self._send(values.Session, requests.post("sessions", session_id, "archive"))
 
     def reopen_session(self, session_id: str) -> values.Session:
-        """Let an archived session take turns again."""
         return self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
     def fork_session(
@@ -214,7 +210,6 @@ class Client(Connection):
         return self._send(values.Turn, request)
 
     def decide_approval(self, session_id: str, part_id: str, *, approved: bool, note: str = "") -> values.Turn:
-        """Approve or refuse a tool call that waits for a decision."""
         request = requests.post("sessions", session_id, "approvals", part_id, approved=approved, note=note)
         return self._send(values.Turn, request)
 
@@ -300,7 +295,6 @@ class Client(Connection):
     def search(
         self, q: str, *, session_id: str | None = None, **options: Unpack[requests.SearchOptions]
     ) -> values.Found:
-        """Search one session or all."""
         steps = ("sessions", session_id, "search") if session_id else ("search",)
         return self._send(values.Found, requests.get(*steps, q=q, **options))
 
@@ -324,7 +318,6 @@ class Client(Connection):
         return self._send(values.File, requests.get("files", file_id))
 
     def file_lines(self, file_id: str, *, first: int = 1, limit: int | None = None) -> values.FileLines:
-        """Return lines of a file from line number ``first`` on."""
         return self._send(values.FileLines, requests.get("files", file_id, "lines", first=first, limit=limit))
 
     def search_file(self, file_id: str, q: str, **options: Unpack[requests.FileSearchOptions]) -> values.FileFound:
@@ -366,7 +359,6 @@ class Client(Connection):
         return self._send(values.MapRun, requests.post("operators", run_id, "cancel"))
 
     def retry_map(self, run_id: str) -> values.MapRun:
-        """Try the failed items again."""
         return self._send(values.MapRun, requests.post("operators", run_id, "retry"))
 
     def map_items(self, run_id: str, *, state: str | None = None) -> Iterator[values.MapItem]:

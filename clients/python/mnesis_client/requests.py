@@ -39,24 +39,19 @@ class ToolResult(TypedDict):
     error: NotRequired[str]
 
 
-class SessionValues(TypedDict, total=False):
-    model: str
-    title: str
-    agent: str
-    system_prompt: str
-    labels: dict[str, str]
-    config: dict[str, Any]
-    parent_id: str
-    host_mode: bool
-    peer_name: str
-
-
 class SessionChanges(TypedDict, total=False):
     title: str
     labels: dict[str, str]
     config: dict[str, Any]
     host_mode: bool
     peer_name: str
+
+
+class SessionValues(SessionChanges, total=False):
+    model: str
+    agent: str
+    system_prompt: str
+    parent_id: str
 
 
 class SessionFilters(TypedDict, total=False):
@@ -113,18 +108,15 @@ class RecordedValues(TypedDict, total=False):
     """A random one by default."""
 
 
-class SearchOptions(TypedDict, total=False):
-    mode: Literal["text", "regex"]
-    scope: str
-    summary_id: str
-    limit: int
-    cursor: str
-
-
 class FileSearchOptions(TypedDict, total=False):
     mode: Literal["text", "regex"]
     limit: int
     cursor: str
+
+
+class SearchOptions(FileSearchOptions, total=False):
+    scope: str
+    summary_id: str
 
 
 class MapValues(TypedDict, total=False):

@@ -54,8 +54,16 @@ class Command(BaseCommand):
             if format is None:
                 with _open(path) as beginning:
                     format = detect_format(path.name, beginning.read(FIRST_BYTES))
-            beside = _companions(path) if format == "claude_code" else []
-            companions = [NamedSource(name=file.name, source=stack.enter_context(_open(file))) for file in beside]
+            companions = []
+            if format == "claude_code":
+                # The files of its sub-agents are beside it, or in a folder named after it.
+                stem = path.name.split(".")[0]
+                inner = (stem, f"{stem}_subagents", f"{stem}/subagents")
+                folders = [path.parent, *(path.parent / name for name in inner)]
+                beside = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir())]
+                for file in beside:
+                    if file.is_file() and file != path and is_companion(file.name):
+                        companions.append(NamedSource(name=file.name, source=stack.enter_context(_open(file))))
             read = self._progress("read", "bytes")
             result = FORMATS[format](source, name=path.name, companions=companions, progress=lambda done: read(done, 0))
         self._end_line()
@@ -106,11 +114,3 @@ def _open(path: Path) -> io.BufferedIOBase:
         return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", returncode=2) from None
-
-
-def _companions(path: Path) -> list[Path]:
-    """Return the files of a Claude Code session's sub-agents, beside it or in a folder named after it."""
-    stem = path.name.split(".")[0]
-    folders = [path.parent, path.parent / stem, path.parent / f"{stem}_subagents", path.parent / stem / "subagents"]
-    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
-    return [file for file in found if file != path and is_companion(file.name)]

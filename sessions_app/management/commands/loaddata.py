@@ -1,7 +1,5 @@
 """``manage.py loaddata``: refused, since a fixture writes and rewrites rows that no event tells of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandError

@@ -1,7 +1,5 @@
 """``manage.py test``: refused, since it deletes the database that has its test database's name, record or not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandError
