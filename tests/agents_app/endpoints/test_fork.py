@@ -309,15 +309,15 @@ def test_two_workers_at_one_fork_copy_each_message_once(alice, source, monkeypat
     monkeypatch.setattr(histories, "TURNS", 1)
     last = load_messages(source.id)[3]
     fork_id = histories.begin_fork(source, owner=alice, last=last, title="Twice")
-    messages = histories._messages
+    messages = histories._read_messages
 
-    def overtaken(*values: Any) -> Any:
-        found = list(messages(*values))
-        monkeypatch.setattr(histories, "_messages", messages)
+    def overtaken(*values: Any, **how: Any) -> Any:
+        found = list(messages(*values, **how))
+        monkeypatch.setattr(histories, "_read_messages", messages)
         assert histories.copy_messages(fork_id)
         return iter(found)
 
-    monkeypatch.setattr(histories, "_messages", overtaken)
+    monkeypatch.setattr(histories, "_read_messages", overtaken)
     with pytest.raises(Conflict):
         histories.copy_messages(fork_id)
     assert [row.external_id for row in load_message_rows(fork_id, [m.id for m in load_messages(fork_id)]).values()] == [
