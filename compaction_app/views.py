@@ -39,7 +39,7 @@ SEGMENTS = {
 WINDOW_SOURCES = {
     "configured": "as configured",
     "litellm": "as litellm's table says",
-    "default": "assumed, because nobody says how large it is",
+    "default": "assumed, because its size is not known",
     "provider": "as its provider said when it refused a longer prompt",
 }
 BAR_WIDTH = 1000

@@ -449,8 +449,8 @@ class LanguageModel(models.Model):
     is_restricted = models.BooleanField(default=False)
     """If set, only users named by a ``ModelGrant`` may use the model; without grants no one may."""
     entered_on_host = models.BooleanField(default=False, editable=False)
-    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
-    (``mnesis_core.network.hosts``), at each call too; so is a row of a time when nobody noted it."""
+    """Whether a command on the host entered the model's address. Addresses entered on a page are checked against the
+    host's lists (``mnesis_core.network.hosts``), also at each call; so are rows from before this was recorded."""
     last_check = models.JSONField(default=dict, blank=True, editable=False)
     """The last check of the model (``ModelCheck``). Empty if it has not been checked since it was changed."""
     created_at = models.DateTimeField(auto_now_add=True)
@@ -517,9 +517,9 @@ class AccountLimit(models.Model):
 
 
 class SpendingMark(models.Model):
-    """What was spent up to a moment, so that nobody adds up a whole history; and what was warned of.
+    """Spending up to a point in time, so that the whole history need not be added up again, and the warnings given.
 
-    Derived: the record's calls have it all, and without a row everything is added up once more.
+    Derived from the calls in the record. Without a row everything is added up again.
     """
 
     id = models.CharField(primary_key=True, max_length=80)

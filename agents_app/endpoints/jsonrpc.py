@@ -118,7 +118,7 @@ def fork_session(caller: Caller, asked: Fork) -> Any:
 
 @operation("turn/start", result=TurnOut, writes=True, may_wait=True)
 async def start_turn(caller: Caller, asked: StartTurn) -> Any:
-    """Write the message and start the turn; the answer comes at once, or when it has ended or waits for somebody."""
+    """Write the message and start the turn. Returns at once or, with ``wait``, when the turn has ended or is suspended."""
     started = await lifecycle.start_turn(asked.session_id, owner_id=caller.owner_id, **asked.arguments())
     if not asked.wait:
         return started.turn
@@ -127,7 +127,7 @@ async def start_turn(caller: Caller, asked: StartTurn) -> Any:
 
 @operation("turn/wait", result=TurnOut, may_wait=True)
 async def wait_turn(caller: Caller, asked: OfTurn) -> Any:
-    """The turn when it has ended or waits for somebody, wherever it runs."""
+    """Return the turn when it has ended or is suspended, wherever it runs."""
     return await lifecycle.wait_turn(asked.session_id, asked.turn_id, owner_id=caller.owner_id)
 
 

@@ -41,7 +41,7 @@ class PricesOut(Out):
 
 
 class ModelOut(Out):
-    """A model that may be chosen. Each source is configured, litellm or default: assumed, since nobody says."""
+    """A model that may be chosen. Each source is ``configured``, ``litellm`` or ``default`` (an assumption)."""
 
     alias: str
     litellm_model: str

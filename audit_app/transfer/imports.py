@@ -273,7 +273,7 @@ def _read_all(session_id: str) -> None:
     after = 0
     while messages := load_messages(session_id, after=after, limit=PAGE):
         if strange := {message.role for message in messages} - set(get_args(Role)):
-            raise InvalidRequest(f"nobody speaks as {min(strange)[:80]!r}")
+            raise InvalidRequest(f"unknown role {min(strange)[:80]!r}")
         after = messages[-1].seq
     after = 0
     while events := load_events(session_id, after=after, limit=PAGE):

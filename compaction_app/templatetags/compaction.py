@@ -103,12 +103,12 @@ MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "asked for
 CAUSES = {
     "soft": "after a turn, because the context had passed its soft threshold",
     "hard": "before a call, because the context had passed its hard mark",
-    "manual": "because somebody asked for it",
+    "manual": "because it was requested",
 }
 PRUNE_CAUSES = {
     "soft": "the context was above its soft threshold",
     "hard": "the context did not fit any more",
-    "manual": "somebody asked for a compaction",
+    "manual": "it was requested",
 }
 
 register = template.Library()

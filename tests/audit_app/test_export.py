@@ -224,7 +224,7 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
         ("messages", "created_at", "2026-01-01T00:00:00", "no time with its offset"),
         ("messages", "created_at", None, "created_at cannot be null"),
         ("messages", "role", "x" * 17, "longer than 16"),
-        ("messages", "role", "root", "nobody speaks as 'root'"),
+        ("messages", "role", "root", "unknown role 'root'"),
         ("messages", "colour", "red", "no column 'colour'"),
         ("turns", "state", "asleep", "state cannot be 'asleep'"),
         ("message_parts", "part_type", "mystery", "cannot be read"),

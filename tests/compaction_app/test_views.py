@@ -123,7 +123,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     assert ends[-1] == BAR_WIDTH
     assert (meter.percent, meter.hard_x) == (29, 525)
     assert meter.counted == "Estimated; the provider has not reported yet."
-    assert meter.window_source == "assumed, because nobody says how large it is"
+    assert meter.window_source == "assumed, because its size is not known"
 
 
 @pytest.mark.parametrize(("used", "pressure"), [(2_519, "none"), (2_520, "soft"), (4_200, "hard"), (40_000, "hard")])

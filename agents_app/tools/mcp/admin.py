@@ -136,9 +136,8 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
             "url": "Of a server over streamable HTTP. Give this or a program.",
             "timeout_seconds": "Seconds that one call may take at the most.",
             "needs_approval": "A person is asked before each call.",
-            "trust_annotations": "Its own word is taken for which of its tools change nothing (readOnlyHint). Otherwise you say "
-            "it of each tool, once it has listed them; of what nobody said it, nothing is known, and read-only sessions do "
-            "without.",
+            "trust_annotations": "Believe the server about which of its tools change nothing (readOnlyHint). Otherwise you mark "
+            "the read-only tools yourself, once it has listed them. Read-only sessions are offered no tool without a mark.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -201,8 +200,9 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
 class ToolOut(Schema):
     """One tool.
 
-    ``scope``: which sessions may be offered it (``session``: every one; ``root``: those that nobody launched;
-    ``sub_agent``: only launched ones). Without ``timeout_seconds`` it bounds its own waiting. ``is_default``: sessions whose configuration does not say otherwise are offered it.
+    ``scope``: the sessions that may be offered the tool (``session``: all; ``root``: only those not launched by
+    another session; ``sub_agent``: only launched ones). Without ``timeout_seconds`` the tool limits its own waiting.
+    ``is_default``: offered to sessions whose configuration does not say otherwise.
     """
 
     name: str

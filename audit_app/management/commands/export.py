@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
     def _write(self, sessions: list[str], format: str, out: str) -> None:
         if format in ENDINGS:
-            # A session that was deleted can be proven and moved, and nobody reads it any more.
+            # A deleted session can still be proven and moved, but not read.
             sessions = not_deleted(sessions)
         if format == "jsonl":
             with _opened(out) as file:

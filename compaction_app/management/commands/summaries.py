@@ -77,7 +77,7 @@ class Command(BaseCommand):
         ]
         standing = "itself" if found.in_context == summary.id else found.in_context or "nothing"
         words = [
-            f"{summary.kind} {summary.id}, level {summary.level}, depth {summary.depth}, by {summary.model or 'nobody'}",
+            f"{summary.kind} {summary.id}, level {summary.level}, depth {summary.depth}, by {summary.model or 'no model'}",
             f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count})",
             f"{summary.token_count:,} tokens for {summary.source_tokens:,}",
             f"sources: {', '.join(id for _, id in summary.source_ids)}",

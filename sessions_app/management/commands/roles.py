@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """:raises CommandError: the database has no roles, none is named, or the caller may not make them."""
         if connection.vendor != "postgresql":
-            raise CommandError("SQLite has no roles: whoever can write the file can change it.")
+            raise CommandError("SQLite has no roles: anyone who can write the file can change it.")
         roles = [rights.site_role(options["app"])] if options["app"] else []
         roles += [rights.auditor_role(options["auditor"])] if options["auditor"] else []
         if not roles:
