@@ -104,7 +104,7 @@ export class Attachments {
     item.upload = new Upload(item.file, {
       sessionId: this.sessionId,
       onProgress: (bytes) => item.showProgress(bytes),
-      onWaiting: () => item.show("sending", "no connection; it goes on by itself"),
+      onWaiting: () => item.show("sending", "no connection; it resumes by itself"),
     });
     try {
       item.id = await item.upload.run();
@@ -112,13 +112,13 @@ export class Attachments {
       if (error.code === "GIVEN_UP") return;
       item.show("failed", error.message);
       item.chip.scrollIntoView({ block: "nearest" });
-      this.#say(`${item.name} was not taken: ${error.message}`);
+      this.#say(`${item.name} could not be attached: ${error.message}`);
       return;
     }
     item.upload = null;
     if (this.#items.some((other) => other !== item && other.id === item.id)) {
       this.#drop(item);
-      this.#say(`${item.name} is attached already.`);
+      this.#say(`${item.name} is already attached.`);
       return;
     }
     item.show("looking", "looking…");
@@ -165,7 +165,7 @@ export class Attachments {
       } catch (error) {
         if (error.status === 404) {
           item.id = "";
-          item.show("failed", "This file is not there any more. Remove it, and choose it again.");
+          item.show("failed", "This file no longer exists. Remove it, and choose it again.");
           return;
         }
       }

@@ -16,7 +16,7 @@ function errorOf({ status, responseText }) {
   } catch {
     // not a JSON answer, for example from a proxy
   }
-  return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? "The server could not take this.", status);
+  return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? "The server could not accept this.", status);
 }
 
 // The caller passes the XMLHttpRequest, so that it can abort it. fetch() cannot report upload progress.
@@ -27,7 +27,7 @@ export function sendBytes(request, method, path, { headers = {}, body = null, on
     request.upload.addEventListener("progress", ({ loaded, total }) => onSent(loaded, total));
     request.addEventListener("load", () => (request.status < 400 ? resolve(request) : reject(errorOf(request))));
     request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", "The server did not answer.")));
-    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was given up.")));
+    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was cancelled.")));
     request.send(body);
   });
 }

@@ -13,7 +13,7 @@ export class Connection {
     if (state === "live") this.#lostAt = 0;
     if (state === "reconnecting") this.#lost();
     else if (state === "signed-out") this.#offerSignIn();
-    else this.say(state === "gone" ? "This session is not there any more." : "");
+    else this.say(state === "gone" ? "This session no longer exists." : "");
   }
 
   say(words) {

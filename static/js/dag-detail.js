@@ -36,7 +36,7 @@ export class Detail {
 
   clear() {
     this.#asked += 1;
-    this.#say("Choose a summary to read it beside what it was made of.");
+    this.#say("Choose a summary to read it beside its sources.");
   }
 
   #say(text) {

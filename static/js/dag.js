@@ -138,7 +138,7 @@ function chooseNothing() {
   Object.assign(marked, { place: undefined, seq: 0, lineage: null });
   find("dag").querySelector("[data-dag=chosen]").disabled = true;
   detail.clear();
-  say("Nothing is chosen.");
+  say("Nothing is selected.");
   draw();
 }
 
@@ -167,7 +167,7 @@ function walkAlong(steps) {
 
 function walkUp() {
   const place = marked.seq ? graph.leafOf(marked.seq) : graph.above[marked.place]?.[0];
-  if (place === undefined) say("Nothing stands above it.");
+  if (place === undefined) say("There is nothing above it.");
   else choose(place);
 }
 
@@ -262,7 +262,7 @@ function showTip({ x, y }) {
   if (!found) return;
   const { block, place, seq } = found;
   tip.textContent = block
-    ? `${count(block.count)} summaries of messages ${count(block.first)}–${count(block.last)}. Click to come closer.`
+    ? `${count(block.count)} summaries of messages ${count(block.first)}–${count(block.last)}. Click to zoom in.`
     : place !== undefined
       ? graph.label(place)
       : `Message ${count(seq)}`;
@@ -345,7 +345,7 @@ async function start() {
   try {
     graph = new Graph(await call("GET", host.dataset.drawing));
   } catch (error) {
-    find("dag-note").textContent = `The drawing could not be loaded. ${error.message} The table says the same.`;
+    find("dag-note").textContent = `The drawing could not be loaded. ${error.message} The table shows the same.`;
     return;
   }
   root.hidden = false;

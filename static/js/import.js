@@ -48,7 +48,7 @@ async function send() {
 function showSent(loaded, total) {
   find("sending-progress").max = total;
   find("sending-progress").value = loaded;
-  find("sending-text").textContent = loaded < total ? `Sending: ${formatSize(loaded)} of ${formatSize(total)}` : "Sent. The server looks at it…";
+  find("sending-text").textContent = loaded < total ? `Sending: ${formatSize(loaded)} of ${formatSize(total)}` : "Sent. The server is reading it…";
 }
 
 async function bringIn() {

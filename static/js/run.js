@@ -78,7 +78,7 @@ const WORDS = {
   live: "",
   reconnecting: "Reconnecting… Nothing is lost.",
   "signed-out": "You are signed out. Load the page again to sign in.",
-  gone: "This session is not there any more.",
+  gone: "This session no longer exists.",
 };
 let lost = 0;
 function showConnection(state) {

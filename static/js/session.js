@@ -88,19 +88,19 @@ function showState() {
 }
 
 function hint(isEmpty) {
-  if (sending.waiting) return "The turn waits for an answer above";
-  if (sending.sending && attachments.files.length) return "The files are looked at, then the turn begins";
-  if (attachments.isSending) return "A file is on its way";
-  if (attachments.hasFailed) return "Remove the file that did not come, or try it again";
-  if (sending.running && !isEmpty) return "Enter puts it into the queue";
-  return isEmpty && attachments.files.length ? "Write what is to be done with the files" : HINT;
+  if (sending.waiting) return "The turn is waiting for an answer above";
+  if (sending.sending && attachments.files.length) return "The files are inspected, then the turn starts";
+  if (attachments.isSending) return "A file is uploading";
+  if (attachments.hasFailed) return "Remove the file that failed, or try it again";
+  if (sending.running && !isEmpty) return "Enter adds it to the queue";
+  return isEmpty && attachments.files.length ? "Write what to do with the files" : HINT;
 }
 
 function queueNote() {
-  if (sending.waiting) return "Sent when the turn has its answer and has ended";
+  if (sending.waiting) return "Sent when the turn has been answered and has ended";
   if (sending.running) return "Sent when this turn has ended";
-  if (sending.isHeld) return "The last turn did not end well, so nothing is sent by itself";
-  return "On its way";
+  if (sending.isHeld) return "The last turn did not complete, so nothing is sent automatically";
+  return "Sending";
 }
 
 function showBadge(state) {
@@ -127,7 +127,7 @@ function turnWaits(partIds) {
   showBadge("suspended");
   measureContext();
   partIds.forEach(partChanged);
-  find("announcer").textContent = "The turn waits for an answer to a tool call.";
+  find("announcer").textContent = "The turn is waiting for an answer to a tool call.";
 }
 
 function turnGoesOn() {

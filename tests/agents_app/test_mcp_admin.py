@@ -147,8 +147,8 @@ def test_the_page_says_what_is_missing(admin, ask):
     assert "Attach a server" in for_administrators
     admin.force_login(User.objects.create_user("alice"))
     page = ask("/tools/")
-    assert "It brings no tools." in page
-    assert "It was not asked for its tools yet." in page
+    assert "It has no tools." in page
+    assert "It has not been asked for its tools yet." in page
     assert "Not reachable since" in page
     assert "/secret/path" not in page
 

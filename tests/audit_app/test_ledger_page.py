@@ -308,7 +308,7 @@ def test_one_whose_worker_died_is_told_and_may_be_asked_for_again(
     verify.ask(session_id, entries=9)
     monkeypatch.setattr(store, "LEASE_SECONDS", -1)
     assert store.claim(worker="a") == session_id
-    assert "is gone" in ask("verification/")
+    assert "stopped without a result" in ask("verification/")
     monkeypatch.undo()
     assert verify.ask(session_id, entries=9)
     assert verify.verify_next()

@@ -75,7 +75,7 @@ def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
 
 def test_the_drawn_summaries_are_walked_by_keys_and_lead_to_their_records(compacted: str, open_page: Open) -> None:
     page = open_page(inspect(compacted, "summaries"))
-    drawing, chosen = page.get_by_role("application"), page.get_by_label("What is chosen")
+    drawing, chosen = page.get_by_role("application"), page.get_by_label("The chosen summary")
     page.locator("[data-drawn]").wait_for()
     assert page.get_by_text("The same as a list").is_visible()
     drawing.focus()

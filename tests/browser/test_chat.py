@@ -142,7 +142,7 @@ def test_after_a_stop_the_queue_waits_for_a_word(portal: Portal, open_page: Open
     write(page, "held back")
     page.keyboard.press("Escape")
     wait_for_end(page)
-    expect(page.locator("#queue")).to_contain_text("nothing is sent by itself")
+    expect(page.locator("#queue")).to_contain_text("nothing is sent automatically")
     page.reload()
     expect(page.locator(".queued")).to_have_count(1)
     page.get_by_role("button", name="Send now").click()

@@ -91,7 +91,7 @@ def test_from_the_whole_drawing_to_the_original_words(
     expect(detail).to_contain_text(f"message 1, {PHRASE}")
     detail.get_by_role("link", name="In the conversation").click()
     expect(page.locator("#msg-1")).to_contain_text(PHRASE)
-    expect(page.locator("#msg-1")).to_contain_text("not sent as it is any more")
+    expect(page.locator("#msg-1")).to_contain_text("no longer sent in full")
 
 
 def test_what_is_chosen_stays_when_the_page_is_loaded_again_or_shown_as_a_table(
@@ -157,7 +157,7 @@ def test_what_is_summarised_meanwhile_is_drawn_and_what_is_chosen_and_seen_stays
     said = [f"Question {number}: " + "what does the harbour log say? " * 40 for number in range(3)]
     session_id = portal.new_session(*said)
     page = open_page(f"/sessions/{session_id}/inspect/summaries/")
-    expect(page.get_by_text("Nothing was summarised in this session yet.")).to_be_visible()
+    expect(page.get_by_text("Nothing has been summarised in this session yet.")).to_be_visible()
 
     def compact() -> None:
         portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})

@@ -319,8 +319,8 @@ def test_the_list_goes_on_by_a_cursor_and_is_filtered(session, reader):
     assert [call.id for call, _ in second.context["calls"]] == ids[9::-1]
     assert second.context["older_url"] == ""
     none = page(reader, "inspect-calls", session.id, state="failed")
-    assert "No call is like this." in none
-    assert "No call is like this." not in page(reader, "inspect-calls", session.id, purpose="turn", model="demo")
+    assert "No call matches." in none
+    assert "No call matches." not in page(reader, "inspect-calls", session.id, purpose="turn", model="demo")
 
 
 def test_no_page_asks_more_of_the_database_for_many_calls_or_reads_their_manifests(session, reader, alice):
@@ -386,7 +386,7 @@ async def test_a_question_for_a_summary_is_shown_as_well(session, script, reader
     [call] = [call for call in await db(list_calls, session.id) if call.purpose == "summary"]
     shown = await db(page, reader, "inspect-call", session.id, call.id)
     assert "matches its digest" in shown
-    assert "made beside the turns" in shown
+    assert "made outside the turns" in shown
     block = await db(page, reader, "inspect-block", session.id, call.id, 1)
     assert "MNESIS-SUMMARISE" in block
     assert "Block 1: System prompt" in block

@@ -194,7 +194,7 @@ def test_what_is_chosen_is_kept_from_view_to_view(tree: Tree, door: Client) -> N
 def test_a_session_without_summaries_says_what_will_stand_there(owner: User, door: Client) -> None:
     session_id = add_session(owner)
     page = shown(door, f"/sessions/{session_id}/inspect/summaries/")
-    assert "Nothing was summarised in this session yet." in page
+    assert "Nothing has been summarised in this session yet." in page
     assert "<canvas" not in page
     values = door.get(f"/sessions/{session_id}/inspect/summaries/drawing.json").json()
     assert (values["id"], values["edges"], values["messages"]) == ([], [], 0)

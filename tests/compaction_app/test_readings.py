@@ -84,7 +84,7 @@ def test_what_came_of_each_call_is_told_and_shown(session, script, client, alice
     assert list_readings(session.id, summary.last_seq + 1).calls == []
     client.force_login(alice)
     shown = page(client, session, 1)
-    assert "No call of a turn was made while it stood in the context." in shown
+    assert "No turn called a model while it was in the context." in shown
     assert "2 calls</strong> read it to summarise it" in shown
     assert f"rejected: {first.attempt.reason}" in shown
     assert reverse("inspect-call", args=[session.id, second.call.id]) in shown
@@ -101,7 +101,7 @@ def test_a_revision_reads_it_again_long_after_it_left_the_context(session, scrip
     _, again = list_readings(session.id, 1).calls
     assert (again.attempt.summary_id, again.summary) == (preview_id, None)
     client.force_login(alice)
-    assert "no summary came of it" in page(client, session, 1)
+    assert "it led to no summary" in page(client, session, 1)
     revise.apply(preview_id)
     assert list_readings(session.id, 1).calls[1].summary.id == preview_id
 

@@ -143,7 +143,7 @@ def test_the_first_hits_stand_below_the_list_of_sessions(door: Client, talk: str
     # As it is typed: the last word may not be whole.
     assert hits_of(ask(door, q="the mari", brief="1"))
     assert not hits_of(ask(door, q='"mari"', brief="1"))
-    assert "No text says" in ask(door, q="zeppelin", brief="1")
+    assert "No text contains" in ask(door, q="zeppelin", brief="1")
 
 
 def test_hits_of_many_sessions_cost_as_many_queries_as_one(door: Client, owner: User) -> None:

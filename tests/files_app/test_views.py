@@ -106,7 +106,7 @@ def test_a_list_of_many_costs_as_many_queries_as_one_of_few(browser: Client, rea
 
 def test_the_page_of_a_file_says_what_is_known_of_it(ask: Ask, reader: User) -> None:
     file_id = keep(new_session(reader, title="Tides"), b"a,b\n1,2\n", "data/t.csv", "csv", exploration_summary=None)
-    assert "It was not inspected yet" in ask(f"/files/{file_id}/")
+    assert "It has not been inspected yet" in ask(f"/files/{file_id}/")
     file = explore_file(file_id, owner_id=reader.pk)
     page = ask(f"/files/{file_id}/")
     for words in (
@@ -149,7 +149,7 @@ def test_the_messages_that_name_a_file_are_linked(ask: Ask, reader: User) -> Non
 
 def test_a_content_that_is_not_kept_here_is_said_and_not_offered(ask: Ask, reader: User) -> None:
     page = ask(f"/files/{keep(new_session(reader), None)}/")
-    assert "its content is not" in page
+    assert "The content was never stored" in page
     assert "Download" not in page
 
 
