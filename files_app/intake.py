@@ -342,7 +342,7 @@ def describe(file: FileReference, ordinary: str, describer: Describer) -> Descri
         asked = waiting_for(calls.ask, own_loop=True)()
     except BudgetExhausted as error:
         return Description(summary=ordinary, note=note | {"problem": str(error.details["reason"])})
-    length = asked.question.beginning.length
+    length = asked.question.length
     note |= {"call_id": asked.ending.call_id, "bytes": length, "problem": asked.problem}
     if asked.problem:
         return Description(summary=ordinary, note=note, ending=asked.ending)

@@ -159,7 +159,16 @@ def diff_request(said: Sequence[RequestMessage], known: Known) -> RequestDiff:
     system = joined(one.text for one in said[:opening]) if opening else None
     body = said[opening:]
     asked = 1 + max((index for index, one in enumerate(body) if one.role == "assistant"), default=-1)
-    earlier = body[:asked] if known.is_empty else _unknown_history(body[:asked], known)
+    # An exchange is a question, or several in a row, with everything up to the next one.
+    exchanges: list[list[RequestMessage]] = []
+    for index, one in enumerate(body[:asked]):
+        begins = one.role in ("user", "system") and (index == 0 or body[index - 1].role in ("assistant", "tool"))
+        if begins or not exchanges:
+            exchanges.append([])
+        exchanges[-1].append(one)
+    none_known = -1 if known.is_empty else len(exchanges)
+    last_known = max((index for index, one in enumerate(exchanges) if _is_known(one, known)), default=none_known)
+    earlier = [one for exchange in exchanges[last_known + 1 :] for one in exchange]
     return replace(_read_question(body[asked:], earlier), system_prompt=system)
 
 
@@ -174,18 +183,6 @@ def _plain(text: str) -> str:
 
 def _spoken(message: StoredMessage) -> str:
     return joined(text_of((stored.part,)) for stored in message.parts)
-
-
-def _unknown_history(history: Sequence[RequestMessage], known: Known) -> list[RequestMessage]:
-    # An exchange is a question, or several in a row, with everything up to the next one.
-    exchanges: list[list[RequestMessage]] = []
-    for index, said in enumerate(history):
-        begins = said.role in ("user", "system") and (index == 0 or history[index - 1].role in ("assistant", "tool"))
-        if begins or not exchanges:
-            exchanges.append([])
-        exchanges[-1].append(said)
-    place = max((index for index, one in enumerate(exchanges) if _is_known(one, known)), default=len(exchanges))
-    return [said for exchange in exchanges[place + 1 :] for said in exchange]
 
 
 def _is_known(exchange: Sequence[RequestMessage], known: Known) -> bool:
@@ -213,8 +210,7 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
         )
     questions = [said.text for said in rest if said.role == "user"]
     told = [*earlier, *(said for said in results if not awaited), *(said for said in rest if said.role == "system")]
-    # A call's results directly follow it: ids are unique within one message only.
-    messages = []
+    messages = []  # A call's results directly follow it: ids are unique within one message only.
     call_ids: set[str] = set()
     for index, said in enumerate(told):
         if said.role == "tool":
@@ -358,7 +354,6 @@ class Speech:
         self._waiting: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
 
     def take(self, frame: Mapping[str, Any]) -> str:
-        """Return what a frame adds to the text; often nothing."""
         if frame["type"] == EventType.MESSAGE_CREATED:
             message_id = frame["data"]["message_id"]
             self._known.add(message_id)

@@ -15,7 +15,6 @@ from functools import cached_property
 from heapq import merge
 from itertools import chain, pairwise, takewhile
 from math import log, log1p
-from typing import Protocol
 
 import re2
 
@@ -63,28 +62,14 @@ _BASES, _FOLD = _Bases(), _Fold()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """A piece of a text on one line with its matches: (first, after the last) character."""
-
-    text: str
-    matches: tuple[tuple[int, int], ...]
+    text: str  # on one line
+    matches: tuple[tuple[int, int], ...]  # (first, after the last) character
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexWord:
-    """A word that an index must hold; with ``prefix``, the beginning of one."""
-
     text: str
-    prefix: bool = False
-
-
-class Query(Protocol):
-    @property
-    def words(self) -> tuple[IndexWord, ...]:
-        """Return what every matching text has in the index; empty when no index helps."""
-
-    def rate(self, text: str) -> float: ...
-
-    def places(self, text: str) -> Iterator[tuple[int, int]]: ...
+    prefix: bool = False  # It is the beginning of a word.
 
 
 def readable(text: str) -> str:
@@ -146,9 +131,7 @@ def _is_unspaced(run: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Term:
-    """One word, or several that stand side by side."""
-
-    pieces: tuple[str, ...]
+    pieces: tuple[str, ...]  # one word, or several that stand side by side
     prefix: bool = False
 
     @cached_property
@@ -222,13 +205,17 @@ class PatternQuery:
     """A regular expression in RE2's syntax, which takes linear time on every text."""
 
     pattern: re2._Regexp[str]
-    words: tuple[IndexWord, ...] = ()
+    words: tuple[IndexWord, ...] = ()  # No index helps.
 
     def rate(self, text: str) -> float:
         return 1.0 if self.pattern.search(text) else 0.0
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
         return (match.span() for match in self.pattern.finditer(text))
+
+
+# Its ``words`` are in the index of every matching text.
+Query = WordQuery | PatternQuery
 
 
 def parse_words(text: str) -> WordQuery:

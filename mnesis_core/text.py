@@ -111,9 +111,6 @@ def write_time(time: datetime) -> str:
     return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
-# Text of others as data in a prompt
-
-
 def quote(text: str) -> str:
     """Return text as data, which can neither open nor close one of our tags around quoted text."""
     return _OWN_TAGS.sub("&lt;", text)
@@ -183,11 +180,8 @@ def excerpt(text: str, length: int) -> str:
     return line if len(line) <= length and len(text) <= length * 4 else line[: length - 1].rstrip() + "…"
 
 
-# JSON of RFC 8259, with messages that say what is wrong
-
-
 def read_json(text: str | bytes) -> Any:
-    """Return the value that a JSON text holds.
+    """Return the value that a text holds as JSON (RFC 8259).
 
     Python would also read NaN and Infinity, and 1e999 as infinity, which no database keeps.
 

@@ -43,8 +43,10 @@ from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, Re
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
 from mnesis_core.records import is_id, new_id
-from mnesis_core.transcripts import FORMATS, NamedSource, detect_format, is_companion
+from mnesis_core.transcripts import FORMATS, detect_format
+from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions, written
+from mnesis_core.transcripts.values import NamedSource
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
 from sessions_app.record import session_store

@@ -17,7 +17,7 @@ from files_app.store import store_file_reference
 from mnesis_core.context.fitting import Pressure
 from mnesis_core.messages import FileRefPart, Message, Part, ToolPart
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
-from mnesis_core.transcripts import Transcript, TranscriptMessage, TranscriptTurn
+from mnesis_core.transcripts.values import Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import prepare_parts

@@ -130,7 +130,6 @@ class Graph:
         )
 
     def roots(self) -> list[Node]:
-        """Return the summaries that no other one stands for, in the order of their messages."""
         roots = (node for node in self.current() if not self.parents(node.id))
         return sorted(roots, key=lambda node: (node.first_seq, -node.last_seq, node.id))
 
@@ -281,10 +280,7 @@ def order_of_work(graph: Graph, summary_id: str, *, subtree: bool, only_stale: b
 
 
 def difference(before: str, after: str) -> list[str]:
-    """Return the lines of a unified difference without its head; none when the texts are equal.
-
-    Long texts are not compared line by line: the whole old text goes, the whole new one comes.
-    """
+    """Return the lines of a unified difference without its head; none when the texts are equal."""
     old, new = before.split("\n"), after.split("\n")
     if before == after:
         return []

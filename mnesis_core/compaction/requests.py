@@ -20,7 +20,7 @@ from mnesis_core.errors import ModelTimeout
 from mnesis_core.files.explore import fitting
 from mnesis_core.files.references import NO_IDS, Named, without_footer
 from mnesis_core.files.source import encoding_of, shown
-from mnesis_core.llm.interface import Model, ModelSpec, Reply, Request, Usage, complete
+from mnesis_core.llm.interface import ModelSpec, Reply, Request, Usage
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import StoredMessage
 from mnesis_core.text import LONGEST_CHARACTER, character_start, printable, quote_file
@@ -53,16 +53,9 @@ class SummaryPrompt:
     system: str
     user: str  # with ``{{target}}`` and ``{{source}}``
 
-    def messages(self, source: str, target: int) -> list[dict[str, Any]]:
-        """Return the two messages of a request; ``source`` is already quoted."""
-        before, after = self.user.replace("{{target}}", str(target)).split("{{source}}")
-        return [{"role": "system", "content": self.system}, {"role": "user", "content": f"{before}{source}{after}"}]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """One prompt for each level that asks a model, of messages and of summaries, and one for files."""
-
     level1: SummaryPrompt
     level2: SummaryPrompt
     condense: SummaryPrompt
@@ -213,34 +206,11 @@ Judge = Callable[[Reply], str | None]  # Return why a reply may not be a summary
 
 
 class Recorder(Protocol):
-    """Ask a model and keep each attempt. ``Unrecorded`` only asks."""
+    """Ask a model and keep each attempt; ``excerpt`` keeps one at level 3 and returns its id."""
 
     async def ask(self, question: Question, judge: Judge) -> Answer: ...
 
-    async def excerpt(self, attempt: Attempt, text: str) -> str:
-        """Keep a level-3 excerpt and return the id of its attempt."""
-        ...
-
-
-class Unrecorded:
-    def __init__(self, model: Model | None) -> None:
-        self._model = model
-        self._tries = 0
-
-    async def ask(self, question: Question, judge: Judge) -> Answer:
-        """:raises ValueError: there is no model."""
-        if self._model is None:
-            raise ValueError("there is no model to ask")
-        reply = await complete(self._model, question.request)
-        attempt = attempt_of(question, judge(reply), reply.usage)
-        return Answer(try_id=self._next(), attempt=attempt, reply=reply)
-
-    async def excerpt(self, attempt: Attempt, text: str) -> str:
-        return self._next()
-
-    def _next(self) -> str:
-        self._tries += 1
-        return str(self._tries)
+    async def excerpt(self, attempt: Attempt, text: str) -> str: ...
 
 
 def attempt_of(question: Question, reason: str | None, usage: Usage = NO_USAGE) -> Attempt:
@@ -272,10 +242,10 @@ def reply_limit(spec: ModelSpec, target: int) -> int:
 
 
 def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any]:
-    return {"messages": prompt.messages(printable(source), target)}
-
-
-# What is stored of a question
+    """Return a request's payload; ``source`` is already quoted."""
+    before, after = prompt.user.replace("{{target}}", str(target)).split("{{source}}")
+    asked = f"{before}{printable(source)}{after}"
+    return {"messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": asked}]}
 
 
 def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -323,25 +293,16 @@ def rebuild_question(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    length: int  # bytes
-    text: str  # quoted as data
-
-    @property
-    def tokens(self) -> int:
-        return estimate_text(self.text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FileQuestion(_Question):
     content_id: str
-    beginning: Beginning
+    length: int  # bytes of the content that are read
+    beginning: str  # what they say, quoted as data
 
     @property
     def manifest(self) -> list[dict[str, Any]]:
         return [
             {"kind": "prompt", "id": self.prompt.version, "target": TARGET_TOKENS},
-            {"kind": "file", "content_id": self.content_id, "offset": 0, "bytes": self.beginning.length},
+            {"kind": "file", "content_id": self.content_id, "offset": 0, "bytes": self.length},
         ]
 
 
@@ -356,12 +317,11 @@ def question_about(
         # A little below the proportion, so that uneven texts do not take many steps.
         length = _whole(data, min(length - 1, int(length * limit / tokens * 0.98)))
         text = _text(data[:length])
-    beginning = Beginning(length=length, text=text)
-    if beginning.tokens <= TARGET_TOKENS:
+    if estimate_text(text) <= TARGET_TOKENS:
         return None
-    payload = payload_of(prompt, beginning.text, TARGET_TOKENS)
+    payload = payload_of(prompt, text, TARGET_TOKENS)
     request = Request(payload=payload, max_output_tokens=reply_limit(spec, TARGET_TOKENS))
-    return FileQuestion(content_id=content_id, beginning=beginning, prompt=prompt, request=request)
+    return FileQuestion(content_id=content_id, length=length, beginning=text, prompt=prompt, request=request)
 
 
 def rebuild_file_question(
@@ -383,12 +343,12 @@ def rebuild_file_question(
     return payload_of(prompt, _text(data), rows["prompt"]["target"])
 
 
-def problem_of(reply: Reply, beginning: Beginning) -> str:
+def problem_of(reply: Reply, beginning: str) -> str:
     """Return why a reply may not describe the text, a reason of ``failure_of`` or ``judge``, or an empty text."""
     if failure := failure_of(reply):
         return failure
-    source, tokens = beginning.text, beginning.tokens
-    return judge(cleaned(reply.text), source=source, source_tokens=tokens, target=LONGEST_TOKENS) or ""
+    tokens = estimate_text(beginning)
+    return judge(cleaned(reply.text), source=beginning, source_tokens=tokens, target=LONGEST_TOKENS) or ""
 
 
 def with_description(ordinary: str, reply: Reply, *, alias: str, length: int, size: int) -> str:

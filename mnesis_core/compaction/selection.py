@@ -205,8 +205,7 @@ class Outcome(StrEnum):
 
     TARGET_MET = "target_met"  # The context is at or below its target, the low mark.
     FITS = "fits"  # It is above the low mark but below the hard threshold, and nothing more may be summarised.
-    # Nothing may be summarised or pruned, or it is too small to shrink.
-    NOTHING_TO_SUMMARISE = "nothing_to_summarise"
+    NOTHING_TO_SUMMARISE = "nothing_to_summarise"  # Nothing may be summarised or pruned, or it is too small to shrink.
     # All that may be summarised is; the rest alone is above the hard threshold, and assembly shortens it.
     STILL_TOO_LARGE = "still_too_large"
     # There is more to do than one compaction may; another one goes on, at once while that is due.

@@ -21,7 +21,6 @@ from mnesis_core.compaction.requests import (
     Question,
     Recorder,
     SummaryPrompt,
-    Unrecorded,
     cleaned,
     failure_of,
     judge,
@@ -81,19 +80,18 @@ async def summarise(
     *,
     kind: SummaryKind,
     manifest_id: str,
-    deterministic_only: bool = False,
+    recorder: Recorder,
     quotables: Sequence[Quotable] = (),
     named: Named = NO_IDS,
     prompts: Prompts = SHIPPED,
-    recorder: Recorder | None = None,
     limit: int | None = None,
     cut: Callable[[int], Sequence[str]] | None = None,
 ) -> SummaryResult:
     """Return a summary of ``pieces``, which together are one span.
 
     ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included. Level 3
-    quotes ``quotables``, or the pieces when there are none; it is used at once without a model, or with
-    ``deterministic_only``. Every id of ``named`` stands in the result, or in its manifest, whose id is ``manifest_id``.
+    quotes ``quotables``, or the pieces when there are none; it is used at once without a model. Every id of ``named``
+    stands in the result, or in its manifest, whose id is ``manifest_id``.
     ``recorder`` asks the model and keeps every attempt. ``limit`` is the most tokens of a piece, and ``cut`` makes the
     pieces again with another limit, for a model that refuses one as too long.
     """
@@ -101,8 +99,8 @@ async def summarise(
     room = min(MOST_TOKENS, largest // SHARE_OF_SOURCE, budget.target // SHARE_OF_TARGET)
     naming = name_files(named, room, manifest_id)
     run = _Run(
-        recorder=recorder or Unrecorded(model),
-        model=None if deterministic_only else model,
+        recorder=recorder,
+        model=model,
         config=config,
         budget=budget,
         source_tokens=source_tokens,

@@ -146,9 +146,6 @@ def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     return groups
 
 
-# A stored manifest and its rows
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 

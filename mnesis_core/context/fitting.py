@@ -1,7 +1,5 @@
-"""How a context fits a model's window.
-
-The budget and when it calls for a compaction, the tool outputs that become tombstones, what entries cost, and how the
-messages of one turn are shortened to fit.
+"""How a context fits a model's window: the budget and when it calls for a compaction, the tool outputs that become
+tombstones, what entries cost, and how the messages of one turn are shortened to fit.
 """
 
 from __future__ import annotations

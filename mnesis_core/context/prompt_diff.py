@@ -153,7 +153,6 @@ def _part_differences(before: Row, after: Row) -> Iterator[Difference]:
 
 
 def _kept_characters(row: Row) -> dict[str, int]:
-    """Return how many characters remain of the shortened texts of each part."""
     kept: dict[str, int] = {}
     for cut in row["shortened"]:
         kept[cut["part"]] = kept.get(cut["part"], 0) + cut["head"] + cut["tail"]

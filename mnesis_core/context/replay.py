@@ -35,19 +35,16 @@ class Projection:
     turns: dict[str, str] = field(default_factory=dict)  # turn id -> state; so for calls, runs and, by part id, tools
     calls: dict[str, str] = field(default_factory=dict)
     tools: dict[str, str] = field(default_factory=dict)
-    # part id -> the event that took its output out of the context
-    tombstones: dict[str, int] = field(default_factory=dict)
+    tombstones: dict[str, int] = field(default_factory=dict)  # part id -> the event that took its output away
     runs: dict[str, str] = field(default_factory=dict)
     # summary id -> type and id of what it stands for, in order
     summaries: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    # summary id -> the event in which a revision replaced it
-    superseded: dict[str, int] = field(default_factory=dict)
+    superseded: dict[str, int] = field(default_factory=dict)  # summary id -> the event in which a revision replaced it
     freshness: dict[str, str] = field(default_factory=dict)  # summary id -> ``fresh`` or ``stale``
     maps: dict[str, str] = field(default_factory=dict)
     # (run id, item number) -> how it ended; None while it waits again
     map_items: dict[str, str | None] = field(default_factory=dict)
-    # (run id, item number) -> the session of its sub-agent
-    map_children: dict[str, str] = field(default_factory=dict)
+    map_children: dict[str, str] = field(default_factory=dict)  # (run id, item number) -> the session of its sub-agent
 
     def apply(self, seq: int, type: str, data: Data) -> None:
         """Apply the next event; types that change nothing here are ignored."""

@@ -125,31 +125,6 @@ _HEADER = re.compile(r"^(From|To|Subject|Date|Received|Return-Path|Message-ID|MI
 
 def detect(source: Source) -> Kind:
     head = source.head()
-    if (by_bytes := _by_bytes(source, head)) is not None:
-        return by_bytes
-    has_text = not is_binary(head)
-    if has_text and _ROTATED.search(source.name.lower()):
-        return BY_NAME["log"]
-    by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
-    # A file of a kind with magic bytes would begin with them.
-    if by_name is not None and (has_text if is_text(by_name.name) else not by_name.magic):
-        return by_name
-    return BY_NAME[_looks_like(head) if has_text else BINARY]
-
-
-def kind_of_text(data: bytes) -> Kind:
-    return BY_NAME[_looks_like(data[:HEAD_BYTES])]
-
-
-def is_text(name: str) -> bool:
-    return name not in _NO_TEXT and name in BY_NAME
-
-
-def plain_kind(source: Source) -> Kind:
-    return BY_NAME[BINARY if is_binary(source.head()) else TEXT]
-
-
-def _by_bytes(source: Source, head: bytes) -> Kind | None:
     # Some marks of images are not at the beginning, others so short that a text may begin with them.
     if head[:4] == b"RIFF":
         is_image = head[8:12] == b"WEBP"
@@ -170,7 +145,28 @@ def _by_bytes(source: Source, head: bytes) -> Kind | None:
         is_office = b"[Content_Types].xml" in names
         return next((BY_NAME[kind] for folder, kind in _OFFICE if is_office and folder in names), found)
     # A page or a drawing is XML too: its name says more.
-    return None if found is BY_NAME["xml"] and source.suffix in _BY_SUFFIX else found
+    if found is not None and (found is not BY_NAME["xml"] or source.suffix not in _BY_SUFFIX):
+        return found
+    has_text = not is_binary(head)
+    if has_text and _ROTATED.search(source.name.lower()):
+        return BY_NAME["log"]
+    by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
+    # A file of a kind with magic bytes would begin with them.
+    if by_name is not None and (has_text if is_text(by_name.name) else not by_name.magic):
+        return by_name
+    return BY_NAME[_looks_like(head) if has_text else BINARY]
+
+
+def kind_of_text(data: bytes) -> Kind:
+    return BY_NAME[_looks_like(data[:HEAD_BYTES])]
+
+
+def is_text(name: str) -> bool:
+    return name not in _NO_TEXT and name in BY_NAME
+
+
+def plain_kind(source: Source) -> Kind:
+    return BY_NAME[BINARY if is_binary(source.head()) else TEXT]
 
 
 def is_binary(head: bytes) -> bool:

@@ -22,8 +22,7 @@ Mode = Literal["text", "regex"]
 Read = Callable[[int, int], bytes]  # Takes an offset and a number of bytes.
 WINDOW_BYTES = 131_072  # What a processor's cache holds: larger windows are slower.
 SHOWN_CHARACTERS = 2_000
-# Pieces of a long line overlap, so that a match no longer than this is found wherever they end.
-OVERLAP_BYTES = 4_096
+OVERLAP_BYTES = 4_096  # Pieces of a long line overlap, so that a match no longer than this is found wherever they end.
 MOST_COUNTED = 1_000  # Matches counted in one line.
 SHOWN_BYTES, BEFORE_BYTES = 400, 120  # Bytes of a line around its first match, and of those the ones before it.
 _LARGEST_PROGRAM = 10_000
@@ -134,7 +133,6 @@ class Window:
 
     @cached_property
     def seen(self) -> int:
-        """Return the bytes of ``text`` that the previous window had, too."""
         return len(self.encoding.plain(self.raw[: self.overlap]))
 
     @cached_property
@@ -160,7 +158,6 @@ def windows(
 ) -> Iterator[Window]:
     """Yield a file's windows from a place on.
 
-    :param size: the file's bytes
     :param overlap: pieces of a long line begin this many bytes before the end of the previous one
     """
     repeated = min(overlap, place.offset - encoding.mark) if place.is_inside else 0

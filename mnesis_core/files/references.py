@@ -85,7 +85,6 @@ def version_of(file: FileReference, same_path: Sequence[FileReference]) -> str:
 
 
 def given_file(text: str) -> GivenFile | None:
-    """Return the file whose content a text is, by the text's beginning; None if it is none."""
     found = _GIVEN.match(text)
     return None if found is None else GivenFile(file_id=found["id"], path=found["path"])
 

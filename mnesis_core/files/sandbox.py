@@ -55,10 +55,7 @@ def explore_alone(path: Path, name: str, *, limits: ExplorationLimits | None = N
 
 
 def _run(child: str, path: Path, name: str, limits: ExplorationLimits, *, problem: str = "") -> Explored | str:
-    """Return what the child found, or why it found nothing.
-
-    :param problem: why it failed before; the file is then only described as text or bytes
-    """
+    """Return what the child found, or why it found nothing. After a ``problem`` it only describes text or bytes."""
     asked = {"path": str(path.absolute()), "name": name, "problem": problem, **asdict(limits)}
     with tempfile.TemporaryFile() as output:
         kept = ("PATH", "LANG", "SYSTEMROOT")

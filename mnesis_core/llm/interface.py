@@ -35,8 +35,6 @@ class LimitSource(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a model call ended, as far as it is proven."""
-
     COMPLETE = "complete"  # The provider gave a finish reason.
     INCOMPLETE = "incomplete"  # The stream ended without a finish reason, or held nothing at all.
     BROKEN = "broken"  # The stream broke off with an error after it had begun.
@@ -104,11 +102,9 @@ def read_tools(text: str) -> tuple[ToolSpec, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A whole tool call. ``arguments`` is the exact text that the model wrote."""
-
     id: str
     name: str
-    arguments: str
+    arguments: str  # the exact text that the model wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,12 +229,17 @@ def shown_prices(spec: ModelSpec) -> str:
     return f"{spec.prices.input / 1_000_000:g} / {spec.prices.output / 1_000_000:g}"
 
 
+def _limits_in(config: Config, *, below: ModelSpec | None = None) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if config.context_window > 0 and (below is None or config.context_window < below.context_window):
+        limits |= {"context_window": config.context_window, "context_window_source": LimitSource.CONFIGURED}
+    if config.max_output_tokens > 0 and (below is None or config.max_output_tokens < below.max_output_tokens):
+        limits |= {"max_output_tokens": config.max_output_tokens, "max_output_source": LimitSource.CONFIGURED}
+    return limits
+
+
 def spec_in_session(spec: ModelSpec, config: Config) -> ModelSpec:
-    changes: dict[str, Any] = {}
-    if config.context_window:
-        changes |= {"context_window": config.context_window, "context_window_source": LimitSource.CONFIGURED}
-    if config.max_output_tokens:
-        changes |= {"max_output_tokens": config.max_output_tokens, "max_output_source": LimitSource.CONFIGURED}
+    changes = _limits_in(config)
     prices = {name: price for name, price in asdict(config.prices).items() if price >= 0}
     if prices:
         changes |= {"prices": replace(spec.prices, **prices), "prices_source": LimitSource.CONFIGURED}
@@ -257,9 +258,4 @@ def spec_in_place(spec: ModelSpec, config: Config) -> ModelSpec:
 
     It has its own prices, and the session's limits if they are tighter, since a session may be made small on purpose.
     """
-    changes: dict[str, Any] = {}
-    if 0 < config.context_window < spec.context_window:
-        changes |= {"context_window": config.context_window, "context_window_source": LimitSource.CONFIGURED}
-    if 0 < config.max_output_tokens < spec.max_output_tokens:
-        changes |= {"max_output_tokens": config.max_output_tokens, "max_output_source": LimitSource.CONFIGURED}
-    return replace(spec, **changes)
+    return replace(spec, **_limits_in(config, below=spec))

@@ -87,7 +87,6 @@ def map_payload(
 ) -> dict[str, Any]:
     """Return the provider's request for one attempt at an item of an LLMMap.
 
-    :param value: the item
     :param attempts: the earlier ones, in their order
     :param prompts: the version to use; an earlier one to rebuild a past request
     :raises InvalidTemplate: the template does not fit this item
@@ -137,10 +136,7 @@ def judge_reply(reply: Reply, schema: OutputSchema | None) -> Judged:
 
 
 def judge(text: str, schema: OutputSchema | None, *, finish_reason: str = "") -> Judged:
-    """Judge a text: JSON, alone or as the only fenced block; without a schema, any text.
-
-    :param finish_reason: the provider's
-    """
+    """Judge a text: JSON, alone or as the only fenced block; without a schema, any text."""
     if not text.strip():
         return _no_json("The answer is empty.", finish_reason)
     if schema is None:

@@ -26,8 +26,7 @@ from mnesis_core.text import nests_within, printable
 
 # Steps for checking one value; a keyword applied to a part of it is one. Takes a few seconds at most.
 MOST_STEPS = 300_000
-# Less, and still more than Python's recursion limit, so that endless references are found.
-_STEPS_OF_A_PROBE = 5_000
+_STEPS_OF_A_PROBE = 5_000  # Less, and still more than Python's recursion limit, so that endless references are found.
 _PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
 LARGEST_PATTERN = 2_000  # The size of RE2's program of one pattern.
 _CHARACTERS_OF_A_STEP = 50  # Of an error's text, which quotes the value, and of a text searched for a pattern.

@@ -153,13 +153,6 @@ def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
     return instead if isinstance(value, Undefined) or (boolean and not value) else value
 
 
-def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
-    def key(held: Any) -> Any:
-        return _mapping(held).get(attribute) if attribute else held
-
-    return sorted(_sequence(value), key=key, reverse=bool(reverse))
-
-
 def _number(value: Any, convert: Callable[[Any], Any], instead: Any) -> Any:
     try:
         return convert(value)
@@ -184,7 +177,11 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "map": lambda value, attribute: [_mapping(held).get(attribute) for held in _sequence(value)],
     "replace": _replace,
     "reverse": lambda value: value[::-1] if isinstance(value, str) else _sequence(value)[::-1],
-    "sort": _sort,
+    "sort": lambda value, reverse=False, attribute="": sorted(
+        _sequence(value),
+        key=lambda held: cast(Any, _mapping(held).get(attribute)) if attribute else held,
+        reverse=bool(reverse),
+    ),
     "string": shown,
     "title": lambda value: shown(value).title(),
     "tojson": lambda value: json.dumps(value, ensure_ascii=False),
@@ -264,10 +261,7 @@ class PromptTemplate:
     _compiled: Template
 
     def render(self, item: Any) -> str:
-        """Return the prompt of one item, which is any JSON value.
-
-        :raises InvalidTemplate: the template does not fit this item, or takes too long or becomes too long
-        """
+        """:raises InvalidTemplate: the template does not fit this item, or takes too long or becomes too long"""
         work, pieces, size = Work(), [], 0
         try:
             for piece in self._compiled.generate({"item": item, WORK_NAME: work}):
@@ -298,7 +292,14 @@ def compile_template(text: str) -> PromptTemplate:
 
 
 def _refuse(tree: nodes.Template) -> None:
-    _refuse_size(tree)
+    waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]  # No recursion: the tree may be too deep for it.
+    count = 0
+    while waiting:
+        node, depth, loops = waiting.pop()
+        count, loops = count + 1, loops + isinstance(node, nodes.For)
+        if count > _MOST_NODES or depth > _DEEPEST or loops > _LOOPS_IN_LOOPS:
+            raise TemplateSyntaxError("the template is too large or nested too deeply", node.lineno or 1)
+        waiting += [(child, depth + 1, loops) for child in node.iter_child_nodes()]
     for node in tree.find_all(nodes.Node):
         if not isinstance(node, _ALLOWED):
             advice = "; for the entries of an object write item|items" if isinstance(node, nodes.Call) else ""
@@ -319,17 +320,6 @@ def _refuse(tree: nodes.Template) -> None:
         raise TemplateSyntaxError(f"there is no {others[0]!r} here, only 'item'", 1)
     if not unknown:
         raise TemplateSyntaxError("the template must use 'item', such as {{ item }} or {{ item.text }}", 1)
-
-
-def _refuse_size(tree: nodes.Template) -> None:
-    waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]  # No recursion: the tree may be too deep for it.
-    count = 0
-    while waiting:
-        node, depth, loops = waiting.pop()
-        count, loops = count + 1, loops + isinstance(node, nodes.For)
-        if count > _MOST_NODES or depth > _DEEPEST or loops > _LOOPS_IN_LOOPS:
-            raise TemplateSyntaxError("the template is too large or nested too deeply", node.lineno or 1)
-        waiting += [(child, depth + 1, loops) for child in node.iter_child_nodes()]
 
 
 class _Counting(NodeTransformer):

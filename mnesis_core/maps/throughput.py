@@ -4,8 +4,6 @@ The calls that a worker may have in flight are chosen so that limits hold across
 limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: a worker that wants less than its share
 gets it, and the others share the rest evenly. No worker takes what another one still holds: a worker that holds more than
 its share gives it back when it renews, and only then does another one get it.
-
-Throughput is read from a sample of items, spread evenly over the input, which is processed in order.
 """
 
 from __future__ import annotations
@@ -27,14 +25,11 @@ RATE_LIMIT_SECONDS = 1.0  # The pause after the first rate-limit answer that nam
 # The model has answered and is to answer differently: waiting does not help.
 _AT_ONCE = frozenset({ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR})
 FEWEST_ENDINGS = 3  # With fewer, the time left is unknown.
-# The characters of a progress bar, and the window over which throughput is measured.
-BAR, WINDOW_SECONDS = 24, 30.0
+BAR, WINDOW_SECONDS = 24, 30.0  # The characters of a progress bar, and the window over which throughput is measured.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Another worker's share of a limit."""
-
     held: int
     wanted: int
 
@@ -73,7 +68,6 @@ def braked(brake: Brake | None, *, in_flight: int, seconds: float, began: dateti
     Only the first refused of the calls in flight halves the limit; the others are answers to the same overload.
 
     :param in_flight: all calls to the model at the time
-    :param seconds: the pause
     :param began: when the refused call was made
     """
     until = now + timedelta(seconds=seconds)
@@ -178,7 +172,7 @@ def spread(count: int, *, most: int) -> list[int]:
 
 
 def intervals_of(endings: Sequence[Ending], span: RunSpan, *, most: int) -> list[Interval]:
-    """Return the run's time in equal parts, with the endings of a sample scaled up to all items.
+    """Return the run's time in equal parts, with the endings of a sample, evenly spread, scaled up to all items.
 
     Sums are scaled so that the last part ends at the total spent.
     """

@@ -233,8 +233,6 @@ def input_lines(
 ) -> Iterator[NewItem]:
     """Yield the items of a file: its lines that are not blank.
 
-    :param read: takes an offset and a number of bytes
-    :param size: the file's bytes
     :param after: the last known item, after which to continue
     :param line_bytes: the longest line
     :raises InvalidInput: a line is not JSON, too long or too deep, or there are too many; the message names the line

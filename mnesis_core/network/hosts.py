@@ -150,7 +150,6 @@ class ListedProgram:
     takes_more: bool = False
 
     def fits(self, argv: Sequence[str]) -> bool:
-        """Return whether a command is this one, verbatim, with no more than what may follow."""
         rest = argv[len(self.words) :]
         if tuple(argv[: len(self.words)]) != self.words:
             return False
@@ -241,10 +240,7 @@ def is_never_listed(name: str) -> bool:
 
 
 def origin_of(url: str) -> str:
-    """Return ``https://host:port`` of an address.
-
-    :raises ValueError: the address is invalid
-    """
+    """Return ``https://host:port`` of an address, or raise ``ValueError`` for one that is invalid."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
         raise ValueError(f"{url!r} is no http or https address")
@@ -312,10 +308,7 @@ def local_lists(python: str) -> dict[str, str]:
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """Return all addresses of a name. It blocks.
-
-    :raises OSError: the name is unknown.
-    """
+    """Return all addresses of a name, or raise ``OSError`` for an unknown one. It blocks."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 

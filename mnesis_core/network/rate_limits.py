@@ -1,8 +1,7 @@
-"""Callers: how often they may try, the addresses that they are counted by, and the keys that they show.
+"""Rates of sign-ins and requests, the addresses by which clients are counted, and API keys.
 
-Sign-ins and requests are limited to a burst of attempts, then one per interval. Attempts fill buckets, which drain at a
-constant rate (the generic cell rate algorithm). Of a bucket only the time is kept at which it is empty again, so a bucket
-without a time, or with one in the past, is empty.
+A rate is a burst of attempts, then one per interval. Attempts fill buckets, which drain at a constant rate (the generic
+cell rate algorithm). Of a bucket only the time is kept at which it is empty again; one without a time is empty.
 """
 
 from __future__ import annotations
@@ -55,9 +54,7 @@ def request_bucket(config: RequestConfig, name: tuple[str, ...]) -> Bucket:
 
 
 def sign_in_buckets(config: SignInConfig, *, account: str, network: str, device: str) -> list[Bucket]:
-    """Return the buckets of an attempt to sign in.
-
-    A device that has signed in to this account before has a bucket of its own, so that no one else can lock its owner out.
+    """A device that has signed in to this account before has a bucket of its own, so that no one else can lock its owner out.
 
     :param network: the client's (``network_of``)
     :param device: the device's own name if it has signed in to this account before, else empty
@@ -79,9 +76,7 @@ def password_change_buckets(config: SignInConfig, *, account: str) -> list[Bucke
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
-    """Return the address of the client.
-
-    Each proxy appends the peer that it saw to ``X-Forwarded-For``, and a client may begin it with anything. So it is read
+    """Each proxy appends the peer that it saw to ``X-Forwarded-For``, and a client may begin it with anything. So it is read
     from its end, and only as long as a trusted proxy added the entry.
 
     :param peer: the other end of the connection

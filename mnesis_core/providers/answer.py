@@ -180,7 +180,17 @@ class PartialAnswer:
         for call in self._calls:
             # A model that has no arguments to give may write nothing at all, which means an empty object.
             arguments = "".join(call.arguments) or "{}"
-            if not call.name or _is_cut(arguments):
+            try:
+                json.loads(arguments)
+                is_cut = False
+            except json.JSONDecodeError as error:
+                is_last_word = len(arguments) - error.pos <= LONGEST_JSON_WORD and not error.msg.startswith(
+                    "Extra data"
+                )
+                is_cut = is_last_word or error.msg.startswith("Unterminated")
+            except RecursionError:
+                is_cut = True
+            if is_cut or not call.name:
                 cut.append(call)
                 continue
             is_usable = 0 < len(call.id) <= LONGEST_CALL_ID and call.id.isascii() and call.id.isprintable()
@@ -240,14 +250,3 @@ def is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _is_cut(arguments: str) -> bool:
-    try:
-        json.loads(arguments)
-    except json.JSONDecodeError as error:
-        is_last_word = len(arguments) - error.pos <= LONGEST_JSON_WORD and not error.msg.startswith("Extra data")
-        return is_last_word or error.msg.startswith("Unterminated")
-    except RecursionError:
-        return True
-    return False

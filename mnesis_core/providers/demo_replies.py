@@ -197,28 +197,22 @@ def conversation(messages: list[dict[str, Any]]) -> list[Said]:
         role = str(message.get("role", ""))
         if role not in ("user", "assistant"):
             continue
-        summaries, own_text = _split(text_of(message)[:LONGEST_MESSAGE])
-        for attributes, body in summaries:
+        text, rest, at = text_of(message)[:LONGEST_MESSAGE], "", 0
+        while (start := text.find("<summary ", at)) >= 0 and (end := text.find("</summary>", start)) >= 0:
+            attributes, _, body = text[start:end].partition(">")
             if last_seq := _LAST_SEQ.search(attributes):
                 number = int(last_seq[1])
-            found.append(Said(number=0, role="user", text=body))
+            # The lines above the rule say what a summary is; they are no part of it.
+            found.append(Said(number=0, role="user", text=(body.partition("\n---\n")[2] or body).strip()))
+            rest += text[at:start]
+            at = end + len("</summary>")
+        own_text = (rest + text[at:]).strip()
         if own_text.startswith(_GAP):
             found.append(Said(number=0, role="user", text=""))
-        elif own_text or not summaries:
+        elif own_text or not at:
             number += 1
             found.append(Said(number=number, role=role, text=own_text))
     return [said for said in found if said.text or said.is_summary]
-
-
-def _split(text: str) -> tuple[list[tuple[str, str]], str]:
-    summaries, rest, at = [], [], 0
-    while (start := text.find("<summary ", at)) >= 0 and (end := text.find("</summary>", start)) >= 0:
-        attributes, _, body = text[start:end].partition(">")
-        # The lines above the rule say what a summary is; they are no part of it.
-        summaries.append((attributes, (body.partition("\n---\n")[2] or body).strip()))
-        rest.append(text[at:start])
-        at = end + len("</summary>")
-    return summaries, "".join([*rest, text[at:]]).strip()
 
 
 def is_question(text: str) -> bool:

@@ -161,12 +161,7 @@ class _UsageCount:
             upstream.response_uptil_now = ""
 
     def believed(self) -> Usage | None:
-        return believable_usage(
-            prompt=self._counts.get("prompt"),
-            answer=self._counts.get("answer", 0),
-            cache_read=self._counts.get("cache_read"),
-            cache_write=self._counts.get("cache_write"),
-        )
+        return believable_usage(**{"prompt": None, "answer": 0, **self._counts})
 
     def said(self) -> str:
         """Return all of it in the provider's own words, as JSON; empty where it said nothing."""

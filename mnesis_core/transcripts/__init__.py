@@ -16,31 +16,8 @@ from typing import Any
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts import chatgpt, claude_code, locomo, openai_chat
-from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.reading import UnreadableRecord, load_json, one_line
-from mnesis_core.transcripts.values import (
-    FORMAT_NAMES,
-    LinkKind,
-    NamedSource,
-    Parser,
-    ParseResult,
-    Transcript,
-    TranscriptMessage,
-    TranscriptTurn,
-)
-
-__all__ = [
-    "FORMATS",
-    "FORMAT_NAMES",
-    "LinkKind",
-    "NamedSource",
-    "ParseResult",
-    "Transcript",
-    "TranscriptMessage",
-    "TranscriptTurn",
-    "detect_format",
-    "is_companion",
-]
+from mnesis_core.transcripts.values import FORMAT_NAMES, Parser
 
 FORMATS: dict[str, Parser] = {
     "chatgpt": chatgpt.parse,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from mnesis_core.messages import StoredMessage, ToolPart, ToolState, text_of
@@ -38,10 +39,7 @@ def archived_traces(messages: Iterable[StoredMessage], in_context: Collection[st
 
 
 def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of ``episodic.jsonl``: leaf summaries that are not superseded, in the order of their turns.
-
-    :param turn_of: the turn of each message, by id
-    """
+    """Yield the lines of ``episodic.jsonl``: leaf summaries that are not superseded, in the order of their turns."""
     for summary in sorted(summaries, key=lambda summary: summary.first_seq):
         if summary.kind == "leaf" and summary.superseded_seq is None:
             turns = [turn_of[id] for kind, id in summary.source_ids if kind == "message" and id in turn_of]
@@ -62,23 +60,20 @@ def semantic_items() -> Iterator[dict[str, Any]]:
 def _traces(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, Trace]]:
     seqs: Counter[str] = Counter()
     for message in messages:
-        for trace in _traces_of(message):
-            turn_id = message.turn_id or ""
+        turn_id = message.turn_id or ""
+        for id, ts, trace in _traces_of(message):
             seqs[turn_id] += 1
-            yield (
-                message,
-                {"id": trace.pop("id"), "ts": trace.pop("ts"), "turn_id": turn_id, "seq": seqs[turn_id]} | trace,
-            )
+            yield message, {"id": id, "ts": ts.timestamp(), "turn_id": turn_id, "seq": seqs[turn_id], **trace}
 
 
-def _traces_of(message: StoredMessage) -> Iterator[Trace]:
-    text, ts = text_of(tuple(stored.part for stored in message.parts)), message.created_at.timestamp()
+def _traces_of(message: StoredMessage) -> Iterator[tuple[str, datetime, Trace]]:
+    text = text_of(tuple(stored.part for stored in message.parts))
     calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
     if text or not calls:
         trace_type, source_event, tags = _SAID[message.role]
         media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
         said = {"trace_type": trace_type, "content": text, "source_event": source_event}
-        yield {"id": message.id, "ts": ts, **said, **media, "tags": tags}
+        yield message.id, message.created_at, {**said, **media, "tags": tags}
     for part_id, part in calls:
         tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
         began = part.started_at or message.created_at
@@ -86,23 +81,11 @@ def _traces_of(message: StoredMessage) -> Iterator[Trace]:
             arguments = json.loads(part.input)
         except (ValueError, RecursionError):
             arguments = None
-        yield {
-            "id": f"{part_id}:call",
-            "ts": began.timestamp(),
-            "trace_type": "tool_call",
-            "content": "",
-            "source_event": "PendingToolInvocationEvent",
-            **tool,
-            "tool_args": arguments if isinstance(arguments, dict) else part.input,
-        }
+        called = {"trace_type": "tool_call", "content": "", "source_event": "PendingToolInvocationEvent"}
+        tool_args = arguments if isinstance(arguments, dict) else part.input
+        yield f"{part_id}:call", began, {**called, **tool, "tool_args": tool_args}
         if part.state in (ToolState.COMPLETED, ToolState.ERROR):
-            result = {"tool_result": part.output, "tool_error": part.error}
-            yield {
-                "id": f"{part_id}:result",
-                "ts": (part.completed_at or began).timestamp(),
-                "trace_type": "tool_result",
-                "content": "",
-                "source_event": "ToolResultEvent",
-                **tool,
-                **{name: said for name, said in result.items() if said is not None},
-            }
+            answered = {"trace_type": "tool_result", "content": "", "source_event": "ToolResultEvent"}
+            results = {"tool_result": part.output, "tool_error": part.error}
+            given = {name: said for name, said in results.items() if said is not None}
+            yield f"{part_id}:result", part.completed_at or began, {**answered, **tool, **given}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import chain
 from typing import Any, TypeVar
@@ -105,16 +105,8 @@ class MessageDraft:
 
     def build(self, format_name: str) -> TranscriptMessage:
         rest = [DataPart(label=f"{format_name}:records", text=dump_json(self.records))] if self.records else []
-        return TranscriptMessage(
-            external_id=self.external_id,
-            role=self.role,
-            created_at=self.created_at,
-            model=self.model,
-            usage=self.usage,
-            finish_reason=self.finish_reason,
-            is_summary=self.is_summary,
-            parts=(*self.parts, *rest),
-        )
+        own = {item.name: getattr(self, item.name) for item in fields(TranscriptMessage)}
+        return TranscriptMessage(**{**own, "parts": (*self.parts, *rest)})
 
 
 @dataclass(slots=True, kw_only=True)

@@ -128,8 +128,7 @@ class _Branch(TranscriptDraft):
         self.title = one_line(text_in(conversation, "title"), 200)
         self.model = one_line(text_in(conversation, "default_model_slug"), 100)
         self.saw(time_of(conversation.get("create_time")))
-        rest = {key: value for key, value in conversation.items() if key != "mapping"}
-        self.keep("conversation", rest)
+        self.keep("conversation", {key: value for key, value in conversation.items() if key != "mapping"})
 
     def take(self, node_id: str, node: Any) -> None:
         message = mapping_in(node, "message")

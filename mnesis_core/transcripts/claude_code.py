@@ -104,10 +104,6 @@ class Conversation(TranscriptDraft):
         if self.last is not None:
             self.message_of[text_in(record, "uuid")] = self.last
 
-    def keep_unreadable(self, raw: str, reason: str) -> None:
-        self.tally.note(f"unreadable lines are kept as text: {reason}")
-        self.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=raw))
-
     def hang_on(self, owner: Conversation, message: MessageDraft | None = None, call_id: str = "") -> None:
         is_compaction = self.agent_id.startswith(_COMPACTION_AGENT)
         self.parent = ParentLink(
@@ -116,8 +112,6 @@ class Conversation(TranscriptDraft):
             message_id=message.external_id if message else "",
             tool_call_id=identifier(call_id) if call_id else "",
         )
-
-    # The model's answers
 
     def _assistant(self, record: dict[str, Any], content: str | list[Any]) -> None:
         message = mapping_in(record, "message")
@@ -182,8 +176,6 @@ class Conversation(TranscriptDraft):
             return _without_texts(block)
         draft.parts.append(data_part(FORMAT, kind or "block", block))
         return _only_kind(block)
-
-    # What the user and the tools said
 
     def _user(self, raw: str, record: dict[str, Any], content: str | list[Any]) -> None:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -252,8 +244,6 @@ class Conversation(TranscriptDraft):
         if len(list_in(block, "content")) - len(others) > 1:
             self.tally.note("tool results of several texts are joined by line breaks")
         return place
-
-    # Everything else
 
     def _other(self, raw: str, record: dict[str, Any]) -> None:
         kind = text_in(record, "type") or "unknown"
@@ -377,9 +367,7 @@ def is_companion(name: str) -> bool:
 def parse(
     source: Source, *, name: str = "", companions: Sequence[NamedSource] = (), progress: Progress | None = None
 ) -> ParseResult:
-    """Read a session and its sub-agents' files.
-
-    A companion that belongs to another session becomes a transcript of its own. See ``Parser``.
+    """A companion that belongs to another session becomes a transcript of its own.
 
     :raises InvalidRequest: the main file holds no record of Claude Code
     """
@@ -419,7 +407,8 @@ class _File:
         except UnreadableRecord as error:
             self._tally.read("unreadable")
             self.complaint = self.complaint or f"a line cannot be read, {error}"
-            self._current.keep_unreadable(line, str(error))
+            self._tally.note(f"unreadable lines are kept as text: {error}")
+            self._current.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=line))
             return
         self._tally.read(text_in(record, "type") or "unknown")
         self.recognised += any(mark in record for mark in _MARKS)
@@ -500,8 +489,7 @@ def _name(chain: Conversation, root: Conversation, file_name: str) -> None:
 def _join(family: list[Conversation]) -> Transcript:
     root, *children = family
     owner_of = _link(root, children)
-    # Where records claim a circle, it is cut at its first chain.
-    placed, ordered, pending = {id(root)}, [], children
+    placed, ordered, pending = {id(root)}, [], children  # Where records claim a circle, it is cut at its first chain.
     while pending:
         ready = [child for child in pending if id(owner_of[id(child)]) in placed]
         if not ready:

@@ -7,7 +7,7 @@ or one message per line. The older ``function_call`` and the role ``function`` a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -52,36 +52,31 @@ _ID_FIELDS = ("id", "conversation_id", "session_id")
 def parse(
     source: Source, *, name: str = "", companions: Sequence[NamedSource] = (), progress: Progress | None = None
 ) -> ParseResult:
-    """Read one or many conversations. See ``Parser``.
-
-    A conversation without an id gets one derived from its content, so that reading the file again gives the same id.
+    """A conversation without an id gets one derived from its content, so that reading the file again gives the same id.
 
     :raises InvalidRequest: it holds no message
     """
     tally = Tally(FORMAT)
     refuse_companions(tally, companions)
-    drafts = _conversations(_elements(readable_lines(source, tally, ByteCount(progress))), tally)
+    written = (line for line in readable_lines(source, tally, ByteCount(progress)) if line.strip())
+    first, second = next(written, ""), next(written, "")
+    elements: Iterable[Element]
+    if second and isinstance(read_document(first).value, dict | list):
+        elements = map(read_document, chain([first, second], written))
+    else:
+        text = "\n".join(chain([first, second], written))
+        elements = listed = list(read_elements(text))
+        if len(listed) == 1 and listed[0].reason and second:
+            # No document after all: a line-by-line file whose first line is broken.
+            elements = map(read_document, text.split("\n"))
+    drafts = _conversations(elements, tally)
     if not drafts:
         raise nothing_readable(tally, name, "no object with a 'role' or with 'messages' is in it")
     make_ids_unique(drafts)
     return ParseResult(transcripts=tuple(draft.build() for draft in drafts), report=tally.report())
 
 
-def _elements(lines: Iterator[str]) -> Iterator[Element]:
-    written = (line for line in lines if line.strip())
-    first, second = next(written, ""), next(written, "")
-    if second and isinstance(read_document(first).value, dict | list):
-        yield from map(read_document, chain([first, second], written))
-        return
-    text = "\n".join(chain([first, second], written))
-    elements = list(read_elements(text))
-    if len(elements) == 1 and elements[0].reason and second:
-        # No document after all: a line-by-line file whose first line is broken.
-        elements = [read_document(line) for line in text.split("\n")]
-    yield from elements
-
-
-def _conversations(elements: Iterator[Element], tally: Tally) -> list[_Conversation]:
+def _conversations(elements: Iterable[Element], tally: Tally) -> list[_Conversation]:
     drafts: list[_Conversation] = []
     unplaced: list[DataPart] = []
     is_open = False  # Messages without a conversation around them go on with the one before.
@@ -106,14 +101,14 @@ def _conversations(elements: Iterator[Element], tally: Tally) -> list[_Conversat
         while drafts and unplaced:
             drafts[-1].attach(unplaced.pop(0))
     for draft in drafts:
-        draft.identify()
+        draft.external_id = draft.external_id or f"sha256:{draft.digest.hexdigest()}"
     return drafts
 
 
 class _Conversation(TranscriptDraft):
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
-        self._digest = hashlib.sha256()
+        self.digest = hashlib.sha256()
         self._is_first = True
 
     def name(self, about: dict[str, Any]) -> None:
@@ -125,11 +120,8 @@ class _Conversation(TranscriptDraft):
         if rest:
             self.keep("conversation", rest)
 
-    def identify(self) -> None:
-        self.external_id = self.external_id or f"sha256:{self._digest.hexdigest()}"
-
     def take(self, message: Any) -> None:
-        self._digest.update(dump_json(message).encode("utf-8", "surrogatepass"))
+        self.digest.update(dump_json(message).encode("utf-8", "surrogatepass"))
         role = text_in(message, "role")
         self.tally.read(role if role in _ROLES or role in _RESULT_ROLES else "unknown")
         self.saw(_time_in(message))

@@ -74,10 +74,7 @@ def _raw_lines(source: Source) -> Iterator[str | bytes]:
 
 
 def load_json(text: str) -> Any:
-    """Return a JSON value of at most ``MAX_DEPTH`` levels.
-
-    :raises UnreadableRecord: it is not JSON, too deep, or holds a number too long for Python
-    """
+    """:raises UnreadableRecord: it is not JSON, too deep, or holds a number too long for Python"""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

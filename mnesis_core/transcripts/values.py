@@ -45,8 +45,7 @@ class TranscriptMessage:
     role: Role
     created_at: datetime | None = None
     model: str = ""
-    # ``input_tokens`` is the whole prompt, with tokens read from and written to a cache.
-    usage: Usage | None = None
+    usage: Usage | None = None  # ``input_tokens`` is the whole prompt, with tokens read from and written to a cache.
     finish_reason: str = ""
     is_summary: bool = False
     parts: tuple[Part, ...] = ()

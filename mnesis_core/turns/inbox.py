@@ -205,9 +205,7 @@ def hosting_after(before: Hosting, *, host_mode: bool | None, peer_name: str | N
 
 
 def check_draft(draft: Draft, config: InboxConfig) -> None:
-    """Check that a message may be sent, as far as the message itself shows.
-
-    :raises InvalidRequest: it is empty, or a response to nothing
+    """:raises InvalidRequest: it is empty, or a response to nothing
     :raises RequestTooLarge: its text is too long
     :raises TooManyHops: too many agents have answered each other
     """
@@ -229,10 +227,7 @@ def hops_after(taken: Iterable[InboxMessage]) -> int:
 
 
 def is_resting(last: TurnRecord | None, *, spoken_at: datetime | None) -> bool:
-    """Return whether a session's last turn was stopped and no person or program has written since.
-
-    :param spoken_at: when the newest message came that no agent sent
-    """
+    """Return whether a session's last turn was stopped and no person or program has written (``spoken_at``) since."""
     if last is None or last.ended_at is None:
         return False
     is_stopped = last.state == TurnState.CANCELLED or last.error_code == BudgetExhausted.code
@@ -250,10 +245,7 @@ def fitting(waiting: Sequence[InboxMessage], *, characters: int) -> Sequence[Inb
 
 
 def joined(messages: Sequence[InboxMessage], names: dict[str, str]) -> str:
-    """Return messages as a turn's prompt, each quoted as data with its sender.
-
-    :param names: of senders by id, where they have one
-    """
+    """Return messages as a turn's prompt, each quoted as data with its sender; ``names`` are by the senders' ids."""
     pieces = [_OPENING]
     for message in messages:
         sender = 'from="user"'

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from mnesis_core.config import CHOICES
@@ -22,8 +22,7 @@ from mnesis_core.spending import TurnLimits
 from mnesis_core.text import encode_text, nests_within
 
 MOST_TOOLS = 128  # The most of the caller's own tools that providers take.
-# Characters of all descriptions as JSON: more would leave no room for the conversation.
-LONGEST_DESCRIPTIONS = 400_000
+LONGEST_DESCRIPTIONS = 400_000  # Characters of all descriptions as JSON: more would leave no room for the conversation.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # What every provider allows; another name would come back changed.
 MAX_PARTS = 1_000  # The parts of one message.
 NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64  # Stored characters of the columns.
@@ -110,12 +109,9 @@ def read_options(text: str) -> TurnOptions:
 
 
 def _text(asked: dict[str, Any]) -> str:
-    def fields_of(value: Any) -> dict[str, Any]:
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-
     # ASCII, so that every database accepts it.
     try:
-        return json.dumps(asked, sort_keys=True, allow_nan=False, default=fields_of)
+        return json.dumps(asked, sort_keys=True, allow_nan=False, default=asdict)
     except (ValueError, TypeError):
         raise InvalidRequest("tools must be JSON", field="tools") from None
 
@@ -143,9 +139,7 @@ def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
 
 
 def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
-    """Check that a turn can be stored whole.
-
-    :param characters: the most that one text may have.
+    """:param characters: the most that one text may have.
     :raises InvalidRequest: something is missing, contradicts itself or is out of its bounds; names the field.
     :raises RequestTooLarge: a text is too long.
     """

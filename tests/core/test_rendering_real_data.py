@@ -10,7 +10,7 @@ import pytest
 from mnesis_core.context.assembly import assemble
 from mnesis_core.messages import StoredMessage
 from mnesis_core.providers.rendering import render
-from mnesis_core.transcripts import Transcript
+from mnesis_core.transcripts.values import Transcript
 from tests.core import contexts as make
 from tests.core import test_rendering_anthropic, test_rendering_gemini, test_rendering_openai_responses
 from tests.core.rendered import Answered, Called, read

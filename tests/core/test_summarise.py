@@ -20,6 +20,7 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.scripted import Counting, Script, ScriptedModel, Step
 from tests.core import contexts as make
 from tests.core.contexts import conversation, summaries
+from tests.support.unrecorded import Unrecorded
 
 CONFIG = Config()
 GOOD = "## Goal\nRepair the gauge at Portwell before the tide turns."
@@ -39,7 +40,8 @@ def always(answer: Callable[[Request], Script], window: int = 32_000) -> Scripte
 
 
 async def summary_of(asked: ScriptedModel | None, pieces: Sequence[str] = PIECES, **values: object) -> SummaryResult:
-    arguments = {"kind": "leaf", "manifest_id": MANIFEST, "quotables": message_quotables(MESSAGES)} | values
+    quotables, recorder = message_quotables(MESSAGES), Unrecorded(asked)
+    arguments = {"kind": "leaf", "manifest_id": MANIFEST, "quotables": quotables, "recorder": recorder} | values
     config = arguments.pop("config", CONFIG)
     budget = arguments.pop("budget", make.budget(30_000))
     return await summarise(pieces, SOURCE, asked, config, budget, **arguments)  # type: ignore[arg-type]
@@ -131,9 +133,8 @@ async def test_level_2_can_be_switched_off() -> None:
     assert [attempt.level for attempt in result.tries] == [1, 3]
 
 
-@pytest.mark.parametrize("asked", [None, model()])
-async def test_without_a_model_level_3_is_used_at_once(asked: ScriptedModel | None) -> None:
-    result = await summary_of(asked, deterministic_only=asked is not None)
+async def test_without_a_model_level_3_is_used_at_once() -> None:
+    result = await summary_of(None)
     assert [attempt.level for attempt in result.tries] == [3]
     assert result.usage == Usage(input_tokens=0, output_tokens=0, source=Source.ESTIMATED)
 
@@ -157,21 +158,30 @@ async def test_a_condensed_summary_names_what_it_stands_for_at_every_level(asked
 async def test_a_small_source_is_asked_for_a_small_summary() -> None:
     asked = model("They spoke of the gauge.")
     await summarise(
-        ["[1 user] " + make.prose(200)], 200, asked, CONFIG, make.budget(20_000), kind="leaf", manifest_id=MANIFEST
+        ["[1 user] " + make.prose(200)],
+        200,
+        asked,
+        CONFIG,
+        make.budget(20_000),
+        kind="leaf",
+        manifest_id=MANIFEST,
+        recorder=Unrecorded(asked),
     )
     assert "Target: 70 tokens" in asked.requests[0].payload["messages"][1]["content"]
 
 
 async def test_a_summary_that_its_frame_makes_larger_than_its_source_is_not_accepted() -> None:
     text = f"So {make.prose(100)}"
+    asked = model(text, text)
     result = await summarise(
         [make.prose(200)],
         estimate_text(text) + 50,
-        model(text, text),
+        asked,
         CONFIG,
         make.budget(20_000),
         kind="leaf",
         manifest_id=MANIFEST,
+        recorder=Unrecorded(asked),
     )
     assert [attempt.reason for attempt in result.tries] == ["not_smaller", "not_smaller", ""]
     assert result.token_count < 50

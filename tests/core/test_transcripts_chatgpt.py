@@ -10,7 +10,8 @@ import pytest
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import ReasoningPart, ToolState
-from mnesis_core.transcripts import FORMATS, ParseResult
+from mnesis_core.transcripts import FORMATS
+from mnesis_core.transcripts.values import ParseResult
 from tests.support.transcript_lines import data, everything, labels, messages, notes, only, spoken, tools
 
 CLOCK = 1_700_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mnesis_core.transcripts import NamedSource
+from mnesis_core.transcripts.values import NamedSource
 from tests.support.transcript_lines import (
     answered,
     data,

@@ -13,10 +13,11 @@ import pytest
 
 import mnesis_core.transcripts
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.transcripts import FORMAT_NAMES, FORMATS, NamedSource, detect_format, is_companion
+from mnesis_core.transcripts import FORMATS, detect_format
 from mnesis_core.transcripts.building import Tally, make_ids_unique
-from mnesis_core.transcripts.claude_code import Conversation
+from mnesis_core.transcripts.claude_code import Conversation, is_companion
 from mnesis_core.transcripts.reading import ByteCount, identifier, one_line, read_elements, read_lines, time_of
+from mnesis_core.transcripts.values import FORMAT_NAMES, NamedSource
 from tests.support.transcript_lines import answered, everything, only, parsed, said, spoken, text
 
 CLAUDE = json.dumps(said("u1", "hello"))

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.text import decode_text, encode_text
-from mnesis_core.transcripts import FORMAT_NAMES, FORMATS, NamedSource, ParseResult, detect_format
+from mnesis_core.transcripts import FORMATS, detect_format
+from mnesis_core.transcripts.values import FORMAT_NAMES, NamedSource, ParseResult
 from tests.support.transcript_lines import (
     answered,
     assert_balanced,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.transcripts import FORMATS, ParseResult
+from mnesis_core.transcripts import FORMATS
 from mnesis_core.transcripts.locomo import date_of
+from mnesis_core.transcripts.values import ParseResult
 from tests.support.transcript_lines import data, everything, labels, messages, notes, only, spoken
 
 

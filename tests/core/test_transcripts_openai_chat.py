@@ -11,7 +11,8 @@ import pytest
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import ReasoningPart, ToolState
-from mnesis_core.transcripts import FORMATS, Transcript
+from mnesis_core.transcripts import FORMATS
+from mnesis_core.transcripts.values import Transcript
 from tests.support.transcript_lines import data, everything, labels, messages, notes, only, parsed, spoken, tools
 
 FORMAT = "openai_chat"

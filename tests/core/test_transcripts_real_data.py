@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from mnesis_core.messages import CompactionMarkerPart, TextPart, ToolState
-from mnesis_core.transcripts import FORMATS, NamedSource, ParseResult, Transcript, detect_format
+from mnesis_core.transcripts import FORMATS, detect_format
+from mnesis_core.transcripts.values import NamedSource, ParseResult, Transcript
 from tests.support.transcript_lines import assert_balanced, data, messages, only, tools
 
 CLAUDE_CODE_FILES = [

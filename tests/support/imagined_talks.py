@@ -28,6 +28,7 @@ from mnesis_core.text import printable
 from tests.core import contexts as make
 from tests.support.histories import Exchange
 from tests.support.hostile_models import MODELS
+from tests.support.unrecorded import Unrecorded
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class Talk:
             quotables=quotables,
             manifest_id=new_id("file"),
             named=chosen.named,
+            recorder=Unrecorded(self.model),
         )
         if result.manifest:
             self.files[result.manifest.name.id] = result.manifest.text

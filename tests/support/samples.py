@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnesis_core.transcripts import FORMATS, Transcript
+from mnesis_core.transcripts import FORMATS
+from mnesis_core.transcripts.values import Transcript
 
 FOLDER = Path(os.environ.get("MNESIS_SAMPLES") or Path(__file__).resolve().parents[3] / "shared" / "data")
 """Where the files are; the variable names another folder."""

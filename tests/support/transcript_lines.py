@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from mnesis_core.messages import DataPart, TextPart, ToolPart
-from mnesis_core.transcripts import FORMATS, ParseResult, Transcript, TranscriptMessage
+from mnesis_core.transcripts import FORMATS
+from mnesis_core.transcripts.values import ParseResult, Transcript, TranscriptMessage
 
 CLOCK = "2026-02-10T21:00:{:02d}.000Z"
 

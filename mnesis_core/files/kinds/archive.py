@@ -21,8 +21,7 @@ from mnesis_core.files.detection import zip_list
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 MOST_ENTRIES = 20_000  # Entries read of a tar archive.
-# A longer name or extended header is refused: Python's patterns for them may take quadratic time.
-MOST_HEADER = 8_192
+MOST_HEADER = 8_192  # A longer name or extended header is refused: Python's patterns for them may take quadratic time.
 MOST_STREAMED = 67_108_864
 MOST_LIST_BYTES = 16_777_216  # zipfile reads the list of entries at once.
 SHOWN_ENTRIES, LARGEST = 40, 5
@@ -67,9 +66,7 @@ class _Bounded:
         self.stream, self.taken = stream, 0
 
     def read(self, size: int = _STEP) -> bytes:
-        """Return the next bytes.
-
-        :raises _Enough: ``MOST_STREAMED`` bytes were read
+        """:raises _Enough: ``MOST_STREAMED`` bytes were read
         :raises Unreadable: the stream is broken
         """
         if self.taken >= MOST_STREAMED:
@@ -103,7 +100,23 @@ class _Header(tarfile.TarInfo):
 def explore(source: Source) -> Findings:
     head = source.head(512)
     if head.startswith(b"PK"):
-        return _zip(source)
+        # The sizes are what the list of entries claims.
+        too_long = f"its list of entries is larger than {MOST_LIST_BYTES:,} bytes"
+        infos, comment = _zip_entries(source, MOST_LIST_BYTES, too_long)
+        entries = [
+            _Entry(
+                name=info.orig_filename or info.filename,
+                size=info.file_size,
+                is_folder=info.is_dir(),
+                is_encrypted=bool(info.flag_bits & 1),
+                problem=_problem(info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16)),
+            )
+            for info in infos
+        ]
+        lines = _lines(_ZIPS.get(source.suffix, "zip archive"), entries, source.size)
+        if comment:
+            lines.append(f"Comment: {shown(comment.decode('utf-8', 'replace'))}")
+        return Findings(lines=lines, covered="its list of entries")
     with source.path.open("rb") as file:
         if head[257:262] == b"ustar":
             return _tar(source, "tar archive", file, "r:")
@@ -112,26 +125,6 @@ def explore(source: Source) -> Findings:
                 with reader(file) as stream:
                     return _stream(source, name, _Bounded(stream), file)
     raise Unreadable("no archive of a known format: zip, tar, gzip, bzip2, xz")
-
-
-def _zip(source: Source) -> Findings:
-    # The sizes are what the list of entries claims.
-    too_long = f"its list of entries is larger than {MOST_LIST_BYTES:,} bytes"
-    infos, comment = _zip_entries(source, MOST_LIST_BYTES, too_long)
-    entries = [
-        _Entry(
-            name=info.orig_filename or info.filename,
-            size=info.file_size,
-            is_folder=info.is_dir(),
-            is_encrypted=bool(info.flag_bits & 1),
-            problem=_problem(info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16)),
-        )
-        for info in infos
-    ]
-    lines = _lines(_ZIPS.get(source.suffix, "zip archive"), entries, source.size)
-    if comment:
-        lines.append(f"Comment: {shown(comment.decode('utf-8', 'replace'))}")
-    return Findings(lines=lines, covered="its list of entries")
 
 
 def _zip_entries(source: Source, most_bytes: int, too_long: str) -> tuple[list[zipfile.ZipInfo], bytes]:

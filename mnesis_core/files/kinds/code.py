@@ -339,8 +339,7 @@ def _parsed(language: Language, data: bytes) -> Tree:
 
 
 def _walk(outline: _Outline, takers: Mapping[str, Taker], root: Node) -> None:
-    # A tree may be too deep for recursion.
-    cursor, depth = root.walk(), 0
+    cursor, depth = root.walk(), 0  # A tree may be too deep for recursion.
     while True:
         while outline.holders and outline.holders[-1][0] >= depth:
             outline.holders.pop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -125,6 +125,7 @@ def _bound(value: Any) -> str:
 @dataclass(slots=True)
 class _Table:
     delimiter: str
+    characters: int = 0
     header: list[str] = field(default_factory=list)
     columns: list[Column] = field(default_factory=list)
     rows: int = 0
@@ -134,14 +135,9 @@ class _Table:
     read_rows: int = 0
     problem: str = ""
 
-
-class _Lines:
-    def __init__(self, source: Source) -> None:
-        self.characters = 0
-        self._source = source
-
-    def __iter__(self) -> Iterator[str]:
-        with self._source.path.open(encoding=self._source.encoding, errors="replace", newline="") as file:
+    def lines_of(self, source: Source) -> Iterator[str]:
+        """Yield the lines of a file with their ends, and count their characters."""
+        with source.path.open(encoding=source.encoding, errors="replace", newline="") as file:
             while line := file.readline(LINE_CHARACTERS):
                 if len(line) == LINE_CHARACTERS and not line.endswith("\n"):
                     raise Unreadable(f"it has a line of more than {LINE_CHARACTERS:,} characters")
@@ -159,9 +155,8 @@ def explore(source: Source) -> Findings:
     scores = {delimiter: _score(sample, delimiter) for delimiter in order}
     best = max(order, key=lambda delimiter: scores[delimiter])
     table = _Table(delimiter=order[0] if scores[best] == (0, 0) else best)
-    lines = _Lines(source)
     try:
-        _read(table, lines)
+        _read(table, csv.reader(table.lines_of(source), delimiter=table.delimiter))
     except (csv.Error, Unreadable) as error:
         if not table.rows:
             raise Unreadable(f"not a table: {error}") from None
@@ -169,8 +164,8 @@ def explore(source: Source) -> Findings:
     covered = "all of it"
     if table.problem:
         covered = f"the first {table.rows:,} rows"
-    elif lines.characters > MOST_CHARACTERS:
-        is_cut = lines.characters > MOST_COUNTED
+    elif table.characters > MOST_CHARACTERS:
+        is_cut = table.characters > MOST_COUNTED
         others = f"{table.rows:,} rows were counted, more follow" if is_cut else "the others were counted"
         covered = f"the columns of the first {table.read_rows:,} rows; {others}"
     return Findings(lines=_lines(table), covered=covered)
@@ -185,21 +180,21 @@ def _score(sample: list[str], delimiter: str) -> tuple[float, int]:
     return (0, 0) if width < 2 else (round(rows / widths.total(), 1), width)
 
 
-def _read(table: _Table, lines: _Lines) -> None:
+def _read(table: _Table, rows: Iterable[list[str]]) -> None:
     batch: list[Sequence[str]] = []
     characters = 0
-    for row in csv.reader(lines, delimiter=table.delimiter):
+    for row in rows:
         if not row:
             continue
-        if lines.characters > MOST_CHARACTERS:
+        if table.characters > MOST_CHARACTERS:
             table.rows += 1
-            if lines.characters > MOST_COUNTED:
+            if table.characters > MOST_COUNTED:
                 break
             continue
         batch.append(row)
-        if len(batch) == _BATCH_ROWS or lines.characters - characters > _BATCH_CHARACTERS:
+        if len(batch) == _BATCH_ROWS or table.characters - characters > _BATCH_CHARACTERS:
             _take(table, batch)
-            batch, characters = [], lines.characters
+            batch, characters = [], table.characters
     _take(table, batch)
 
 
@@ -209,7 +204,16 @@ def _take(table: _Table, batch: list[Sequence[str]]) -> None:
     if not table.columns:
         width = Counter(map(len, batch)).most_common(1)[0][0]
         table.columns = [Column() for _ in range(min(width, MOST_COLUMNS))]
-        table.header = list(batch[0]) if _is_header(batch) else []
+        # A header has different texts, no numbers, dates or truth values, that its columns do not hold again.
+        first, below = batch[0], batch[1 : _SAMPLE_LINES + 1]
+        names = [name.strip() for name in first]
+        is_header = (
+            len(set(names)) == len(names)
+            and sum(not name for name in names) <= 1
+            and all(read([name]) is None for _, read in _READERS for name in names)
+            and all(name not in {row[at] for row in below if at < len(row)} for at, name in enumerate(first))
+        )
+        table.header = list(first) if is_header else []
         batch = batch[1:] if table.header else batch
         table.widths[width] = 0
     width = next(iter(table.widths))
@@ -223,21 +227,6 @@ def _take(table: _Table, batch: list[Sequence[str]]) -> None:
         column.saw([row[position] for row in batch if position < len(row)])
     table.rows += len(batch)
     table.read_rows = table.rows
-
-
-def _is_header(batch: list[Sequence[str]]) -> bool:
-    # A header has different texts, no numbers, dates or truth values, that its columns do not hold again.
-    first, rest = batch[0], batch[1 : _SAMPLE_LINES + 1]
-    names = [name.strip() for name in first]
-    if (
-        len(set(names)) < len(names)
-        or sum(not name for name in names) > 1
-        or any(read([name]) is not None for _, read in _READERS for name in names)
-    ):
-        return False
-    return all(
-        name not in {row[position] for row in rest if position < len(row)} for position, name in enumerate(first)
-    )
 
 
 def _lines(table: _Table) -> list[str]:

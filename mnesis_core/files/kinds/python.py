@@ -18,7 +18,18 @@ _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.With)
 def explore(source: Source) -> Findings:
     data = source.whole(MOST_BYTES)
     module = _parsed(data)
-    definitions, imports, constants = _top_level(module)
+    definitions: list[_Definition] = []
+    imports, constants = [], []
+    for one in walk(module.body, lambda node: ast.iter_child_nodes(node) if isinstance(node, _BLOCKS) else ()):
+        if isinstance(one, _Definition):
+            definitions.append(one)
+        elif isinstance(one, ast.Import):
+            imports += [name.name for name in one.names]
+        elif isinstance(one, ast.ImportFrom):
+            imports.append("." * one.level + (one.module or ""))
+        elif isinstance(one, ast.Assign | ast.AnnAssign):
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            constants += [name.id for name in targets if isinstance(name, ast.Name) and name.id.isupper()]
     classes = sum(isinstance(one, ast.ClassDef) for one in definitions)
     lines = [
         f"Python, {counted(len(data.splitlines()), 'line')}: {counted(classes, 'class', 'classes')}, "
@@ -46,21 +57,6 @@ def _parsed(data: bytes) -> ast.Module:
         raise Unreadable(f"not valid Python{where}: {shown(error.msg)}") from None
     except ValueError as error:
         raise Unreadable(f"not valid Python: {shown(str(error))}") from None
-
-
-def _top_level(module: ast.Module) -> tuple[list[_Definition], list[str], list[str]]:
-    definitions, imports, constants = [], [], []
-    for one in walk(module.body, lambda node: ast.iter_child_nodes(node) if isinstance(node, _BLOCKS) else ()):
-        if isinstance(one, _Definition):
-            definitions.append(one)
-        elif isinstance(one, ast.Import):
-            imports += [name.name for name in one.names]
-        elif isinstance(one, ast.ImportFrom):
-            imports.append("." * one.level + (one.module or ""))
-        elif isinstance(one, ast.Assign | ast.AnnAssign):
-            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-            constants += [name.id for name in targets if isinstance(name, ast.Name) and name.id.isupper()]
-    return definitions, imports, constants
 
 
 def _line(definition: _Definition) -> str:

@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import count as count_from
 
 from mnesis_core.files.source import HEAD_BYTES, Findings, Source, Unreadable, counted, listed, shown
 
@@ -28,8 +29,7 @@ _IN_DEFINITION = re.compile(r"'[^']*+'|[(),]")
 _NO_COLUMNS = ("primary", "foreign", "unique", "constraint", "check", "key", "index", "exclude", "fulltext", "like")
 
 MOST_DATABASE_TABLES = 60
-# Calls of the progress handler, each after ``STEP`` instructions, for all statements together.
-COUNT_STEPS = 20_000
+COUNT_STEPS = 20_000  # Calls of the progress handler, each after ``STEP`` instructions, for all statements together.
 STEP = 10_000
 _SCHEMA = "SELECT type, name, tbl_name, substr(sql, 1, 200) FROM sqlite_schema LIMIT 5000"
 
@@ -182,13 +182,7 @@ def explore(source: Source) -> Findings:
 
 
 def explore_sqlite(source: Source) -> Findings:
-    steps = 0
-
-    def is_enough() -> bool:
-        nonlocal steps
-        steps += 1
-        return steps > COUNT_STEPS
-
+    steps = count_from(1)
     try:
         uri = f"{source.path.absolute().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -196,7 +190,7 @@ def explore_sqlite(source: Source) -> Findings:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 16_777_216)
             connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
             connection.execute("PRAGMA trusted_schema = OFF")
-            connection.set_progress_handler(is_enough, STEP)
+            connection.set_progress_handler(lambda: next(steps) > COUNT_STEPS, STEP)
             return _database(connection)
     except sqlite3.Error as error:
         raise Unreadable(f"not a readable SQLite database: {shown(str(error))}") from None

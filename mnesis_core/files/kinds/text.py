@@ -201,7 +201,14 @@ def explore_log(source: Source) -> Findings:
 
 def explore_email(source: Source) -> Findings:
     message = email.message_from_bytes(source.head(MOST_MAIL_BYTES))
-    lines = [f"{name}: {_mail_header(message, name)}" for name in _MAIL_HEADERS if name in message]
+    lines = []
+    for header in filter(message.__contains__, _MAIL_HEADERS):
+        raw = str(message[header])[:HEADER_CHARACTERS]
+        try:
+            decoded = "".join(_decoded(data, charset) for data, charset in decode_header(raw))
+        except (ValueError, LookupError):
+            decoded = raw
+        lines.append(f"{header}: {shown(decoded, characters=200)}")
     if not lines:
         raise Unreadable("it has neither sender, receiver nor subject")
     leaves = _leaves(message)
@@ -221,15 +228,6 @@ def explore_email(source: Source) -> Findings:
         if begins := [shown(line, characters=160) for line in text.splitlines() if line.strip()]:
             lines += ["It begins:", *begins[:FIRST_BODY_LINES]]
     return Findings(lines=lines, covered=source.covered_by(MOST_MAIL_BYTES))
-
-
-def _mail_header(message: Message, name: str) -> str:
-    raw = str(message[name])[:HEADER_CHARACTERS]
-    try:
-        decoded = "".join(_decoded(data, charset) for data, charset in decode_header(raw))
-    except (ValueError, LookupError):
-        decoded = raw
-    return shown(decoded, characters=200)
 
 
 def _decoded(data: bytes | str, charset: str | None) -> str:

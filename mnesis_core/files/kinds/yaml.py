@@ -104,9 +104,5 @@ def explore_toml(source: Source) -> Findings:
         raise Unreadable(f"not valid TOML: {error}") from None
     sections = [name for name, value in document.items() if isinstance(value, dict)]
     keys = [name for name in document if name not in sections]
-    return Findings(
-        lines=(
-            f"{counted(len(sections), 'section')}: {listed(sections)}",
-            f"{counted(len(keys), 'top-level key')}: {listed(keys)}",
-        )
-    )
+    counts = counted(len(sections), "section"), counted(len(keys), "top-level key")
+    return Findings(lines=(f"{counts[0]}: {listed(sections)}", f"{counts[1]}: {listed(keys)}"))

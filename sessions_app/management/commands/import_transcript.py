@@ -16,7 +16,9 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError
-from mnesis_core.transcripts import FORMATS, NamedSource, detect_format, is_companion
+from mnesis_core.transcripts import FORMATS, detect_format
+from mnesis_core.transcripts.claude_code import is_companion
+from mnesis_core.transcripts.values import NamedSource
 from sessions_app.conf import default_model, get_spec
 from sessions_app.record.histories import store_transcripts
 
