@@ -210,7 +210,8 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
         )
     questions = [said.text for said in rest if said.role == "user"]
     told = [*earlier, *(said for said in results if not awaited), *(said for said in rest if said.role == "system")]
-    messages = []  # A call's results directly follow it: ids are unique within one message only.
+    # A call's results directly follow it: ids are unique within one message only.
+    messages = []
     call_ids: set[str] = set()
     for index, said in enumerate(told):
         if said.role == "tool":

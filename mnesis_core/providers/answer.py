@@ -180,17 +180,15 @@ class PartialAnswer:
         for call in self._calls:
             # A model that has no arguments to give may write nothing at all, which means an empty object.
             arguments = "".join(call.arguments) or "{}"
+            is_cut = not call.name
             try:
-                json.loads(arguments)
-                is_cut = False
+                json.loads(arguments if call.name else "{}")
             except json.JSONDecodeError as error:
-                is_last_word = len(arguments) - error.pos <= LONGEST_JSON_WORD and not error.msg.startswith(
-                    "Extra data"
-                )
-                is_cut = is_last_word or error.msg.startswith("Unterminated")
+                said, is_last_word = error.msg, len(arguments) - error.pos <= LONGEST_JSON_WORD
+                is_cut = said.startswith("Unterminated") or (is_last_word and not said.startswith("Extra data"))
             except RecursionError:
                 is_cut = True
-            if is_cut or not call.name:
+            if is_cut:
                 cut.append(call)
                 continue
             is_usable = 0 < len(call.id) <= LONGEST_CALL_ID and call.id.isascii() and call.id.isprintable()

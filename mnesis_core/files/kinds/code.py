@@ -191,7 +191,6 @@ Taker = Callable[[_Outline, Node, int], bool]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
     title: str
-    grammar: str
     # The types of nodes that each method takes.
     nodes: Mapping[Any, str]  # keyed by methods, whose exact types differ in the names of parameters
     importing: tuple[str, ...] = ()
@@ -269,27 +268,26 @@ _PHP = {
 }
 _SHELL = {_Outline.function: "function_definition", _Outline.value: "variable_assignment", _Outline.command: "command"}
 LANGUAGES: dict[str, Language] = {
-    "javascript": Language(
-        title="JavaScript", grammar="javascript", nodes=_JAVASCRIPT, importing=("require", "import")
-    ),
-    "typescript": Language(title="TypeScript", grammar="typescript", nodes=_TYPESCRIPT, importing=("require",)),
-    "tsx": Language(title="TypeScript with JSX", grammar="tsx", nodes=_TYPESCRIPT, importing=("require",)),
-    "rust": Language(title="Rust", grammar="rust", nodes=_RUST),
-    "go": Language(title="Go", grammar="go", nodes=_GO),
-    "java": Language(title="Java", grammar="java", nodes=_JAVA),
-    "c": Language(title="C", grammar="c", nodes=_C),
-    "cpp": Language(title="C++", grammar="cpp", nodes=_CPP),
-    "csharp": Language(title="C#", grammar="csharp", nodes=_CSHARP),
-    "ruby": Language(title="Ruby", grammar="ruby", nodes=_RUBY, importing=("require", "require_relative", "load")),
-    "php": Language(title="PHP", grammar="php", nodes=_PHP),
-    "shell": Language(title="Shell", grammar="bash", nodes=_SHELL, importing=("source", ".")),
+    "javascript": Language(title="JavaScript", nodes=_JAVASCRIPT, importing=("require", "import")),
+    "typescript": Language(title="TypeScript", nodes=_TYPESCRIPT, importing=("require",)),
+    "tsx": Language(title="TypeScript with JSX", nodes=_TYPESCRIPT, importing=("require",)),
+    "rust": Language(title="Rust", nodes=_RUST),
+    "go": Language(title="Go", nodes=_GO),
+    "java": Language(title="Java", nodes=_JAVA),
+    "c": Language(title="C", nodes=_C),
+    "cpp": Language(title="C++", nodes=_CPP),
+    "csharp": Language(title="C#", nodes=_CSHARP),
+    "ruby": Language(title="Ruby", nodes=_RUBY, importing=("require", "require_relative", "load")),
+    "php": Language(title="PHP", nodes=_PHP),
+    "shell": Language(title="Shell", nodes=_SHELL, importing=("source", ".")),
 }
 
 
 def explore(source: Source) -> Findings:
-    language = LANGUAGES[detect(source).name]
+    name = detect(source).name
+    language = LANGUAGES[name]
     data = source.head(MOST_BYTES).decode(source.encoding, "replace").encode("utf-8", "replace")
-    root = _parsed(language, data).root_node
+    root = _parsed(name, data).root_node
     outline = _Outline(data, language.importing)
     _walk(outline, {type_: taker for taker, types in language.nodes.items() for type_ in types.split()}, root)
     broken, waiting = [], [root] if root.has_error else []
@@ -325,9 +323,9 @@ def explore(source: Source) -> Findings:
     return Findings(lines=lines, covered=source.covered_by(MOST_BYTES))
 
 
-def _parsed(language: Language, data: bytes) -> Tree:
+def _parsed(name: str, data: bytes) -> Tree:
     # What is far from the language may take its parser quadratic time, so it is stopped.
-    parser = get_parser(language.grammar)  # type: ignore[arg-type]
+    parser = get_parser("bash" if name == "shell" else name)  # type: ignore[arg-type]
     began = time.process_time()
     try:
         return parser.parse(
@@ -335,7 +333,7 @@ def _parsed(language: Language, data: bytes) -> Tree:
             progress_callback=lambda *_: time.process_time() - began > MOST_SECONDS,
         )
     except ValueError:
-        raise Unreadable(f"it takes more than {MOST_SECONDS} seconds to parse as {language.title}") from None
+        raise Unreadable(f"it takes more than {MOST_SECONDS} seconds to parse as {LANGUAGES[name].title}") from None
 
 
 def _walk(outline: _Outline, takers: Mapping[str, Taker], root: Node) -> None:
