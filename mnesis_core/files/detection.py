@@ -35,7 +35,14 @@ class Kind:
 
 
 def _kind(
-    name: str, suffixes: str, *, module: str = "", function: str = "", names: str = "", magic: tuple[bytes, ...] = ()
+    name: str,
+    suffixes: str,
+    *,
+    module: str = "",
+    function: str = "",
+    names: str = "",
+    magic: tuple[bytes, ...] = (),
+    version: int = 1,
 ) -> Kind:
     return Kind(
         name=name,
@@ -44,6 +51,7 @@ def _kind(
         suffixes=tuple(suffixes.split()),
         names=tuple(names.split()),
         magic=magic,
+        version=version,
     )
 
 

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from agents_app.endpoints.mcp_server import TOOLS
 from mnesis_site import asgi
 from mnesis_site.bodies import BodyLimits
 from sessions_app.catalogue.model_store import create_key
@@ -46,7 +47,7 @@ async def test_the_official_client_at_the_door(ada: User, mode: Any) -> None:
         browser(Authorization=await key_of(ada)) as http,
         Client(streamable_http_client(URL, http_client=http), mode=mode) as client,
     ):
-        assert len((await client.list_tools()).tools) == 12
+        assert [tool.name for tool in (await client.list_tools()).tools] == [*TOOLS]
         result = await client.call_tool("mnesis_sessions", {})
         assert [item["id"] for item in result.structured_content["items"]] == [session_id]
         read = await client.read_resource(f"mnesis://sessions/{session_id}")
