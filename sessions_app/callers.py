@@ -219,21 +219,17 @@ class SocketAuth:
             await send({"type": "websocket.close", "code": TRY_AGAIN})
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-
-        def key_holder(token: str) -> Scope:
-            try:
-                record = check_key(token)
-            except NotSignedIn:
-                return {"user": AnonymousUser(), "may_write": False}
-            user = get_user_model().objects.get(pk=record.owner_id)
-            return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}
-
         headers = headers_of(scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            await self.application({**scope, **await db(key_holder, token)}, receive, send)
-        elif (origin := headers.get("origin")) is None:
-            await self.application({**scope, "user": AnonymousUser(), "may_write": False}, receive, send)
+        is_key, origin = scheme.lower() == "bearer", headers.get("origin")
+        if is_key or origin is None:
+            caller: Scope = {"user": AnonymousUser(), "may_write": False}
+            if is_key:
+                with suppress(NotSignedIn):
+                    key = await db(check_key, token)
+                    user = await db(get_user_model().objects.get, pk=key.owner_id)
+                    caller = {"user": user, "may_write": key.may_write, "key_prefix": key.prefix}
+            await self.application({**scope, **caller}, receive, send)
         elif origin_is_ours(origin, host=headers.get("host", "")):
             await self.with_cookie({**scope, "may_write": True}, receive, send)
         else:

@@ -259,7 +259,6 @@ class Progress:
         self.final: set[str] = set()
 
     async def read(self) -> AsyncIterator[Frame]:
-        """Yield every new event in order, from the ledger."""
         while events := await _when_back(load_events, self.session_id, after=self.seq, limit=PAGE):
             for event in events:
                 is_new_part = self.is_live and event.type == EventType.PART_CREATED

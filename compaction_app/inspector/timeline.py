@@ -22,7 +22,8 @@ from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import LARGEST, LAUNCHING_TOOLS, Relative, first_words, list_launched
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record import timeline_queries
-from sessions_app.record.timeline_queries import CallStep, MessageStep, ToolStep, load_steps
+from sessions_app.record.timeline_queries import MessageStep, ToolStep, load_steps
+from sessions_app.record.turn_queries import CallHeading
 
 PAGE = 50
 STATES = [state.value for state in TurnState]
@@ -273,9 +274,9 @@ def _message(message: MessageStep, axis: Axis) -> StepView:
     )
 
 
-def _call(call: CallStep, message: MessageStep, axis: Axis) -> StepView:
-    is_good = call.state == "completed" and call.outcome in ("", "complete")
-    again = f"asked {call.attempts} times · " if call.attempts > 1 else ""
+def _call(call: CallHeading, message: MessageStep, axis: Axis) -> StepView:
+    is_good = call.state == "completed" and call.outcome in (None, "complete")
+    again = f"asked {call.attempts} times · " if call.attempts and call.attempts > 1 else ""
     return StepView(
         kind="call",
         id=call.id,
@@ -283,7 +284,7 @@ def _call(call: CallStep, message: MessageStep, axis: Axis) -> StepView:
         title=show_invisible(call.model),
         text=again + (excerpt(message.opening, TEXT) if call.message_id else ""),
         state="" if is_good else (call.outcome or call.state),
-        error=excerpt(call.error_message, TEXT) or call.error_code,
+        error=excerpt(timeline_queries.error_of(call), TEXT) or call.error_code or "",
         offset=axis.offset(call.created_at),
         began=call.created_at,
         ended=call.ended_at or (axis.ended if call.state == "running" else None),

@@ -250,8 +250,6 @@ _CLEANER = nh3.Cleaner(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongText:
-    """A piece of a stored text."""
-
     part_id: str
     field: str
     text: str  # ready to be shown

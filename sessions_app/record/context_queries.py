@@ -48,13 +48,8 @@ _PARTS = (
     " WHERE session_id = %s AND (tool_state IS NOT NULL OR compacted_seq IS NOT NULL)"
 )
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
-_NEWEST_CALL = CompiledQuery(
-    lambda: (
-        ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
-        .order_by("-created_at")
-        .only(*_MEASURED)[:1]
-    )
-)
+_TURN_CALLS = ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
+_NEWEST_CALL = CompiledQuery(lambda: _TURN_CALLS.order_by("-created_at").only(*_MEASURED)[:1])
 HEAD = 600  # characters of the beginnings of inputs and outputs
 
 Place = tuple[int, int, int]  # the event, the message's seq and the part's index of a tombstone

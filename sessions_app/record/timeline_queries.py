@@ -23,6 +23,7 @@ from mnesis_core.values import record_of
 from sessions_app.database.fields import Head
 from sessions_app.models import USAGE_SUMS, ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
 from sessions_app.record.message_queries import usage_of
+from sessions_app.record.turn_queries import CallHeading
 
 OPENING = 200  # characters of a turn's first text
 ERROR = 300  # characters of an error's message
@@ -91,21 +92,6 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallStep:
-    id: str
-    message_id: str | None
-    model: str
-    state: str
-    outcome: str
-    error_code: str
-    error_message: str
-    created_at: datetime
-    ended_at: datetime | None
-    attempts: int
-    usage: UsageRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStep:
     id: str
     message_id: str
@@ -133,7 +119,7 @@ class MessageStep:
     error_message: str
     usage: UsageRecord
     opening: str
-    calls: tuple[CallStep, ...]
+    calls: tuple[CallHeading, ...]
     tools: tuple[ToolStep, ...]
 
 
@@ -323,24 +309,15 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
     ]
 
 
-def _call_steps(turn_id: str, message_ids: list[str], *, with_others: bool) -> dict[str | None, list[CallStep]]:
+def _call_steps(turn_id: str, message_ids: list[str], *, with_others: bool) -> dict[str | None, list[CallHeading]]:
     """Return the calls of a turn by the message that each wrote; ``with_others`` includes those that wrote none, under ``None``."""
     whose = Q(message_id__in=message_ids)
     if with_others:
         whose |= Q(message__isnull=True)
     rows = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters").order_by("created_at", "id")
-    found: dict[str | None, list[CallStep]] = {}
+    found: dict[str | None, list[CallHeading]] = {}
     for row in rows:
-        step = record_of(
-            CallStep,
-            row,
-            outcome=row.outcome or "",
-            error_code=row.error_code or "",
-            error_message=error_of(row),
-            attempts=row.attempts or 0,
-            usage=usage_of(row),
-        )
-        found.setdefault(row.message_id, []).append(step)
+        found.setdefault(row.message_id, []).append(record_of(CallHeading, row, usage=usage_of(row)))
     return found
 
 

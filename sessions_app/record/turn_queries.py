@@ -29,8 +29,8 @@ from sessions_app.record.message_queries import usage_of
 
 _BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
 _HEADED = (
-    *("id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "context_seq"),
-    *("estimated_tokens", "created_at", "ended_at", *USAGE_COLUMNS),
+    *("id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "error_message", "attempts"),
+    *("context_seq", "estimated_tokens", "created_at", "ended_at", *USAGE_COLUMNS),
 )
 
 
@@ -183,6 +183,8 @@ class CallHeading:
     state: str
     outcome: str | None
     error_code: str | None
+    error_message: str | None
+    attempts: int | None
     context_seq: int
     estimated_tokens: int
     created_at: datetime

@@ -142,7 +142,13 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
         for candidate in found
         for piece in [snippet(candidate.text, query)]
     ]
-    searched = total = _count_messages(scope)
+    # Messages are numbered without a gap.
+    whose, value = ("s.id", scope.session_id) if scope.session_id else ("s.owner_id", scope.owner_id)
+    numbers = f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} = %s AND {VISIBLE}"
+    total = int(fetch(numbers, [value])[0][0])
+    if scope.first_seq is not None and scope.last_seq is not None:
+        total = max(0, min(total, scope.last_seq) - scope.first_seq + 1)
+    searched = total
     # The index covers everything; without it, only the entries that were read were searched.
     if not walk.ended and (walk.cut_off or not query.words):
         condition, values = _condition(scope)
@@ -226,14 +232,3 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
         piece = text[start - first : start - first + PIECE]
         candidates.append(_Candidate._make((*entry, message_id, role, part_type, readable(decode_text(piece)))))
     return candidates
-
-
-def _count_messages(scope: Scope) -> int:
-    """Count the messages in scope, which are numbered without a gap."""
-    whose, value = ("s.id", scope.session_id) if scope.session_id else ("s.owner_id", scope.owner_id)
-    [(total,)] = fetch(
-        f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} = %s AND {VISIBLE}", [value]
-    )
-    if scope.first_seq is None or scope.last_seq is None:
-        return int(total)
-    return max(0, min(int(total), scope.last_seq) - scope.first_seq + 1)

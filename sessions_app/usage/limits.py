@@ -136,10 +136,7 @@ def limits_for(session: SessionRecord, *, turn: TurnRecord | None = None) -> tup
 
 
 def load_limits(session_id: str) -> tuple[SpendingLimit, ...]:
-    """Return ``limits_now`` of a session that is not loaded.
-
-    :raises SessionNotFoundError: there is no such session.
-    """
+    """:raises SessionNotFoundError: there is no such session."""
     return limits_now(load_session(session_id))
 
 

@@ -24,8 +24,6 @@ def is_test_database(name: str) -> bool:
 
 
 class Command(flush.Command):
-    """Empties a test database between two tests; a record is never emptied."""
-
     def handle(self, **options: Any) -> None:
         """:raises CommandError: the database is not a test's."""
         connection = connections[options["database"]]

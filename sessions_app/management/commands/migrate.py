@@ -12,8 +12,6 @@ from sessions_app.guards.rights import lifted
 
 
 class Command(migrate.Command):
-    """Updates database schema, then the guards of the record."""
-
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
         """Every check but those of the database: a missing guard is an error, and must not stop its own cure."""
         return super(migrate.Command, self).get_check_kwargs(options)
