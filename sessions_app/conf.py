@@ -34,6 +34,7 @@ DEMO = ModelSpec(
 )
 
 _BY_ALIAS = CompiledQuery(lambda: LanguageModel.objects.filter(alias=Param("alias")))
+_GRANTS: QuerySet[Any, Any] = ModelGrant.objects.values("model")
 
 
 @cache
@@ -105,7 +106,7 @@ def list_models(*, user_id: int | None) -> list[ModelSpec]:
     demo = [] if rows.filter(alias=DEMO.alias).exists() else [DEMO]
     if user_id is None:
         return [*demo, *map(spec_of, rows)]
-    specs = [*demo, *map(spec_of, rows.filter(allowed_to(user_id, _grants())))]
+    specs = [*demo, *map(spec_of, rows.filter(allowed_to(user_id, _GRANTS)))]
     known = {spec.alias for spec in specs}
     return [replace(spec, fallbacks=tuple(name for name in spec.fallbacks if name in known)) for spec in specs]
 
@@ -122,10 +123,6 @@ def allowed_to(user_id: int, grants: QuerySet[Any]) -> Q:
     return Q(is_restricted=False) | Q(pk__in=granted) | Q(Exists(administrator))
 
 
-def _grants() -> QuerySet[Any]:
-    return ModelGrant.objects.values("model")
-
-
 def has_real_models() -> bool:
     return LanguageModel.objects.exclude(litellm_model__startswith="demo/").exists()
 
@@ -140,7 +137,7 @@ def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
     if row is not None and (
         user_id is None
         or not row.is_restricted
-        or LanguageModel.objects.filter(allowed_to(user_id, _grants()), pk=row.pk).exists()
+        or LanguageModel.objects.filter(allowed_to(user_id, _GRANTS), pk=row.pk).exists()
     ):
         return _bounded(row) if not row.entered_on_host else spec_of(row, api_key=_key(row))
     if row is None and alias == DEMO.alias:

@@ -219,9 +219,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
     section = request.GET.get("section", "")
     if section not in SECTIONS:
         section = "difference" if request.GET.get("compare") else "blocks"
-    heading = turn_queries.load_heading_of_call(about.id, call.id)
-    if heading is None:
-        raise CallNotFoundError(call_id=call.id)
+    [heading] = turn_queries.load_headings(about.id, [call.id])
     before, after = turn_queries.calls_beside(call)
     if section == "blocks":
         body = _blocks_body(request, about, opened)

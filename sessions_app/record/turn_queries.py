@@ -309,11 +309,6 @@ def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limi
     return [_heading(row) for row in rows.order_by("-created_at", "-id").only(*_HEADED)[:limit]]
 
 
-def load_heading_of_call(session_id: str, call_id: str) -> CallHeading | None:
-    row = _calls(session_id).filter(id=call_id).only(*_HEADED).first()
-    return None if row is None else _heading(row)
-
-
 def load_headings(session_id: str, ids: Sequence[str]) -> list[CallHeading]:
     """Return those of these calls that belong to the session, oldest first."""
     rows = _calls(session_id).filter(id__in=list(ids)).only(*_HEADED)

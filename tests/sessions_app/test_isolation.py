@@ -219,7 +219,7 @@ NOT_SCOPED: dict[Query, str] = {
         (
             *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),
             *(turn_queries.calls_over_span, turn_queries.count_turn_calls_until, turn_queries.list_headings),
-            *(turn_queries.list_turn_calls, turn_queries.load_heading_of_call, turn_queries.load_headings),
+            *(turn_queries.list_turn_calls, turn_queries.load_headings),
             *(turn_queries.models_of_calls, turn_queries.numbers_of_calls, turn_queries.sizes_of_calls),
             *(context_queries.list_tombstones, context_queries.load_events_at, context_queries.summary_stays),
             *(context_queries.tally_tombstones, message_queries.tombstone_seqs),

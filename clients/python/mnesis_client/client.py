@@ -58,10 +58,7 @@ class Connection:
                 return
 
     def _answer(self, request: requests.Request) -> httpx.Response:
-        """Return a successful answer. A safe request is sent again after a lost connection.
-
-        :raises MnesisError: the server answers an error
-        """
+        """Return a successful answer; a safe request is sent again after a lost connection."""
         left = ATTEMPTS if request.is_safe else 1
         while True:
             left -= 1
@@ -95,7 +92,6 @@ class Connection:
             raise ConnectionFailed(str(problem)) from problem
 
     def _frames(self, session_id: str, follower: Follower) -> Generator[values.Frame, None]:
-        """Yield the frames of a session without end, over as many connections as it takes."""
         while True:
             try:
                 with closing(self._frames_of_connection(session_id, follower)) as frames:
