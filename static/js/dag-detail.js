@@ -25,7 +25,7 @@ export class Detail {
       const part = await fetchPart(path);
       if (asked !== this.#asked) return;
       this.place.replaceChildren(part);
-      window.htmx?.process(this.place); // the administration has no htmx
+      window.htmx?.process(this.place); // the admin has no htmx
       enhance(this.place);
       this.place.scrollTop = 0;
     } catch (error) {

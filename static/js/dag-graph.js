@@ -45,7 +45,7 @@ export class Graph {
     return (this.marks[place] & mark) !== 0;
   }
 
-  // All summaries above this one (made of it) and under it (its sources), at any distance.
+  // All summaries above this one (built from it) and under it (its sources), at any distance.
   lineage(place) {
     const start = this.newest.get(place) ?? place;
     const above = reach(start, (one) => this.above[one] ?? []);

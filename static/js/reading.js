@@ -45,7 +45,7 @@ export class Reading {
     }
   }
 
-  // Moves from the focused message by so many; without one, to the topmost visible message.
+  // Moves `by` messages from the focused one, or to the topmost visible message if none has the focus.
   step(by) {
     const { messages } = this.transcript;
     const focused = document.activeElement.closest(".message");
