@@ -17,9 +17,8 @@ class Exploration:
     explorer: str  # the module's name and version, as ``csv-1``
     summary: str
     covered: str
-    problem: str = (
-        ""  # why the kind's own module could not read the file, of which the summary then tells text or bytes
-    )
+    # Why the kind's own module could not read the file; the summary then describes its text or bytes.
+    problem: str = ""
 
 
 def explore(source: Source) -> Exploration:
