@@ -59,7 +59,7 @@ ERASE = Step(tool_calls=(tool_call("erase", what="a"),))
 
 
 async def asked(session: SessionRecord, **options: object) -> TurnRecord:
-    """A turn that has come to where somebody is asked."""
+    """A turn that waits for an approval."""
     turn = await begin(session, "Go", **options)
     turn = await lifecycle.wait_turn(session.id, turn.id, owner_id=session.owner_id)
     assert turn.state == TurnState.SUSPENDED

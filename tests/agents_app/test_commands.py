@@ -48,7 +48,7 @@ def run(*words: str, user: str = "alice") -> tuple[str, str, int]:
 
 @pytest.fixture
 def typing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A terminal at which somebody types lines."""
+    """A terminal at which lines are typed."""
     keyboard, line = os.openpty()
     with os.fdopen(line) as source:
         monkeypatch.setattr(sys, "stdin", source)

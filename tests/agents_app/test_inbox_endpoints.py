@@ -1,4 +1,4 @@
-"""Host mode and inboxes at the doors: the same refusals everywhere, and nobody else's inbox."""
+"""Host mode and inboxes at the endpoints: the same refusals everywhere, and nobody else's inbox."""
 
 from __future__ import annotations
 

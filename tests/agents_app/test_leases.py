@@ -36,7 +36,7 @@ LEASE_SECONDS, BUSY_SECONDS = 6.0, 4.0
 
 
 def claimed(session: SessionRecord, owner: str, *, expired: timedelta = timedelta(seconds=1)) -> TurnRecord:
-    """A turn that somebody runs, whose lease ran out so long ago."""
+    """A turn of another process, whose lease ran out so long ago."""
     turn = claim_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner=owner).turn
     Turn.objects.filter(id=turn.id).update(lease_expires_at=timezone.now() - expired)
     return turn

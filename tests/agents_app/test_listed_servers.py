@@ -29,13 +29,13 @@ from tests.support.listed import list_on_host
 from tests.support.mcp_servers import example_over_http, hostile
 
 pytestmark = pytest.mark.django_db(transaction=True)
-DOOR = "/tools/servers/add/"
+FORM = "/tools/servers/add/"
 GOOD = shlex.join(hostile("plain").argv)
 
 
 @pytest.fixture
 def staff(transactional_db: None) -> Client:
-    """Somebody who may change servers, and has nothing to do with the host."""
+    """A user who may change servers, and has nothing to do with the host."""
     user = make_user("eve")
     user.is_staff = True
     user.save()
@@ -69,14 +69,14 @@ def test_a_page_starts_no_program_that_is_not_listed(
 ) -> None:
     proof = tmp_path / "proof"
     list_on_host(settings, programs=GOOD)
-    words = refused(staff, DOOR, program=command.format(shlex.quote(f"id > {proof}"), python=sys.executable))
+    words = refused(staff, FORM, program=command.format(shlex.quote(f"id > {proof}"), python=sys.executable))
     assert "MNESIS_MCP_PROGRAMS=" in words
     assert (list_servers(), proof.exists()) == ([], False)
 
 
 def test_a_page_starts_what_is_listed(staff: Client, settings: Any) -> None:
     list_on_host(settings, programs=GOOD, variables="LANG")
-    page = staff.post(DOOR, filled(hostile("plain"), secrets="TOKEN=LANG"), follow=True)
+    page = staff.post(FORM, filled(hostile("plain"), secrets="TOKEN=LANG"), follow=True)
     assert page.status_code == 200
     assert load_server("hostile").address.argv == hostile("plain").argv
     assert not load_server("hostile").address.entered_on_host
@@ -87,7 +87,7 @@ def test_a_page_sends_no_variable_that_is_not_listed_for_its_address(
     variable: str, staff: Client, settings: Any
 ) -> None:
     list_on_host(settings, variables="OTHER_KEY@mcp.example.org, OTHER_KEY")
-    refused(staff, DOOR, url="https://evil.example/mcp", secrets=f"X-Steal={variable}")
+    refused(staff, FORM, url="https://evil.example/mcp", secrets=f"X-Steal={variable}")
     assert list_servers() == []
 
 
@@ -97,7 +97,7 @@ def test_a_page_sends_no_variable_that_is_not_listed_for_its_address(
 )
 def test_a_page_names_no_address_inside_the_network(url: str, staff: Client, settings: Any) -> None:
     list_on_host(settings)
-    words = refused(staff, DOOR, url=url)
+    words = refused(staff, FORM, url=url)
     assert ("MNESIS_PRIVATE_ADDRESSES=" in words) is ("169.254" not in url)
 
 

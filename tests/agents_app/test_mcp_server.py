@@ -35,7 +35,7 @@ TOOLS = (
 
 @asynccontextmanager
 async def agent(user: User, *, may_write: bool = True, mode: Any = "auto") -> AsyncIterator[Client]:
-    """A foreign agent that acts for somebody."""
+    """A foreign agent that acts for a user."""
     caller = Caller(user=user, may_write=may_write)
     async with Client(make_server(always(caller)), mode=mode) as client:
         yield client

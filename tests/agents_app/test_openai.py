@@ -1,4 +1,4 @@
-"""The OpenAI-compatible door, asked in this process: what streams say, whose session it is, what ends them."""
+"""The OpenAI-compatible endpoint, asked in this process: what streams say, whose session it is, what ends them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LOOK = Step(text="I look.", tool_calls=(ToolCall(id="c1", name="look_about", arg
 
 
 class Program:
-    """Somebody's program."""
+    """A program of this user."""
 
     def __init__(self, key: str) -> None:
         self.http = AsyncClient(raise_request_exception=False)

@@ -1,4 +1,4 @@
-"""Turns whose process died: closed by whoever comes next, with everything that was said."""
+"""Turns whose process died: closed by the process that comes next, with everything that was said."""
 
 from __future__ import annotations
 

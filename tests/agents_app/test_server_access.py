@@ -1,4 +1,4 @@
-"""Who may be offered the tools of a server: for others there is no such server, at any door."""
+"""Who may be offered the tools of a server: for others there is no such server, at any endpoint."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_its_tools_are_offered_to_a_group_or_a_person_and_others_have_never_hear
     assert (offered(alice), offered(grace)) == (["inner__act", "calculator"], ["calculator"])
 
 
-def test_every_door_keeps_it_from_others(alice: User, grace: User, inner: str) -> None:
+def test_every_endpoint_keeps_it_from_others(alice: User, grace: User, inner: str) -> None:
     for user, is_there in ((alice, False), (grace, True)):
         browser = Client()
         browser.force_login(user)

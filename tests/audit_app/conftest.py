@@ -1,4 +1,4 @@
-"""Databases besides the one of the test run, and a session that somebody tampers with."""
+"""Databases besides the one of the test run, and a session to tamper with."""
 
 from __future__ import annotations
 

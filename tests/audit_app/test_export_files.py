@@ -64,7 +64,7 @@ def eve(exported: object) -> User:
 
 
 def rewritten(lines: list[bytes], values: dict[str, Any], *, nth: int = 0) -> list[bytes]:
-    """The same file with another piece in the place of the nth, as somebody would make it who knows the format."""
+    """The same file with another piece in the place of the nth, as it would be made by a person who knows the format."""
     header, *items = read_sessions(lines)
     rows = [(item.table, dict(item.values)) for item in items[:-1]]
     index = [index for index, (table, _) in enumerate(rows) if table == "file_contents"][nth]

@@ -1,4 +1,4 @@
-"""Files become sessions: at the REST door, by the worker, on the page; hostile ones are refused in words."""
+"""Files become sessions: at the REST endpoint, by the worker, on the page; hostile ones are refused in words."""
 
 from __future__ import annotations
 

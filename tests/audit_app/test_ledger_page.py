@@ -349,7 +349,7 @@ def test_one_that_breaks_off_lets_the_next_one_go(session_id: str, monkeypatch: 
     assert find_verification(session_id).state == "failed"
 
 
-def test_the_rest_door_waits_for_its_turn_and_says_when_that_takes_too_long(
+def test_the_rest_endpoint_waits_for_its_turn_and_says_when_that_takes_too_long(
     alice: Client, session_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = new_session(User.objects.get(username="alice"))

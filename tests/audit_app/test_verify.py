@@ -1,4 +1,4 @@
-"""Whatever somebody does to the record past its guards, verify names it; what nobody did, it does not."""
+"""Verify names every change that was made to the record past its guards, and nothing else."""
 
 from __future__ import annotations
 

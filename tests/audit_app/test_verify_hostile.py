@@ -1,4 +1,4 @@
-"""Verify stays on its feet whatever a ledger or a row says, and whoever helps it or writes meanwhile."""
+"""Verify stays on its feet whatever a ledger or a row says, with several processes, and while others write."""
 
 from __future__ import annotations
 

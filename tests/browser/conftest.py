@@ -22,14 +22,14 @@ ON_PURPOSE = ("the server responded with a status of 4", "net::ERR_INTERNET_DISC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portal:
-    """A site with somebody signed in: as a browser, and as a program on the same session cookie."""
+    """A site with a user signed in: as a browser, and as a program on the same session cookie."""
 
     site: Site
     client: httpx.Client
     browser: Browser
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Ask the REST door."""
+        """Ask the REST endpoint."""
         headers = {"X-CSRFToken": self.client.cookies["csrftoken"], "Referer": self.site.url}
         answer = self.client.request(method, path, json=body, headers=headers)
         assert answer.status_code < 300, answer.text
@@ -79,7 +79,7 @@ class Windows:
         return context
 
     def give_back(self) -> None:
-        """Leave nothing in the windows that were taken for whoever has them next."""
+        """Leave nothing in the windows that were taken for the next test."""
         for kind, context in self._taken:
             kept, *pages = context.pages
             for page in pages:

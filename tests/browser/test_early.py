@@ -1,4 +1,4 @@
-"""What somebody does before a page's modules are there: it waits for them."""
+"""What a user does before a page's modules are loaded: it waits for them."""
 
 from __future__ import annotations
 

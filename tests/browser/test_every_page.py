@@ -56,7 +56,7 @@ ELSEWHERE = {
     "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
     "summary", "inspect-call-at", "inspect-compaction", "verify-everything", "other-static", "administration-password",
 }  # fmt: skip
-"""Doors of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
+"""Endpoints of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
 
 _VISIBLE_FOCUS = """() => {
   const seen = (element, pseudo) => {
@@ -128,7 +128,7 @@ def window(portal: Portal) -> Iterator[tuple[Page, Watch]]:
 
 
 def names_of(patterns: list[URLPattern | URLResolver]) -> Iterator[str]:
-    """The names of all addresses but those of the administration and of the programs' doors, which are namespaces."""
+    """The names of all addresses but those of the administration and of the programs' endpoints, which are namespaces."""
     for pattern in patterns:
         if isinstance(pattern, URLPattern):
             yield str(pattern.name)

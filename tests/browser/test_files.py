@@ -1,4 +1,4 @@
-"""Files as somebody gives and reads them: chosen, dropped, sent with a message, opened, searched."""
+"""Files as a user gives and reads them: chosen, dropped, sent with a message, opened, searched."""
 
 from __future__ import annotations
 

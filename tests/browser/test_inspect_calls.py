@@ -1,4 +1,4 @@
-"""What the model saw, as somebody looks for it: from a message to the calls that saw it, and from call to call."""
+"""What the model saw, as a user looks for it: from a message to the calls that saw it, and from call to call."""
 
 from __future__ import annotations
 

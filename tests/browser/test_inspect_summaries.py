@@ -1,4 +1,4 @@
-"""The summaries of a session as somebody looks through them: drawn, walked by keys, followed down to the original words."""
+"""The summaries of a session as a user looks through them: drawn, walked by keys, followed down to the original words."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ RUNNING = """
 
 
 def execute(portal: Portal, *statements: tuple[str, tuple[object, ...]]) -> None:
-    """Write to the site's database as whoever owns the file could."""
+    """Write to the site's database as the owner of the file could."""
     with closing(sqlite3.connect(portal.site.directory / DATABASE, timeout=20)) as database, database:
         for sql, values in statements:
             database.execute(sql, values)

@@ -220,7 +220,7 @@ def test_what_is_sent_to_a_session_that_was_busy_waits_in_the_queue(portal: Port
 
 
 def portal_turn(portal: Portal, session_id: str) -> None:
-    """Somebody else is faster."""
+    """Another person is faster."""
     portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "!slow 100 !long 300"})
 
 

@@ -1,4 +1,4 @@
-"""The pages as somebody uses them: small screens, dark colours, the keyboard alone, long lists and long talks."""
+"""The pages as people use them: small screens, dark colours, the keyboard alone, long lists and long talks."""
 
 from __future__ import annotations
 

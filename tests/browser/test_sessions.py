@@ -1,4 +1,4 @@
-"""What somebody does with many sessions: finds a phrase that was compacted away, orders the list, takes one along and brings it in."""
+"""What a user does with many sessions: finds a phrase that was compacted away, orders the list, takes one along and brings it in."""
 
 from __future__ import annotations
 

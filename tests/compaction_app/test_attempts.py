@@ -233,7 +233,7 @@ async def test_no_transaction_is_open_while_a_model_is_asked(session, script):
 
 
 def lock(session: SessionRecord) -> None:
-    """Take what a change takes: somebody else may have it for a moment, not while a model thinks."""
+    """Take what a change takes: another process may have it for a moment, not while a model thinks."""
     if connection.vendor == "sqlite":
         with closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=MOMENT_SECONDS)) as another:
             another.execute("BEGIN IMMEDIATE")

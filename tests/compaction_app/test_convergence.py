@@ -1,4 +1,4 @@
-"""The story of a compaction over the real stores: whatever the history and whoever summarises, it ends and loses nothing."""
+"""The story of a compaction over the real stores: whatever the history and the model, it ends and loses nothing."""
 
 from __future__ import annotations
 

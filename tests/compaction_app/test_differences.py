@@ -1,4 +1,4 @@
-"""Two calls of a session compared: at the door, with what really happened between them."""
+"""Two calls of a session compared: at the endpoint, with what really happened between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def door(session: SessionRecord, client: Client, alice: Any) -> Ask:
+def compare_with(session: SessionRecord, client: Client, alice: Any) -> Ask:
     """Alice compares."""
     client.force_login(alice)
 
@@ -56,7 +56,7 @@ def prune_newest(session: SessionRecord) -> str:
     return part.id
 
 
-async def test_what_happened_between_two_calls_is_told(session, script, door):
+async def test_what_happened_between_two_calls_is_told(session, script, compare_with):
     script(reply)
     for number in range(5):
         await say(session, f"How much is it? {number} " + "and why, dear? " * 60)
@@ -67,7 +67,7 @@ async def test_what_happened_between_two_calls_is_told(session, script, door):
     calls = (await db(list_calls, session.id))[:2]
     messages = await db(load_messages, session.id)
     [summary] = await db(list_summaries, session.id)
-    answer = await db(door, calls[1].id)
+    answer = await db(compare_with, calls[1].id)
     assert answer["from"] == before.id
     assert answer["to"] == calls[1].id
     told = {(item["change"], item["id"]): (item["reason"], item["by"]) for item in answer["changes"]}
@@ -78,31 +78,31 @@ async def test_what_happened_between_two_calls_is_told(session, script, door):
     assert told["entered", messages[-3].id] == ("new", "")
     assert answer["total"] == len(answer["changes"]) == sum(answer["counts"].values())
     assert answer["counts"]["summarised"] == summary.message_count
-    within = await db(door, calls[0].id)
+    within = await db(compare_with, calls[0].id)
     assert [(item["change"], item["reason"]) for item in within["changes"]] == [("entered", "new")]
     first = (await db(list_calls, session.id))[-1]
-    opening = await db(door, first.id)
+    opening = await db(compare_with, first.id)
     assert opening["from"] is None
     assert {item["reason"] for item in opening["changes"]} == {"first_call"}
 
 
-def test_only_earlier_calls_of_the_same_session_are_compared(session, door, client, alice, bob):
+def test_only_earlier_calls_of_the_same_session_are_compared(session, compare_with, client, alice, bob):
     first, second = add_call(session.id, []), add_call(session.id, [])
-    assert door(second)["from"] == first
-    assert door(second, first)["total"] == 0
-    assert door(first, second, status=422)["error"]["details"]["field"] == "from"
-    assert door(first, first, status=422)["error"]["code"] == "INVALID_REQUEST"
+    assert compare_with(second)["from"] == first
+    assert compare_with(second, first)["total"] == 0
+    assert compare_with(first, second, status=422)["error"]["details"]["field"] == "from"
+    assert compare_with(first, first, status=422)["error"]["code"] == "INVALID_REQUEST"
     theirs = add_call(session_store.create_session(owner=bob, model="demo"), [])
-    assert door(second, theirs, status=404)["error"]["code"] == "CALL_NOT_FOUND"
+    assert compare_with(second, theirs, status=404)["error"]["code"] == "CALL_NOT_FOUND"
     elsewhere = add_call(session_store.create_session(owner=alice, model="demo"), [])
-    assert door(second, elsewhere, status=422)["error"]["details"]["field"] == "from"
+    assert compare_with(second, elsewhere, status=422)["error"]["details"]["field"] == "from"
     client.force_login(bob)
-    assert door(second, status=404)["error"]["code"] == "CALL_NOT_FOUND"
+    assert compare_with(second, status=404)["error"]["code"] == "CALL_NOT_FOUND"
 
 
-def test_a_summarisers_call_and_a_broken_manifest_are_refused_in_words(session, door):
+def test_a_summarisers_call_and_a_broken_manifest_are_refused_in_words(session, compare_with):
     broken = add_call(session.id, [7])
-    assert "row 1" in door(broken, status=422)["error"]["message"]
+    assert "row 1" in compare_with(broken, status=422)["error"]["message"]
     with change(session.id) as record:
         call = turn_store.start_call(
             record,
@@ -117,11 +117,11 @@ def test_a_summarisers_call_and_a_broken_manifest_are_refused_in_words(session, 
             digest="",
             estimated_tokens=1,
         )
-    assert "turns" in door(call, status=422)["error"]["message"]
+    assert "turns" in compare_with(call, status=422)["error"]["message"]
 
 
-def test_however_much_changed_the_answer_is_bounded(session, door, monkeypatch):
+def test_however_much_changed_the_answer_is_bounded(session, compare_with, monkeypatch):
     monkeypatch.setattr(context, "MOST_CHANGES", 3)
     rows = [{"kind": "summary", "id": f"sum_{seq}", "first_seq": seq, "last_seq": seq} for seq in range(9)]
-    answer = door(add_call(session.id, rows))
+    answer = compare_with(add_call(session.id, rows))
     assert (len(answer["changes"]), answer["total"], answer["is_cut"]) == (3, 9, True)

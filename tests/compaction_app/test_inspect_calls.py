@@ -201,7 +201,7 @@ async def test_the_payload_comes_in_pieces_and_as_a_file(session, script, reader
 
 @pytest.fixture
 def unguarded(transactional_db: None) -> Iterator[None]:
-    """The guards away, as for somebody who owns the database."""
+    """The guards away, as for the owner of the database."""
     remove_guards(connection, guarded_models())
     yield
     install_guards(connection, guarded_models())
@@ -255,10 +255,10 @@ async def test_nobody_else_sees_any_of_it_but_staff_who_see_all_records(session,
     await say(session, "How high is the tide?")
     [call] = await db(oldest_first, session)
     message = (await db(load_messages, session.id))[0]
-    await db(check_doors, addresses(session.id, call.id, message.id), client, alice, bob)
+    await db(check_status, addresses(session.id, call.id, message.id), client, alice, bob)
 
 
-def check_doors(places: list[str], client: Client, alice: User, bob: User) -> None:
+def check_status(places: list[str], client: Client, alice: User, bob: User) -> None:
     def ask(status: set[int]) -> None:
         assert {client.get(place).status_code for place in places} == status
 

@@ -35,14 +35,14 @@ def test_a_tombstone_says_what_it_was_and_why_and_leads_to_the_original(voyage: 
     assert voyage.run in compaction[1]
 
 
-def test_a_model_without_the_tool_cannot_reach_an_original(owner: User, door: Client) -> None:
+def test_a_model_without_the_tool_cannot_reach_an_original(owner: User, owner_client: Client) -> None:
     session_id = new_session(owner, config={"turn": {"tools": ["calculator"]}})
     ids = add_turn(session_id, "Read.", tool_part())
     part = MessagePart.objects.get(message_id=ids[1], part_type="tool").id
     run = claim(session_id)
     with change(session_id) as record:
         compaction_store.prune(record, run.id, [part], tokens=900)
-    page = door.get(f"/sessions/{session_id}/inspect/tombstones/").content.decode()
+    page = owner_client.get(f"/sessions/{session_id}/inspect/tombstones/").content.decode()
     assert "The model sees a mark in its place, and has no tool that reads the original" in page
 
 
@@ -66,8 +66,8 @@ def test_tombstones_are_paged_and_filtered(owner: User, ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("before", ["x", "1", "1-2", "1-2-3-4", "1--2-3", "%00-1-1", "1-1-٣"])
-def test_a_wrong_cursor_is_an_invalid_request(before: str, voyage: Voyage, door: Client) -> None:
-    assert door.get(voyage.at(f"tombstones/?before={before}")).status_code == 422
+def test_a_wrong_cursor_is_an_invalid_request(before: str, voyage: Voyage, owner_client: Client) -> None:
+    assert owner_client.get(voyage.at(f"tombstones/?before={before}")).status_code == 422
 
 
 def test_a_cursor_beyond_every_database_is_only_large(voyage: Voyage, ask: Ask) -> None:

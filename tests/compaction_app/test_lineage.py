@@ -39,8 +39,8 @@ def tree(owner: User) -> Tree:
     return Tree(owner)
 
 
-def get(door: Client, path: str, status: int = 200) -> Any:
-    answer = door.get(f"/api{path}")
+def get(owner_client: Client, path: str, status: int = 200) -> Any:
+    answer = owner_client.get(f"/api{path}")
     assert answer.status_code == status, answer.content
     return answer.json()
 
@@ -52,8 +52,8 @@ def ids(nodes: list[dict[str, Any]]) -> list[str]:
     return [node["id"] for node in nodes]
 
 
-def test_a_summary_says_where_it_stands_and_what_it_took(tree, door):
-    top = get(door, f"/summaries/{tree.top}")
+def test_a_summary_says_where_it_stands_and_what_it_took(tree, owner_client):
+    top = get(owner_client, f"/summaries/{tree.top}")
     assert (top["above"], top["in_context"], top["source_ids"]) == ([], tree.top, [tree.left, tree.right])
     assert top["subtree"] == {
         "summaries": 3,
@@ -64,34 +64,34 @@ def test_a_summary_says_where_it_stands_and_what_it_took(tree, door):
         "tokens_output": 360,
         "cost_micros": 126,
     }
-    left = get(door, f"/summaries/{tree.left}")
+    left = get(owner_client, f"/summaries/{tree.left}")
     assert (ids(left["above"]), left["in_context"]) == ([tree.top], tree.top)
     assert (left["subtree"]["summaries"], left["cost_micros"]) == (1, 42)
     assert (left["file_ids"], left["superseded"]) == (["file_0123456789abcdef"], False)
 
 
 @pytest.mark.both_databases
-def test_lineage_goes_both_ways(tree, door):
-    down = get(door, f"/summaries/{tree.top}/lineage")
+def test_lineage_goes_both_ways(tree, owner_client):
+    down = get(owner_client, f"/summaries/{tree.top}/lineage")
     assert [(node["steps"], node["id"]) for node in down["below"]] == [(0, tree.top), (1, tree.left), (1, tree.right)]
-    first = get(door, f"/summaries/{tree.top}/lineage?limit=2")
-    rest = get(door, f"/summaries/{tree.top}/lineage?limit=2&cursor={first['next_cursor']}")
+    first = get(owner_client, f"/summaries/{tree.top}/lineage?limit=2")
+    rest = get(owner_client, f"/summaries/{tree.top}/lineage?limit=2&cursor={first['next_cursor']}")
     assert (ids(first["below"] + rest["below"]), rest["next_cursor"]) == (ids(down["below"]), None)
     for number, above in ((1, [tree.left, tree.top]), (10, [tree.right, tree.top])):
-        traced = get(door, f"/sessions/{tree.id}/messages/{tree.messages[number - 1]}/lineage")
+        traced = get(owner_client, f"/sessions/{tree.id}/messages/{tree.messages[number - 1]}/lineage")
         assert (traced["seq"], ids(traced["above"]), traced["in_context"]) == (number, above, tree.top)
-    verbatim = get(door, f"/sessions/{tree.id}/messages/{tree.messages[11]}/lineage")
+    verbatim = get(owner_client, f"/sessions/{tree.id}/messages/{tree.messages[11]}/lineage")
     assert (verbatim["above"], verbatim["in_context"]) == ([], tree.messages[11])
 
 
-def test_expansion_goes_one_step_or_to_the_messages(tree, door):
-    step = get(door, f"/summaries/{tree.top}/expand")
+def test_expansion_goes_one_step_or_to_the_messages(tree, owner_client):
+    step = get(owner_client, f"/summaries/{tree.top}/expand")
     assert (step["kind"], ids(step["items"]), step["next_cursor"]) == ("summaries", [tree.left, tree.right], None)
-    leaf = get(door, f"/summaries/{tree.right}/expand")
+    leaf = get(owner_client, f"/summaries/{tree.right}/expand")
     assert (leaf["kind"], ids(leaf["items"])) == ("messages", tree.messages[4:10])
     found, cursor = [], ""
     while cursor is not None:
-        page = get(door, f"/summaries/{tree.top}/expand?deep=true&limit=3{cursor and f'&cursor={cursor}'}")
+        page = get(owner_client, f"/summaries/{tree.top}/expand?deep=true&limit=3{cursor and f'&cursor={cursor}'}")
         assert page["kind"] == "messages"
         found += ids(page["items"])
         cursor = page["next_cursor"]
@@ -111,8 +111,8 @@ def test_a_page_costs_as_many_reads_wherever_it_is_and_however_much_there_is(tre
     assert {reads(tree, offset, limit) for offset, limit in ((0, 1), (3, 3), (0, 10), (9, 500))} == {4}
 
 
-def test_the_context_stands_for_everything_once(tree, door):
-    assert get(door, f"/sessions/{tree.id}/cover") == {
+def test_the_context_stands_for_everything_once(tree, owner_client):
+    assert get(owner_client, f"/sessions/{tree.id}/cover") == {
         "ok": True,
         "messages": 12,
         "verbatim": 2,
@@ -125,12 +125,12 @@ def test_the_context_stands_for_everything_once(tree, door):
 
 
 @pytest.mark.owner
-def test_a_gap_and_an_overlap_are_named(tree, door):
+def test_a_gap_and_an_overlap_are_named(tree, owner_client):
     remove_guards(connection, guarded_models())
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM summary_edges WHERE source_id = %s", [tree.messages[2]])
         cursor.execute("UPDATE context_items SET removed_seq = NULL WHERE item_id = %s", [tree.messages[7]])
-    found = get(door, f"/sessions/{tree.id}/cover")
+    found = get(owner_client, f"/sessions/{tree.id}/cover")
     assert (found["ok"], found["missing"], found["twice"]) == (False, [[3, 3]], [[8, 8]])
     assert found["miscounted"] == [tree.left]
     with pytest.raises(CommandError, match="1 of 1 contexts"):
@@ -150,15 +150,15 @@ def test_other_peoples_summaries_are_not_found(tree, owner):
 
 
 @pytest.mark.parametrize("cursor", ["-1", "x", "%00", "9" * 99, "1.5", "٣", "%F0%9F%92%A9"])
-def test_a_cursor_that_is_none_is_refused(tree, door, cursor):
+def test_a_cursor_that_is_none_is_refused(tree, owner_client, cursor):
     for path in ("expand?deep=true&", "lineage?"):
-        answer = get(door, f"/summaries/{tree.top}/{path}cursor={cursor}", 422)
+        answer = get(owner_client, f"/summaries/{tree.top}/{path}cursor={cursor}", 422)
         assert answer["error"]["code"] == "INVALID_REQUEST"
 
 
-def test_a_page_after_the_last_is_empty(tree, door):
-    assert get(door, f"/summaries/{tree.top}/expand?deep=true&cursor=10")["items"] == []
-    assert get(door, f"/summaries/{tree.top}/lineage?cursor=999999")["below"] == []
+def test_a_page_after_the_last_is_empty(tree, owner_client):
+    assert get(owner_client, f"/summaries/{tree.top}/expand?deep=true&cursor=10")["items"] == []
+    assert get(owner_client, f"/summaries/{tree.top}/lineage?cursor=999999")["below"] == []
 
 
 def test_the_terminal_shows_the_tree_a_summary_and_the_messages(tree):

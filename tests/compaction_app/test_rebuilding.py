@@ -46,7 +46,7 @@ def add_call(session_id: str, manifest: Any, *, texts: dict[str, str] | None = N
 
 
 @pytest.fixture
-def door(session: SessionRecord, client: Client, alice: Any) -> Callable[..., dict[str, Any]]:
+def read_payload(session: SessionRecord, client: Client, alice: Any) -> Callable[..., dict[str, Any]]:
     """Alice asks for a payload."""
     client.force_login(alice)
 
@@ -60,7 +60,7 @@ def door(session: SessionRecord, client: Client, alice: Any) -> Callable[..., di
 
 
 @pytest.mark.both_databases
-async def test_every_past_payload_is_what_was_sent_whatever_happened_since(session, script, door, monkeypatch):
+async def test_every_past_payload_is_what_was_sent_whatever_happened_since(session, script, read_payload, monkeypatch):
     def reply(request: Request) -> Script:
         if "MNESIS-SUMMARISE" in str(request.payload["messages"][0]["content"]):
             return "## Goal\n- Sums."
@@ -79,22 +79,22 @@ async def test_every_past_payload_is_what_was_sent_whatever_happened_since(sessi
     sent = [request.payload for request in model.requests]
     assert [call.purpose for call in calls].count("turn") == 14
     for call, payload in zip(calls, sent, strict=True):
-        answer = await db(door, call.id)
+        answer = await db(read_payload, call.id)
         assert (answer["payload"], answer["digest_matches"], answer["problems"]) == (payload, True, [])
         assert answer["digest"] == answer["stored_digest"] == call.digest
     assert await db(PromptText.objects.filter(session_id=session.id).count) == 3
 
 
-def test_a_call_whose_tools_were_not_kept_says_so(session, door):
+def test_a_call_whose_tools_were_not_kept_says_so(session, read_payload):
     manifest = [{"kind": "tools", "id": "", "names": ["calculator"]}]
-    answer = door(add_call(session.id, manifest))
+    answer = read_payload(add_call(session.id, manifest))
     assert answer["payload"] == {"messages": []}
     assert not answer["digest_matches"]
     assert answer["problems"] == ["the descriptions of then are missing of: calculator"]
 
 
-def test_a_payload_that_reads_differently_today_says_so(session, door):
-    answer = door(add_call(session.id, []))
+def test_a_payload_that_reads_differently_today_says_so(session, read_payload):
+    answer = read_payload(add_call(session.id, []))
     assert (answer["payload"], answer["digest_matches"], len(answer["problems"])) == ({"messages": []}, False, 1)
 
 
@@ -120,8 +120,8 @@ MESSAGE = {"id": "msg_x", "seq": 1, "parts": 1, "tombstoned": [], "unanswered": 
         ([{"kind": "summary", "id": "sum_x", "first_seq": 1, "last_seq": 2}], "sum_x"),
     ],
 )
-def test_no_stored_manifest_makes_an_error_of_ours(session, door, manifest, problem):
-    answer = door(add_call(session.id, manifest))
+def test_no_stored_manifest_makes_an_error_of_ours(session, read_payload, manifest, problem):
+    answer = read_payload(add_call(session.id, manifest))
     assert (answer["payload"], answer["digest"], answer["digest_matches"]) == (None, "", False)
     assert problem in answer["problems"][0]
 
@@ -130,8 +130,8 @@ def test_no_stored_manifest_makes_an_error_of_ours(session, door, manifest, prob
     "text",
     ["", "{", "7", "{}x", '"abc"', '[{"name": 1}]', '[{"name": "a", "description": "", "parameters": 1}]', "[" * 9_999],
 )
-def test_no_stored_text_makes_an_error_of_ours(session, door, text):
-    answer = door(add_call(session.id, [], texts={"tools": text}))
+def test_no_stored_text_makes_an_error_of_ours(session, read_payload, text):
+    answer = read_payload(add_call(session.id, [], texts={"tools": text}))
     assert not answer["digest_matches"]
     assert answer["problems"]
 
@@ -141,21 +141,21 @@ def test_tools_are_read_again_to_the_letter():
     assert read_tools(write_tools(tools)) == tools
 
 
-def test_payloads_are_their_owners_alone(session, door, client, bob):
+def test_payloads_are_their_owners_alone(session, read_payload, client, bob):
     call_id = add_call(session.id, [])
     with change(session.id) as record:
         session_store.archive_session(record)
-    assert door(call_id)["payload"] == {"messages": []}
+    assert read_payload(call_id)["payload"] == {"messages": []}
     client.force_login(bob)
-    assert door(call_id, status=404)["error"]["code"] == "CALL_NOT_FOUND"
+    assert read_payload(call_id, status=404)["error"]["code"] == "CALL_NOT_FOUND"
     assert client.get(f"/api/calls/{call_id}").status_code == 404
 
 
-def test_a_deleted_sessions_payloads_are_gone(session, door):
+def test_a_deleted_sessions_payloads_are_gone(session, read_payload):
     call_id = add_call(session.id, [])
     with change(session.id) as record:
         session_store.soft_delete_session(record)
-    assert door(call_id, status=404)["error"]["code"] == "CALL_NOT_FOUND"
+    assert read_payload(call_id, status=404)["error"]["code"] == "CALL_NOT_FOUND"
 
 
 def test_a_call_says_whether_its_payload_can_be_rebuilt(session, client, alice):

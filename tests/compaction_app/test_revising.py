@@ -50,14 +50,14 @@ def tree(alice: User) -> Tree:
 
 
 @pytest.fixture
-def door(alice: User) -> Client:
+def owner_client(alice: User) -> Client:
     client = Client()
     client.force_login(alice)
     return client
 
 
-def post(door: Client, path: str, body: Any = None, status: int = 200) -> Any:
-    answer = door.post(f"/api{path}", json.dumps(body or {}), content_type="application/json")
+def post(owner_client: Client, path: str, body: Any = None, status: int = 200) -> Any:
+    answer = owner_client.post(f"/api{path}", json.dumps(body or {}), content_type="application/json")
     assert answer.status_code == status, answer.content
     return answer.json()
 
@@ -86,10 +86,10 @@ def text_of(summary_id: str) -> str:
     return load_summary(summary_id).text
 
 
-def test_a_preview_changes_nothing_and_shows_the_difference(tree, script, door):
+def test_a_preview_changes_nothing_and_shows_the_difference(tree, script, owner_client):
     model = script("- The harbour, said better.")
     before = dag(tree.id)
-    shown = post(door, f"/summaries/{tree.top}/preview", {"model": "demo"}, 201)
+    shown = post(owner_client, f"/summaries/{tree.top}/preview", {"model": "demo"}, 201)
     assert dag(tree.id) == before
     [item] = shown["items"]
     assert (shown["summary_id"], shown["applied"], item["id"]) == (tree.top, False, shown["id"])
@@ -99,36 +99,36 @@ def test_a_preview_changes_nothing_and_shows_the_difference(tree, script, door):
     assert (item["token_count_before"], item["level"], item["prompt_version"]) == (120, 1, "condense.1")
     assert item["tokens_input"] > 0
     assert "The ferries." in str(model.requests[0].payload)
-    assert get(door, f"/previews/{shown['id']}") == shown
-    assert get(door, f"/summaries/{shown['id']}", 404)["error"]["code"] == "SUMMARY_NOT_FOUND"
+    assert get(owner_client, f"/previews/{shown['id']}") == shown
+    assert get(owner_client, f"/summaries/{shown['id']}", 404)["error"]["code"] == "SUMMARY_NOT_FOUND"
     assert load_events(tree.id, limit=999)[-1].type == "summary.previewed"
     prove(tree.id)
 
 
-def test_applying_writes_exactly_what_was_previewed_and_undoing_brings_the_old_text_back(tree, script, door):
+def test_applying_writes_exactly_what_was_previewed_and_undoing_brings_the_old_text_back(tree, script, owner_client):
     script(numbered())
-    shown = post(door, f"/summaries/{tree.top}/preview", status=201)
-    [applied] = post(door, f"/summaries/{tree.top}/apply", {"preview_id": shown["id"]})["items"]
+    shown = post(owner_client, f"/summaries/{tree.top}/preview", status=201)
+    [applied] = post(owner_client, f"/summaries/{tree.top}/apply", {"preview_id": shown["id"]})["items"]
     assert (applied["id"], applied["revises"], applied["text"]) == (shown["id"], tree.top, shown["items"][0]["text"])
     assert applied["tokens_input"] == shown["items"][0]["tokens_input"]
     assert standing(tree.id) == [shown["id"]]
-    assert get(door, f"/previews/{shown['id']}")["applied"]
-    [undone] = post(door, f"/summaries/{tree.top}/undo")["items"]
+    assert get(owner_client, f"/previews/{shown['id']}")["applied"]
+    [undone] = post(owner_client, f"/summaries/{tree.top}/undo")["items"]
     assert (undone["text"], undone["restores"], undone["cost_micros"]) == (text_of(tree.top), tree.top, 0)
     assert standing(tree.id) == [undone["id"]]
-    [redone] = post(door, f"/summaries/{tree.top}/undo")["items"]
+    [redone] = post(owner_client, f"/summaries/{tree.top}/undo")["items"]
     assert redone["restores"] == shown["id"]
-    [chosen] = post(door, f"/summaries/{redone['id']}/undo", {"to": undone["id"]})["items"]
+    [chosen] = post(owner_client, f"/summaries/{redone['id']}/undo", {"to": undone["id"]})["items"]
     assert (chosen["restores"], chosen["text"]) == (tree.top, text_of(tree.top))
     prove(tree.id)
 
 
-def test_a_preview_of_what_was_revised_meanwhile_is_refused(tree, script, door):
+def test_a_preview_of_what_was_revised_meanwhile_is_refused(tree, script, owner_client):
     script(numbered())
     first, second = revise.preview(tree.top), revise.preview(tree.top)
     revise.apply(first)
     for _ in range(2):
-        answer = post(door, f"/summaries/{tree.top}/apply", {"preview_id": second}, 409)
+        answer = post(owner_client, f"/summaries/{tree.top}/apply", {"preview_id": second}, 409)
         assert answer["error"]["code"] == "SUMMARY_REVISED"
     with pytest.raises(SummaryRevised):
         revise.apply(first)
@@ -251,13 +251,16 @@ def test_the_call_of_a_process_that_died_is_closed_by_the_next_preview(tree, scr
     assert (closed.state, closed.error_code) == ("failed", "MODEL_CALL_ABANDONED")
 
 
-def test_another_prompt_is_asked_and_named(tree, script, door):
+def test_another_prompt_is_asked_and_named(tree, script, owner_client):
     model = script(numbered())
-    shown = post(door, f"/summaries/{tree.left}/preview", {"prompt": PROMPT}, 201)
+    shown = post(owner_client, f"/summaries/{tree.left}/preview", {"prompt": PROMPT}, 201)
     assert shown["items"][0]["prompt_version"] == "custom.7"
     assert "pirate" in str(model.requests[0].payload)
-    assert post(door, f"/summaries/{tree.left}/preview", {"prompt": "Arr"}, 422)["error"]["code"] == "INVALID_REQUEST"
-    hostile = post(door, f"/summaries/{tree.left}/preview", {"prompt": PROMPT + "\x00 \u202e 💩"}, 201)
+    assert (
+        post(owner_client, f"/summaries/{tree.left}/preview", {"prompt": "Arr"}, 422)["error"]["code"]
+        == "INVALID_REQUEST"
+    )
+    hostile = post(owner_client, f"/summaries/{tree.left}/preview", {"prompt": PROMPT + "\x00 \u202e 💩"}, 201)
     assert hostile["items"][0]["level"] == 1
     assert [rebuild_payload(call).problems for call in list_calls(tree.id, limit=2)] == [(), ()]
 
@@ -273,9 +276,9 @@ def test_another_model_is_asked_and_named(tree, script):
     assert {load_summary(node.id).model for node in load_graph(tree.id).current()} == {"spare"}
 
 
-def test_a_model_that_fails_gives_a_level_three_preview_that_says_so(tree, script, door):
+def test_a_model_that_fails_gives_a_level_three_preview_that_says_so(tree, script, owner_client):
     script(lambda request: ModelUnreachable())
-    [item] = post(door, f"/summaries/{tree.left}/preview", status=201)["items"]
+    [item] = post(owner_client, f"/summaries/{tree.left}/preview", status=201)["items"]
     assert (item["level"], item["model"]) == (3, "")
     assert "Question 0" in item["text"]
 
@@ -299,32 +302,35 @@ def test_other_peoples_summaries_are_not_found(tree, script, bob):
 STALE = "stale: something under it was revised since"
 
 
-def test_a_summarys_page_leads_to_the_newest_revision_and_says_what_is_stale(tree, script, door):
+def test_a_summarys_page_leads_to_the_newest_revision_and_says_what_is_stale(tree, script, owner_client):
     script(numbered())
     revise.apply(revise.preview(tree.left))
     newest = load_graph(tree.id).newest(tree.left).id
-    page = door.get(f"/summaries/{tree.left}/", follow=True).content.decode()
+    page = owner_client.get(f"/summaries/{tree.left}/", follow=True).content.decode()
     assert f'/inspect/summaries/{newest}/"' in page
-    assert STALE in door.get(f"/summaries/{tree.top}/", follow=True).content.decode()
-    assert STALE not in door.get(f"/summaries/{newest}/", follow=True).content.decode()
+    assert STALE in owner_client.get(f"/summaries/{tree.top}/", follow=True).content.decode()
+    assert STALE not in owner_client.get(f"/summaries/{newest}/", follow=True).content.decode()
 
 
-def test_what_cannot_be_done_is_said(tree, script, door):
+def test_what_cannot_be_done_is_said(tree, script, owner_client):
     script(numbered())
-    assert post(door, f"/summaries/{tree.top}/undo", status=409)["error"]["code"] == "CONFLICT"
-    assert post(door, f"/summaries/{tree.top}/undo", {"to": tree.left}, 409)["error"]["code"] == "CONFLICT"
-    assert post(door, f"/summaries/{tree.top}/preview", {"model": "nobody"}, 404)["error"]["code"] == "MODEL_NOT_FOUND"
+    assert post(owner_client, f"/summaries/{tree.top}/undo", status=409)["error"]["code"] == "CONFLICT"
+    assert post(owner_client, f"/summaries/{tree.top}/undo", {"to": tree.left}, 409)["error"]["code"] == "CONFLICT"
+    assert (
+        post(owner_client, f"/summaries/{tree.top}/preview", {"model": "nobody"}, 404)["error"]["code"]
+        == "MODEL_NOT_FOUND"
+    )
     for hostile in ("\x00", "💩", "x" * 100):
-        post(door, f"/summaries/{tree.top}/preview", {"model": hostile}, 404)
+        post(owner_client, f"/summaries/{tree.top}/preview", {"model": hostile}, 404)
     preview = revise.preview(tree.left)
-    other = post(door, f"/summaries/{tree.right}/apply", {"preview_id": preview}, 422)
+    other = post(owner_client, f"/summaries/{tree.right}/apply", {"preview_id": preview}, 422)
     assert other["error"]["code"] == "INVALID_REQUEST"
     batch = revise.compare(revise.preview(tree.top, subtree=True))
-    part = post(door, f"/summaries/{tree.left}/apply", {"preview_id": batch[0].preview.id}, 404)
+    part = post(owner_client, f"/summaries/{tree.left}/apply", {"preview_id": batch[0].preview.id}, 404)
     assert part["error"]["code"] == "PREVIEW_NOT_FOUND"
     for hostile in ("\x00", "x" * 100, "💩"):
-        post(door, f"/summaries/{tree.left}/apply", {"preview_id": hostile}, 404)
-        post(door, f"/summaries/{tree.left}/undo", {"to": hostile}, 404)
+        post(owner_client, f"/summaries/{tree.left}/apply", {"preview_id": hostile}, 404)
+        post(owner_client, f"/summaries/{tree.left}/undo", {"to": hostile}, 404)
     with change(tree.id) as record:
         archive_session(record)
     with pytest.raises(SessionArchived):

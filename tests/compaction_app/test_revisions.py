@@ -153,13 +153,13 @@ def test_what_is_condensed_from_a_stale_summary_is_stale(tree):
     prove(tree.id)
 
 
-def test_the_doors_show_revisions_and_marks(tree, owner):
-    door = Client()
-    door.force_login(owner)
+def test_the_endpoints_show_revisions_and_marks(tree, owner):
+    owner_client = Client()
+    owner_client.force_login(owner)
     newer = revise(tree.id, tree.left)
     back = undo(tree.id, newer, tree.left)
     last = undo(tree.id, back, newer)
-    old = get(door, f"/summaries/{tree.left}")
+    old = get(owner_client, f"/summaries/{tree.left}")
     assert (old["superseded_by"], old["superseded"], old["freshness"]) == (newer, True, "fresh")
     assert old["in_context"] == tree.top
     chain = [(node["id"], node["revises"], node["restores"], node["superseded"]) for node in old["revisions"]]
@@ -169,12 +169,14 @@ def test_the_doors_show_revisions_and_marks(tree, owner):
         (back, newer, tree.left, True),
         (last, back, newer, False),
     ]
-    top = get(door, f"/summaries/{tree.top}")
+    top = get(owner_client, f"/summaries/{tree.top}")
     assert (top["freshness"], top["superseded_by"]) == ("stale", None)
-    [left, right] = get(door, f"/summaries/{tree.top}/expand")["items"]
+    [left, right] = get(owner_client, f"/summaries/{tree.top}/expand")["items"]
     assert (left["id"], left["source_id"], left["superseded_by"]) == (last, tree.left, None)
     assert (right["id"], right["source_id"]) == (tree.right, tree.right)
-    listed = {item["id"]: item["superseded_by"] for item in get(door, f"/sessions/{tree.id}/summaries")["items"]}
+    listed = {
+        item["id"]: item["superseded_by"] for item in get(owner_client, f"/sessions/{tree.id}/summaries")["items"]
+    }
     assert listed == {tree.left: newer, newer: back, back: last, last: None, tree.right: None, tree.top: None}
     assert f"{last}, a revision of {tree.left}" in command("expand", tree.top)
     assert f"{back} (text of {tree.left})" in command("describe", last)

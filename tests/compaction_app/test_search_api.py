@@ -1,4 +1,4 @@
-"""Search at its doors: REST for one session and for all, and the model's own tool."""
+"""Search at its endpoints: REST for one session and for all, and the model's own tool."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def talk(owner: User) -> str:
     return session_id
 
 
-def ask(door: Client, path: str, status: int = 200, **parameters: Any) -> Any:
-    answer = door.get(path, parameters)
+def ask(owner_client: Client, path: str, status: int = 200, **parameters: Any) -> Any:
+    answer = owner_client.get(path, parameters)
     assert answer.status_code == status, answer.content
     return answer.json()
 
 
-def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(door: Client, talk: str) -> None:
-    found = ask(door, f"/api/sessions/{talk}/search", q='"number 0"', scope="messages")
+def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(owner_client: Client, talk: str) -> None:
+    found = ask(owner_client, f"/api/sessions/{talk}/search", q='"number 0"', scope="messages")
     [hit] = found["items"]
     [summary] = [one for one in list_summaries(talk) if one.first_seq == 1]
     assert (hit["session_id"], hit["session_title"], hit["kind"]) == (talk, "Garden", "messages")
@@ -43,40 +43,40 @@ def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(door: Client
     assert hit["part_id"].startswith("part_")
     assert [hit["snippet"][first:last] for first, last in hit["matches"]] == ["number 0"]
     assert (found["messages_searched"], found["messages_total"], found["more"]) == (10, 10, False)
-    [last] = ask(door, f"/api/sessions/{talk}/search", q='"number 4"', scope="messages")["items"]
+    [last] = ask(owner_client, f"/api/sessions/{talk}/search", q='"number 4"', scope="messages")["items"]
     assert last["covered_by"] is None
 
 
-def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(door: Client, talk: str) -> None:
+def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(owner_client: Client, talk: str) -> None:
     summary = list_summaries(talk)[0]
     word = next(word for word in summary.text.split() if word.isalpha() and len(word) > 4)
-    hits = ask(door, "/api/search", q=word, scope="summaries")["items"]
+    hits = ask(owner_client, "/api/search", q=word, scope="summaries")["items"]
     assert summary.id in {hit["summary_id"] for hit in hits}
     assert {(hit["message_id"], hit["part_id"], hit["part_type"]) for hit in hits} == {(None, None, "summary")}
     for path in (f"/api/sessions/{talk}/search", "/api/search"):
-        found = ask(door, path, q="marigold", scope="messages", summary_id=summary.id, limit=100)
+        found = ask(owner_client, path, q="marigold", scope="messages", summary_id=summary.id, limit=100)
         seqs = {hit["message_seq"] for hit in found["items"]}
         assert seqs
         assert seqs <= set(range(summary.first_seq, summary.last_seq + 1))
         assert found["messages_total"] == summary.last_seq - summary.first_seq + 1
 
 
-def test_what_an_exploration_found_is_found(door: Client, talk: str) -> None:
+def test_what_an_exploration_found_is_found(owner_client: Client, talk: str) -> None:
     with change(talk) as record:
         file_id = store_file_reference(
             record, content_id="0" * 64, path="/garden.csv", exploration_summary="Rows of marigolds and roses"
         )
-    [hit] = ask(door, "/api/search", q="roses", scope="files")["items"]
+    [hit] = ask(owner_client, "/api/search", q="roses", scope="files")["items"]
     assert (hit["file_id"], hit["part_type"], hit["message_id"], hit["covered_by"]) == (file_id, "file", None, None)
 
 
 @pytest.mark.both_databases
-def test_pages_of_both_modes_cover_every_hit_once(door: Client, talk: str) -> None:
+def test_pages_of_both_modes_cover_every_hit_once(owner_client: Client, talk: str) -> None:
     for mode, q in (("text", "marigold"), ("regex", "marigold number")):
         seqs: list[int] = []
         cursor = {}
         while True:
-            page = ask(door, "/api/search", q=q, mode=mode, scope="messages", limit=2, **cursor)
+            page = ask(owner_client, "/api/search", q=q, mode=mode, scope="messages", limit=2, **cursor)
             seqs += [hit["message_seq"] for hit in page["items"]]
             if not page["more"]:
                 break
@@ -84,7 +84,7 @@ def test_pages_of_both_modes_cover_every_hit_once(door: Client, talk: str) -> No
         assert sorted(seqs) == list(range(1, 10, 2)), mode
 
 
-def test_somebody_elses_session_and_summary_are_not_found(door: Client, talk: str) -> None:
+def test_somebody_elses_session_and_summary_are_not_found(owner_client: Client, talk: str) -> None:
     eve = Client()
     eve.force_login(User.objects.create_user("eve"))
     summary_id = list_summaries(talk)[0].id
@@ -94,7 +94,7 @@ def test_somebody_elses_session_and_summary_are_not_found(door: Client, talk: st
     assert ask(Client(), "/api/search", 401, q="marigold")["error"]["code"] == "NOT_SIGNED_IN"
 
 
-def test_what_cannot_be_searched_for_is_refused_in_words(door: Client, talk: str) -> None:
+def test_what_cannot_be_searched_for_is_refused_in_words(owner_client: Client, talk: str) -> None:
     wrong = [
         {"q": ""},
         {"q": "..."},
@@ -108,14 +108,14 @@ def test_what_cannot_be_searched_for_is_refused_in_words(door: Client, talk: str
     ]
     for parameters in wrong:
         for path in ("/api/search", f"/api/sessions/{talk}/search"):
-            assert ask(door, path, 422, **parameters)["error"]["code"] == "INVALID_REQUEST", parameters
+            assert ask(owner_client, path, 422, **parameters)["error"]["code"] == "INVALID_REQUEST", parameters
 
 
 @pytest.mark.both_databases
-def test_hostile_text_comes_out_as_text(door: Client, owner: User) -> None:
+def test_hostile_text_comes_out_as_text(owner_client: Client, owner: User) -> None:
     say(new_session(owner, title="\ud800"), ("user", [TextPart(text=HOSTILE)]))
     for parameters in ({"q": "alert"}, {"q": "alert.*", "mode": "regex"}):
-        [hit] = ask(door, "/api/search", **parameters)["items"]
+        [hit] = ask(owner_client, "/api/search", **parameters)["items"]
         assert "<script>alert(1)</script>" in hit["snippet"]
         assert "\ufffd" in hit["snippet"]
 

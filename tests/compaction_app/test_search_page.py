@@ -32,8 +32,8 @@ def talk(owner: User) -> str:
     return session_id
 
 
-def ask(door: Client, status: int = 200, **parameters: Any) -> str:
-    answer = door.get("/search/", parameters)
+def ask(owner_client: Client, status: int = 200, **parameters: Any) -> str:
+    answer = owner_client.get("/search/", parameters)
     assert answer.status_code == status, answer.content
     return re.sub(r"\s+", " ", answer.content.decode())
 
@@ -42,26 +42,28 @@ def hits_of(page: str) -> list[str]:
     return re.findall(r'<li class="hit .*?</li>', page)
 
 
-def test_what_has_left_the_context_says_since_which_turn_and_what_stands_for_it(door: Client, talk: str) -> None:
-    [hit] = hits_of(ask(door, q='"number 0"', kind="messages"))
+def test_what_has_left_the_context_says_since_which_turn_and_what_stands_for_it(
+    owner_client: Client, talk: str
+) -> None:
+    [hit] = hits_of(ask(owner_client, q='"number 0"', kind="messages"))
     [summary] = [one for one in list_summaries(talk) if one.first_seq == 1]
     assert "The marigold <mark>number 0</mark> is orange." in hit
     assert f'href="/sessions/{talk}/?at=1#msg-1"' in hit
     # Its compaction came after the fifth turn.
     assert "not in context since turn 5" in hit
     assert f"{summary.id}/" in hit
-    [last] = hits_of(ask(door, q='"number 4"', kind="messages"))
+    [last] = hits_of(ask(owner_client, q='"number 4"', kind="messages"))
     assert "not in context" not in last
 
 
-def test_a_tombstoned_output_says_so_and_its_input_does_not(door: Client, owner: User) -> None:
+def test_a_tombstoned_output_says_so_and_its_input_does_not(owner_client: Client, owner: User) -> None:
     session_id = new_session(owner)
     call = tool(input='{"path": "lagoon.txt"}', output="a heron in the lagoon")
     [_, message_id] = say(session_id, ("user", [TextPart(text="look")]), ("assistant", [call]))
     exchange(session_id, "and then?", "nothing")
     with change(session_id) as record:
         message_store.tombstone_parts(record, [load_message(message_id, session_id=session_id).parts[0].id])
-    hits = hits_of(ask(door, q="lagoon", kind="tools"))
+    hits = hits_of(ask(owner_client, q="lagoon", kind="tools"))
     [output] = [hit for hit in hits if "bash, output" in hit]
     [asked] = [hit for hit in hits if "bash, input" in hit]
     assert "not in context since turn 2" in output
@@ -69,34 +71,36 @@ def test_a_tombstoned_output_says_so_and_its_input_does_not(door: Client, owner:
     assert "not in context" not in asked
 
 
-def test_summaries_and_reasoning_are_found_as_what_they_are(door: Client, owner: User, talk: str) -> None:
+def test_summaries_and_reasoning_are_found_as_what_they_are(owner_client: Client, owner: User, talk: str) -> None:
     summary = list_summaries(talk)[0]
     word = next(word for word in summary.text.split() if word.isalpha() and len(word) > 4)
-    assert f"Summary of messages {summary.first_seq} to {summary.last_seq}" in ask(door, q=word, kind="summaries")
+    assert f"Summary of messages {summary.first_seq} to {summary.last_seq}" in ask(
+        owner_client, q=word, kind="summaries"
+    )
     say(talk, ("user", [TextPart(text="q")]), ("assistant", [ReasoningPart(text="perhaps a dragonfly")]))
-    assert "<strong><bdi>Reasoning</bdi></strong>" in ask(door, q="dragonfly")
+    assert "<strong><bdi>Reasoning</bdi></strong>" in ask(owner_client, q="dragonfly")
 
 
-def test_a_pattern_is_found_and_a_wrong_one_explained(door: Client, talk: str) -> None:
-    page = ask(door, q="number [34] is", mode="regex", kind="messages")
+def test_a_pattern_is_found_and_a_wrong_one_explained(owner_client: Client, talk: str) -> None:
+    page = ask(owner_client, q="number [34] is", mode="regex", kind="messages")
     assert len(hits_of(page)) == 2
     assert "Searched 10 of 10 messages." in page
-    assert "This is not a pattern that RE2 knows" in ask(door, q="(", mode="regex")
-    assert "The search has no word in it" in ask(door, q="...")
-    assert "cursor must be" in ask(door, q="marigold", cursor="x")
+    assert "This is not a pattern that RE2 knows" in ask(owner_client, q="(", mode="regex")
+    assert "The search has no word in it" in ask(owner_client, q="...")
+    assert "cursor must be" in ask(owner_client, q="marigold", cursor="x")
 
 
-def test_pages_lead_on_and_only_the_first_has_the_address(door: Client, owner: User) -> None:
+def test_pages_lead_on_and_only_the_first_has_the_address(owner_client: Client, owner: User) -> None:
     session_id = new_session(owner)
     for number in range(25):
         exchange(session_id, f"tide {number}", "noted")
-    first = door.get("/search/", {"q": "tide", "kind": "messages"}, **PART)
+    first = owner_client.get("/search/", {"q": "tide", "kind": "messages"}, **PART)
     assert first["HX-Replace-Url"] == "/search/?q=tide&kind=messages"
     page = re.sub(r"\s+", " ", first.content.decode())
     assert "<html" not in page
     address = re.search(r'hx-get="([^"]+)"', page)
     assert address
-    second = door.get(address[1].replace("&amp;", "&"), **PART)
+    second = owner_client.get(address[1].replace("&amp;", "&"), **PART)
     assert "HX-Replace-Url" not in second
     rest = re.sub(r"\s+", " ", second.content.decode())
     assert "<ol" not in rest
@@ -106,10 +110,10 @@ def test_pages_lead_on_and_only_the_first_has_the_address(door: Client, owner: U
     assert "hx-get" not in rest
 
 
-def test_one_session_can_be_searched_alone_and_only_ones_own(door: Client, talk: str, owner: User) -> None:
+def test_one_session_can_be_searched_alone_and_only_ones_own(owner_client: Client, talk: str, owner: User) -> None:
     exchange(new_session(owner, title="Elsewhere"), "another marigold", "noted")
-    assert "Elsewhere" in ask(door, q="marigold", kind="messages")
-    page = ask(door, q="marigold", session=talk)
+    assert "Elsewhere" in ask(owner_client, q="marigold", kind="messages")
+    page = ask(owner_client, q="marigold", session=talk)
     assert "Elsewhere" not in page
     assert "Only in <bdi>Garden</bdi>" in page
     eve = Client()
@@ -119,10 +123,10 @@ def test_one_session_can_be_searched_alone_and_only_ones_own(door: Client, talk:
     assert Client().get("/search/").status_code == 302
 
 
-def test_hostile_text_and_addresses_do_nothing(door: Client, owner: User) -> None:
+def test_hostile_text_and_addresses_do_nothing(owner_client: Client, owner: User) -> None:
     say(new_session(owner, title=HOSTILE), ("user", [TextPart(text=f"needle {HOSTILE}")]))
     for parameters in ({"q": "needle"}, {"q": "<script>.*", "mode": "regex"}):
-        page = ask(door, **parameters)
+        page = ask(owner_client, **parameters)
         assert "<script>alert" not in page
         assert "&lt;script&gt;" in page
         assert "⟨U+202E⟩" in page
@@ -132,24 +136,24 @@ def test_hostile_text_and_addresses_do_nothing(door: Client, owner: User) -> Non
         {"q": "a", "cursor": "9" * 40},
         {"q": "x" * 1_001},
     ):
-        ask(door, **wrong)
-    ask(door, 404, q="a", session="\x00")
+        ask(owner_client, **wrong)
+    ask(owner_client, 404, q="a", session="\x00")
 
 
-def test_the_first_hits_stand_below_the_list_of_sessions(door: Client, talk: str) -> None:
-    page = ask(door, q="marigold", brief="1")
+def test_the_first_hits_stand_below_the_list_of_sessions(owner_client: Client, talk: str) -> None:
+    page = ask(owner_client, q="marigold", brief="1")
     assert 1 <= len(hits_of(page)) <= 5
     assert 'href="/search/?q=marigold%2A"' in page
     # As it is typed: the last word may not be whole.
-    assert hits_of(ask(door, q="the mari", brief="1"))
-    assert not hits_of(ask(door, q='"mari"', brief="1"))
-    assert "No text contains" in ask(door, q="zeppelin", brief="1")
+    assert hits_of(ask(owner_client, q="the mari", brief="1"))
+    assert not hits_of(ask(owner_client, q='"mari"', brief="1"))
+    assert "No text contains" in ask(owner_client, q="zeppelin", brief="1")
 
 
-def test_hits_of_many_sessions_cost_as_many_queries_as_one(door: Client, owner: User) -> None:
+def test_hits_of_many_sessions_cost_as_many_queries_as_one(owner_client: Client, owner: User) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
-            assert hits_of(ask(door, q="tide"))
+            assert hits_of(ask(owner_client, q="tide"))
         return len(queries)
 
     exchange(new_session(owner), "tide", "noted")

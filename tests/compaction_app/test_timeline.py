@@ -47,9 +47,9 @@ def turns_in(page: str) -> list[int]:
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
-def test_somebody_else_s_inspector_is_not_found_at_any_address(path: str, door: Client) -> None:
+def test_somebody_else_s_inspector_is_not_found_at_any_address(path: str, owner_client: Client) -> None:
     voyage = sail(User.objects.create_user("eve"))
-    answer = door.get(voyage.at(path))
+    answer = owner_client.get(voyage.at(path))
     assert answer.status_code == 404
     assert b"Harbour" not in answer.content
     assert ORIGINAL.encode() not in answer.content
@@ -74,19 +74,24 @@ def test_staff_look_only_with_every_permission(client: Client) -> None:
     assert [client.get(link).status_code for link in links if "/calls/" not in link] == [200] * 3
 
 
-def test_a_stranger_signs_in_first_and_nothing_can_be_sent(voyage: Voyage, door: Client) -> None:
+def test_a_stranger_signs_in_first_and_nothing_can_be_sent(voyage: Voyage, owner_client: Client) -> None:
     answer = Client().get(voyage.at(""))
     assert answer.status_code == 302
     assert answer.headers["Location"].startswith("/sign-in/")
-    assert door.post(voyage.at("")).status_code == 405
+    assert owner_client.post(voyage.at("")).status_code == 405
 
 
-def test_a_turn_or_an_output_is_found_only_in_its_own_session(owner: User, voyage: Voyage, door: Client) -> None:
+def test_a_turn_or_an_output_is_found_only_in_its_own_session(
+    owner: User, voyage: Voyage, owner_client: Client
+) -> None:
     other = new_session(owner)
     for path in ("turns/{turn}/", "turns/{turn}/steps/", "compactions/{run}/", "outputs/{part}/"):
         there = voyage.at(path).replace(voyage.id, other)
-        assert door.get(there).status_code == 404, there
-    assert "No tool output" in door.get(f"/sessions/{other}/inspect/tombstones/?part={voyage.part}").content.decode()
+        assert owner_client.get(there).status_code == 404, there
+    assert (
+        "No tool output"
+        in owner_client.get(f"/sessions/{other}/inspect/tombstones/?part={voyage.part}").content.decode()
+    )
 
 
 # Turns
@@ -158,8 +163,8 @@ def test_turns_are_filtered_by_the_address(query: str, found: list[int], voyage:
 
 
 @pytest.mark.parametrize("query", ["before=x", "before=-1", "from=1e3", "state=odd", "before=%00", "state=%00"])
-def test_a_wrong_filter_is_an_invalid_request(query: str, voyage: Voyage, door: Client) -> None:
-    assert door.get(voyage.at(f"?{query}")).status_code == 422
+def test_a_wrong_filter_is_an_invalid_request(query: str, voyage: Voyage, owner_client: Client) -> None:
+    assert owner_client.get(voyage.at(f"?{query}")).status_code == 422
 
 
 def test_a_failed_tool_counts_as_an_error_of_its_turn(owner: User, ask: Ask) -> None:
@@ -234,14 +239,14 @@ def test_hostile_text_is_shown_and_does_nothing(owner: User, ask: Ask) -> None:
     assert any("<script>alert(1)</script>" in text for text in texts_in(page, "bdi"))
 
 
-def count_queries(door: Client, path: str) -> int:
+def count_queries(owner_client: Client, path: str) -> int:
     with CaptureQueriesContext(connection) as captured:
-        assert door.get(path).status_code == 200
+        assert owner_client.get(path).status_code == 200
     return len(captured)
 
 
 @pytest.mark.slow
-def test_no_page_asks_more_of_a_longer_session(owner: User, door: Client) -> None:
+def test_no_page_asks_more_of_a_longer_session(owner: User, owner_client: Client) -> None:
     short = sail(owner)
     long = sail(owner)
     for number in range(40):
@@ -260,8 +265,8 @@ def test_no_page_asks_more_of_a_longer_session(owner: User, door: Client) -> Non
         ("turns/{turn}/steps/", 13),
         ("tombstones/", 11),
     ):
-        needed = count_queries(door, long.at(path))
-        assert needed == count_queries(door, short.at(path)), path
+        needed = count_queries(owner_client, long.at(path))
+        assert needed == count_queries(owner_client, short.at(path)), path
         assert needed <= most, (path, needed)
 
 

@@ -37,13 +37,13 @@ def test_a_turn_leads_to_its_messages_tools_and_compactions(voyage: Voyage, ask:
     assert f'id="{voyage.part}"' in first
 
 
-def test_a_compaction_is_found_in_the_turn_after_which_it_ended(voyage: Voyage, door: Client) -> None:
-    answer = door.get(voyage.at("compactions/{run}/"))
+def test_a_compaction_is_found_in_the_turn_after_which_it_ended(voyage: Voyage, owner_client: Client) -> None:
+    answer = owner_client.get(voyage.at("compactions/{run}/"))
     third = Turn.objects.get(session_id=voyage.id, seq=3)
     assert answer.status_code == 302
     assert f"/turns/{third.id}/" in answer.headers["Location"]
     assert answer.headers["Location"].endswith(f"#{voyage.run}")
-    assert f'id="{voyage.run}"' in door.get(answer.headers["Location"]).content.decode()
+    assert f'id="{voyage.run}"' in owner_client.get(answer.headers["Location"]).content.decode()
 
 
 def test_a_turn_leads_to_its_neighbours(voyage: Voyage, ask: Ask) -> None:
@@ -53,14 +53,14 @@ def test_a_turn_leads_to_its_neighbours(voyage: Voyage, ask: Ask) -> None:
         assert set(re.findall(r'turns/(\w+)/" rel="(?:prev|next)"', page)) == {ids[other] for other in beside}
 
 
-def test_a_compaction_late_in_a_long_turn_is_shown_where_it_ended(owner: User, door: Client) -> None:
+def test_a_compaction_late_in_a_long_turn_is_shown_where_it_ended(owner: User, owner_client: Client) -> None:
     session_id = new_session(owner)
     say(session_id, *(("assistant", [TextPart(text=f"word {number}")]) for number in range(130)))
     run = claim(session_id)
     finish(session_id, run)
-    answer = door.get(f"/sessions/{session_id}/inspect/compactions/{run.id}/")
+    answer = owner_client.get(f"/sessions/{session_id}/inspect/compactions/{run.id}/")
     assert f"?after=129#{run.id}" in answer.headers["Location"]
-    assert f'id="{run.id}"' in door.get(answer.headers["Location"]).content.decode()
+    assert f'id="{run.id}"' in owner_client.get(answer.headers["Location"]).content.decode()
 
 
 def test_steps_of_a_long_turn_come_in_pages(owner: User, ask: Ask) -> None:

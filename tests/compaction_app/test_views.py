@@ -63,7 +63,7 @@ def summarise(session_id: str, run_id: str, fence: int, *, level: int = 1, text:
         return store.record_summary(record, run_id, summary, fence=fence, source_type="message", source_ids=sources)
 
 
-def test_somebody_else_s_panels_and_summaries_are_not_found(door: Client) -> None:
+def test_somebody_else_s_panels_and_summaries_are_not_found(owner_client: Client) -> None:
     session_id = talk(User.objects.create_user("eve"))
     _, summary_id = compact(session_id)
     for path in (
@@ -71,13 +71,13 @@ def test_somebody_else_s_panels_and_summaries_are_not_found(door: Client) -> Non
         f"/sessions/{session_id}/compactions/",
         f"/summaries/{summary_id}/",
     ):
-        answer = door.get(path)
+        answer = owner_client.get(path)
         assert answer.status_code == 404
         assert b"lighthouses" not in answer.content
 
 
-def test_the_meter_says_what_it_draws(door: Client, owner: User) -> None:
-    page = door.get(f"/sessions/{talk(owner)}/context/").content.decode()
+def test_the_meter_says_what_it_draws(owner_client: Client, owner: User) -> None:
+    page = owner_client.get(f"/sessions/{talk(owner)}/context/").content.decode()
     label = re.search(r'aria-label="([^"]+usable tokens are used[^"]+)"', page)
     assert label
     for part in ("Messages", "Free", "Reserved"):
@@ -149,10 +149,10 @@ def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pr
     assert all(0 <= segment.x <= segment.x + segment.width <= BAR_WIDTH for segment in meter.segments)
 
 
-def test_a_divider_says_what_happened_and_where(door: Client, owner: User) -> None:
+def test_a_divider_says_what_happened_and_where(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     run_id, _ = compact(session_id)
-    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
+    page = owner_client.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert f'id="{run_id}"' in page
     assert 'data-after="6"' in page
     for text in ("soft", "6.4k → 2.1k tokens", "level 1", "2 sources", "3 outputs pruned", "$0.0008"):
@@ -162,54 +162,54 @@ def test_a_divider_says_what_happened_and_where(door: Client, owner: User) -> No
     assert "It ended because the context had become small enough." in page
 
 
-def test_the_panel_says_how_the_last_compaction_ended(door: Client, owner: User) -> None:
+def test_the_panel_says_how_the_last_compaction_ended(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     path = f"/sessions/{session_id}/context/"
-    assert "Last compaction" not in door.get(path).content.decode()
+    assert "Last compaction" not in owner_client.get(path).content.decode()
     run_id = request_manual(session_id)
-    assert "A compaction is on its way." in door.get(path).content.decode()
+    assert "A compaction is on its way." in owner_client.get(path).content.decode()
     compact_session(session_id, run_id=run_id)
-    page = door.get(path).content.decode()
+    page = owner_client.get(path).content.decode()
     assert "<b>Last compaction.</b> It ended because the context had become small enough." in page
 
 
-def test_a_level_3_divider_warns_and_says_what_was_tried(door: Client, owner: User) -> None:
+def test_a_level_3_divider_warns_and_says_what_was_tried(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     compact(session_id, level=3)
-    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
+    page = owner_client.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert "divider-level3" in page
     assert "level 1: not_smaller" in page
 
 
-def test_only_the_dividers_of_the_asked_stretch_come(door: Client, owner: User) -> None:
+def test_only_the_dividers_of_the_asked_stretch_come(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     compact(session_id)
     path = f"/sessions/{session_id}/compactions/"
-    assert "divider" in door.get(path, {"first": 6, "last": 6}).content.decode()
-    assert "divider" not in door.get(path, {"first": 7}).content.decode()
-    assert "divider" not in door.get(path, {"first": 0, "last": 5}).content.decode()
+    assert "divider" in owner_client.get(path, {"first": 6, "last": 6}).content.decode()
+    assert "divider" not in owner_client.get(path, {"first": 7}).content.decode()
+    assert "divider" not in owner_client.get(path, {"first": 0, "last": 5}).content.decode()
 
 
-def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(door: Client, owner: User) -> None:
+def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     run_id, fence = start_run(session_id)
     path = f"/sessions/{session_id}/compactions/"
-    page = door.get(path).content.decode()
+    page = owner_client.get(path).content.decode()
     assert "Compacting…" in page
     assert "0 summaries so far" in page
     with change(session_id) as record:
         store.fail_run(record, run_id, ModelUnreachable(HOSTILE), fence=fence)
-    page = door.get(path).content.decode()
+    page = owner_client.get(path).content.decode()
     assert "MODEL_UNREACHABLE" in page
     assert "its longest texts are sent shortened" in page
     assert "<script>" not in page
 
 
-def test_a_running_compaction_says_how_far_it_is(door: Client, owner: User) -> None:
+def test_a_running_compaction_says_how_far_it_is(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     run_id, fence = start_run(session_id)
     summarise(session_id, run_id, fence)
-    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
+    page = owner_client.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert "1 summary so far" in page
     target = load_frame(session_id).budget.target
     assert (
@@ -218,65 +218,68 @@ def test_a_running_compaction_says_how_far_it_is(door: Client, owner: User) -> N
     )
 
 
-def test_the_messages_that_a_summary_took_the_place_of_are_named(door: Client, owner: User) -> None:
+def test_the_messages_that_a_summary_took_the_place_of_are_named(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     path = f"/sessions/{session_id}/compactions/"
-    assert 'data-spans=""' in door.get(path).content.decode()
+    assert 'data-spans=""' in owner_client.get(path).content.decode()
     compact(session_id)
-    assert 'data-spans="1-2 "' in door.get(path).content.decode()
-    assert 'data-spans=""' in door.get(path, {"first": 3}).content.decode()
-    assert 'data-spans="1-1 "' in door.get(path, {"first": 0, "last": 1}).content.decode()
+    assert 'data-spans="1-2 "' in owner_client.get(path).content.decode()
+    assert 'data-spans=""' in owner_client.get(path, {"first": 3}).content.decode()
+    assert 'data-spans="1-1 "' in owner_client.get(path, {"first": 0, "last": 1}).content.decode()
 
 
-def test_old_compactions_have_their_dividers_too(door: Client, owner: User) -> None:
+def test_old_compactions_have_their_dividers_too(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     first, _ = compact(session_id)
     for _ in range(3):
         exchange(session_id, "and then?", "and then that")
-    assert f'id="{first}"' in door.get(f"/sessions/{session_id}/compactions/", {"first": 0, "last": 7}).content.decode()
+    assert (
+        f'id="{first}"'
+        in owner_client.get(f"/sessions/{session_id}/compactions/", {"first": 0, "last": 7}).content.decode()
+    )
     assert len(list_runs_between(session_id, first=0, last=6, limit=1)) == 1
     assert list_runs_between(session_id, first=7, last=None) == []
 
 
-def test_a_superseded_compaction_says_so_and_what_it_had_done_before(door: Client, owner: User) -> None:
+def test_a_superseded_compaction_says_so_and_what_it_had_done_before(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     path = f"/sessions/{session_id}/compactions/"
     run_id, fence = start_run(session_id)
     with change(session_id) as record:
         store.supersede_run(record, run_id, ContextChanged(), fence=fence)
-    page = door.get(path).content.decode()
+    page = owner_client.get(path).content.decode()
     assert "A compaction was superseded, and changed nothing." in page
     assert "CONTEXT_CHANGED" in page
     run_id, fence = start_run(session_id)
     summary_id = summarise(session_id, run_id, fence)
     with change(session_id) as record:
         store.supersede_run(record, run_id, ContextChanged(), fence=fence)
-    page = door.get(path).content.decode()
+    page = owner_client.get(path).content.decode()
     assert "Compacted in part, then superseded" in page
     assert f"/summaries/{summary_id}/" in page
 
 
-def test_a_compaction_that_nobody_is_at_is_said_to_wait(door: Client, owner: User) -> None:
+def test_a_compaction_that_nobody_is_at_is_said_to_wait(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     with change(session_id) as record:
         store.request_run(record, trigger="soft")
-    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
+    page = owner_client.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert "A compaction waits for a worker." in page
     assert "Compacting…" not in page
 
 
-def test_a_summary_stands_beside_its_sources(door: Client, owner: User) -> None:
+def test_a_summary_stands_beside_its_sources(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     _, summary_id = compact(session_id)
-    page = door.get(f"/summaries/{summary_id}/", follow=True).content.decode()
+    page = owner_client.get(f"/summaries/{summary_id}/", follow=True).content.decode()
     assert "<strong>lighthouses</strong>" in page
     assert f'href="/sessions/{session_id}/?at=1#msg-1"' in page
     assert "4k → 40" in page
 
 
-def test_a_hostile_summary_is_text(door: Client, owner: User) -> None:
+def test_a_hostile_summary_is_text(owner_client: Client, owner: User) -> None:
     session_id = talk(owner)
     _, summary_id = compact(session_id, text=HOSTILE)
-    page = door.get(f"/summaries/{summary_id}/", follow=True).content.decode()
+    page = owner_client.get(f"/summaries/{summary_id}/", follow=True).content.decode()
     assert "<script>alert" not in page
     assert 'href="javascript' not in page

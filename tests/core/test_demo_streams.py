@@ -14,7 +14,7 @@ from tests.support.site import ROOT
 REQUEST = Request(payload={"messages": [{"role": "user", "content": "What is the answer?"}]}, max_output_tokens=50)
 
 
-async def test_the_demo_model_is_reached_through_the_same_door() -> None:
+async def test_the_demo_model_is_reached_through_the_same_interface() -> None:
     model: Model = make_model(demo_spec())
     reply = await complete(model, REQUEST)
     assert (reply.outcome, reply.usage.source) == (Outcome.COMPLETE, Source.PROVIDER)

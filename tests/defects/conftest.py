@@ -1,4 +1,4 @@
-"""The stories' fixtures: each defect is tried as somebody would meet it."""
+"""The stories' fixtures: each defect is tried as a user would meet it."""
 
 from tests.support.story import alice, bob, quiet_runner, script, session
 

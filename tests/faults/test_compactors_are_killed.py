@@ -50,7 +50,7 @@ def test_each_span_has_one_summary_and_one_bill(alice: User, script: Callable[..
     lost = sum(attempts_lost(session) for session in sessions)
     print(f"{told}; {CompactionRun.objects.count()} runs, {len(asked)} questions, {paid_in_vain} in vain, {lost} lost")
     assert set(asked) == {"asked"}
-    # Who dies while the model is asked has paid, and whoever takes over pays again: once for each life that was lost.
+    # Who dies while the model is asked has paid, and the process that takes over pays again: once for each life that was lost.
     assert 0 <= paid_in_vain <= lost
     calls = ModelCall.objects.filter(purpose="summary")
     assert calls.count() >= len(asked), "whatever is paid for is known before"

@@ -1,4 +1,4 @@
-"""Much that is sent, and little that is sent slowly, by somebody who is not known: refused while it comes, for nothing."""
+"""Much that is sent, and little that is sent slowly, by a client that is not known: refused while it comes, for nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLOOD = 600 * MEGABYTE
 MOST_SENT = 8 * MEGABYTE
 """What both kernels keep for a connection before a client has to wait for the server, and much more than that."""
 HALF_OPEN = 800
-DOORS = {
+ENDPOINTS = {
     "/api/sessions": lambda answer: answer.json()["error"]["code"],
     "/api/files": lambda answer: answer.json()["error"]["code"],
     "/api/sessions/import": lambda answer: answer.json()["error"]["code"],
@@ -36,7 +36,7 @@ DOORS = {
     "/sign-in/": lambda answer: "REQUEST_TOO_LARGE" if "REQUEST_TOO_LARGE" in answer.text else "",
     "/ws/sessions/x": lambda answer: "REQUEST_TOO_LARGE" if "REQUEST_TOO_LARGE" in answer.text else "",
 }
-"""Every kind of door, and where its errors have their code."""
+"""Every kind of endpoint, and where its errors have their code."""
 INVALID_KEY = f"Authorization: Bearer mns_0123456789ab_{'x' * 43}\r\n"
 CHUNK = b"%x\r\n%s\r\n" % (MEGABYTE, b"x" * MEGABYTE)
 FRAMINGS = {
@@ -68,7 +68,7 @@ def answer_of(line: socket.socket) -> httpx.Response:
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", ENDPOINTS)
 def test_a_large_body_of_nobody_is_refused_while_it_comes(site: Site, path: str, framing: str) -> None:
     length, piece = FRAMINGS[framing]
     server = web_server(site)
@@ -77,13 +77,13 @@ def test_a_large_body_of_nobody_is_refused_while_it_comes(site: Site, path: str,
     sent, answer = flood(site.port, path, length + INVALID_KEY + upgrade, piece)
     assert sent < MOST_SENT
     assert (answer.status_code, answer.headers["Connection"].lower()) == (413, "close")
-    assert DOORS[path](answer) == "REQUEST_TOO_LARGE"
+    assert ENDPOINTS[path](answer) == "REQUEST_TOO_LARGE"
     assert server.io_counters().write_bytes - written < MEGABYTE
     assert len(server.open_files()) <= files
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_who_is_known_may_send_what_the_door_takes_and_no_more(caller: Caller, framing: str) -> None:
+def test_who_is_known_may_send_what_the_endpoint_takes_and_no_more(caller: Caller, framing: str) -> None:
     length, piece = FRAMINGS[framing]
     sent, answer = flood(caller.site.port, "/api/sessions", f"{length}Authorization: Bearer {caller.key}\r\n", piece)
     assert sent < 26_000_000 + MOST_SENT
@@ -177,7 +177,7 @@ def test_a_body_that_is_shorter_than_said_is_answered_and_one_that_is_longer_is_
 
 
 def test_a_refusal_before_the_body_came_is_followed_by_the_next_request(site: Site) -> None:
-    """The door of MCP answers without reading; what is left of the body is no request."""
+    """The endpoint of MCP answers without reading; what is left of the body is no request."""
     with socket.create_connection(("127.0.0.1", site.port), timeout=60) as line:
         line.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 20\r\n\r\nGET / ")
         time.sleep(0.3)
@@ -212,5 +212,5 @@ def test_another_server_refuses_large_bodies_too(uvicorn: tuple[int, psutil.Proc
     written = server.io_counters().write_bytes
     sent, answer = flood(port, path, length + INVALID_KEY, piece)
     assert sent < MOST_SENT
-    assert (answer.status_code, DOORS[path](answer)) == (413, "REQUEST_TOO_LARGE")
+    assert (answer.status_code, ENDPOINTS[path](answer)) == (413, "REQUEST_TOO_LARGE")
     assert server.io_counters().write_bytes - written < MEGABYTE

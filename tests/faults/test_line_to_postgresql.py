@@ -87,7 +87,7 @@ def work(client: str, session_id: str, owner_id: int, count: int, words: list[Wo
     connection.close()
 
 
-def test_a_door_says_that_the_database_is_away(session: SessionRecord, client: Client) -> None:
+def test_an_endpoint_says_that_the_database_is_away(session: SessionRecord, client: Client) -> None:
     headers = {"Authorization": f"Bearer {create_key(owner_id=session.owner_id)}"}
     with cut_line(lambda: Cut.BEFORE):
         body = {"message": "Hello", "idempotency_key": "key"}

@@ -21,7 +21,7 @@ from tests.support.webs import web_server
 pytestmark = pytest.mark.slow
 
 FEW, MANY = 20, 500
-AT_THE_DOOR = 20
+CONNECTING_AT_ONCE = 20
 MESSAGE = "!slow 20 !long 120"
 MOST_MEMORY_PER_TURN = 512 * 1024
 """Bytes; what a turn with its socket, its context and its answer may add."""
@@ -70,8 +70,8 @@ async def check_answers(site: Site, caller: Caller, count: int) -> list[Seen]:
     """So many turns at once, each followed on a socket of its own; and the record has what each client saw."""
     sessions = [caller.new_session() for _ in range(count)]
     # They knock one after the other, and then speak all at once.
-    all_there, door = asyncio.Barrier(count), asyncio.Semaphore(AT_THE_DOOR)
-    seen = await asyncio.gather(*(answer(caller, session, door, all_there) for session in sessions))
+    all_there, gate = asyncio.Barrier(count), asyncio.Semaphore(CONNECTING_AT_ONCE)
+    seen = await asyncio.gather(*(answer(caller, session, gate, all_there) for session in sessions))
     assert [caller.texts(session)[1] for session in sessions] == [one.text for one in seen]
     for name, values in (("first word", [one.first for one in seen]), ("whole answer", [one.whole for one in seen])):
         middle, worst = statistics.median(values), max(values)
@@ -79,11 +79,11 @@ async def check_answers(site: Site, caller: Caller, count: int) -> list[Seen]:
     return list(seen)
 
 
-async def answer(caller: Caller, session: str, door: asyncio.Semaphore, all_there: asyncio.Barrier) -> Seen:
+async def answer(caller: Caller, session: str, gate: asyncio.Semaphore, all_there: asyncio.Barrier) -> Seen:
     """One turn, sent and followed on one socket."""
     text, first = "", 0.0
     async with AsyncExitStack() as stack:
-        async with door:
+        async with gate:
             socket = await stack.enter_async_context(caller.socket(session, open_timeout=60, max_size=None))
             while json.loads(await socket.recv())["type"] != "caught_up":
                 pass

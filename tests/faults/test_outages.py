@@ -176,7 +176,7 @@ class Round:
         return [launcher.pid, *(child.pid for child in launcher.children())]
 
     def ask(self, ends: float) -> float:
-        """Ask every door until then; returns how long the slowest answer took."""
+        """Ask every endpoint until then; returns how long the slowest answer took."""
         slowest, asked = 0.0, 0
         while time.monotonic() < ends:
             if isinstance(self.outage, FullDisk):

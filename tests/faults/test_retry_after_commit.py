@@ -1,4 +1,4 @@
-"""Somebody dies, or the line is cut, at the COMMIT of a turn. A retry with the same key gives one turn."""
+"""A process dies, or the connection is cut, at the COMMIT of a turn. A retry with the same key gives one turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strangers who try passwords, or keys, as fast as they can: somebody else's calls hardly notice."""
+"""Strangers who try passwords, or keys, as fast as they can: calls of other people hardly notice."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def ever_other_address(number: int) -> str:
 
 
 async def calls(caller: Caller, seconds: float) -> list[float]:
-    """Seconds that each of somebody's calls took, one after the other."""
+    """Seconds that each of a person's calls took, one after the other."""
     took = []
     async with httpx.AsyncClient(base_url=caller.site.url, headers=caller.client.headers, timeout=60) as client:
         ends = time.monotonic() + seconds

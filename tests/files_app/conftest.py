@@ -1,4 +1,4 @@
-"""Somebody with a session, and a program of theirs."""
+"""A user with a session, and a program of theirs."""
 
 from __future__ import annotations
 

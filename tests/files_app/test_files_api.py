@@ -1,4 +1,4 @@
-"""Files at the REST door: what is known, all of the bytes, ranges of them, and only to whose they are."""
+"""Files at the REST endpoint: what is known, all of the bytes, ranges of them, and only to whose they are."""
 
 from __future__ import annotations
 

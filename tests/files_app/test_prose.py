@@ -153,13 +153,13 @@ def test_the_call_is_recorded_paid_for_and_its_payload_made_again(told, script):
     rebuilt = rebuild_payload(call)
     assert rebuilt.payload == model.requests[0].payload
     assert (rebuilt.digest_matches, rebuilt.problems) == (True, ())
-    door = signed_in(told)
-    shown = door.get(f"/api/calls/{call.id}/payload").json()
+    client = signed_in(told)
+    shown = client.get(f"/api/calls/{call.id}/payload").json()
     assert (shown["digest_matches"], shown["payload"]) == (True, model.requests[0].payload)
-    bill = door.get(f"/api/sessions/{told.id}").json()["billing"]
+    bill = client.get(f"/api/sessions/{told.id}").json()["billing"]
     assert bill["files"]["cost_micros"] == bill["cost_micros"] == call.usage.cost_micros > 0
-    assert door.get("/api/usage").json()["total"]["cost_micros"] == call.usage.cost_micros
-    assert door.get(f"/api/files/{file.id}").json()["exploration"]["prose"]["call_id"] == call.id
+    assert client.get("/api/usage").json()["total"]["cost_micros"] == call.usage.cost_micros
+    assert client.get(f"/api/files/{file.id}").json()["exploration"]["prose"]["call_id"] == call.id
     assert verify_session(told.id).problems == []
 
 
@@ -324,13 +324,13 @@ def test_pages_and_lists_of_calls_show_it(told, script):
     script(SAID)
     explored(told)
     [call] = asked(told)
-    door = signed_in(told)
-    assert door.get(f"/api/calls/{call.id}").json()["purpose"] == "file"
+    client = signed_in(told)
+    assert client.get(f"/api/calls/{call.id}").json()["purpose"] == "file"
     User.objects.filter(pk=told.owner_id).update(is_staff=True, is_superuser=True)
-    page = door.get(reverse("admin:sessions_app_modelcall_change", args=[quote(call.id)]))
+    page = client.get(reverse("admin:sessions_app_modelcall_change", args=[quote(call.id)]))
     assert page.status_code == 200
     assert call.digest in page.content.decode()
-    payload = door.get(reverse("admin:inspect_payload", args=[call.id]), follow=True)
+    payload = client.get(reverse("admin:inspect_payload", args=[call.id]), follow=True)
     assert (payload.status_code, "Portwell" in payload.content.decode()) == (200, True)
 
 
@@ -342,7 +342,7 @@ def test_who_may_see_payloads_but_no_files_does_not_see_what_was_read_of_one(tol
     User.objects.filter(pk=person.pk).update(is_staff=True)
     seen_in_payloads = ("modelcall", "message", "messagepart", "prompttext", "summarynode")
     person.user_permissions.set(Permission.objects.filter(codename__in=[f"view_{name}" for name in seen_in_payloads]))
-    door, page = signed_in(told), reverse("admin:inspect_payload", args=[call.id])
-    assert door.get(page).status_code == 403
+    client, page = signed_in(told), reverse("admin:inspect_payload", args=[call.id])
+    assert client.get(page).status_code == 403
     person.user_permissions.add(Permission.objects.get(codename="view_filereference"))
-    assert door.get(page, follow=True).status_code == 200
+    assert client.get(page, follow=True).status_code == 200

@@ -1,4 +1,4 @@
-"""A real site, its worker and a real client: nothing in these tests reaches around the doors."""
+"""A real site, its worker and a real client: nothing in these tests reaches around the endpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Caller:
     """Of another web server than the site's own."""
 
     def call(self, method: str, path: str, body: Any = None, *, status: int = 0) -> Any:
-        """Ask the REST door; ``status`` is what must come, any good one by default."""
+        """Ask the REST endpoint; ``status`` is what must come, any good one by default."""
         answer = self.client.request(method, path, json=body)
         assert answer.status_code == status if status else answer.status_code < 300, answer.text
         return answer.json()
@@ -81,7 +81,7 @@ async def read_until(socket: Any, *types: str, seconds: float = PATIENCE_SECONDS
 
 
 def caller_for(site: Site, username: str) -> Caller:
-    """Somebody with a key of their own."""
+    """A user with an API key."""
     made = site.manage("apikey", "create", username)
     assert made.returncode == 0, made.stderr
     key = made.stdout.strip().splitlines()[-1]

@@ -84,7 +84,7 @@ def test_a_second_turn_is_busy_and_an_interrupt_from_another_process_keeps_the_t
     assert caller.say(session, "Hello again")["state"] == "completed"
 
 
-async def test_another_persons_session_is_not_found_at_every_door(caller: Caller, stranger: Caller):
+async def test_another_persons_session_is_not_found_at_every_endpoint(caller: Caller, stranger: Caller):
     session = caller.new_session(message="Hello")
     paths = ("", "/turns", "/messages", "/events", "/calls", "/context", "/compactions", "/summaries", "/search?q=a")
     for path in paths:

@@ -1,4 +1,4 @@
-"""Forms that no parser can read: refused as such at every door, never a failure of ours."""
+"""Forms that no parser can read: refused as such at every endpoint, never a failure of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the REST door says of itself is true, and nothing that is sent to it is a mistake of ours."""
+"""What the REST endpoint says of itself is true, and nothing that is sent to it is a mistake of ours."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def with_files(caller: Caller, things: Ids) -> Ids:
     return things | {"file_id": [answer.json()["id"] for answer in answers]}
 
 
-def test_the_rest_door_is_as_it_says(caller: Caller) -> None:
+def test_the_rest_endpoint_is_as_it_says(caller: Caller) -> None:
     things = with_files(caller, make_things(caller.call))
     lies = find_lies(caller.site.url, caller.key, things, examples=EXAMPLES, seed=1)
     assert not lies, "\n\n".join(map(str, lies))
 
 
 @pytest.mark.soak
-def test_the_rest_door_is_as_it_says_for_long(caller: Caller) -> None:
+def test_the_rest_endpoint_is_as_it_says_for_long(caller: Caller) -> None:
     things, seed = with_files(caller, make_things(caller.call)), random.randrange(10**9)
     lies = find_lies(caller.site.url, caller.key, things, examples=200, seed=seed)
     assert not lies, f"seed {seed}\n\n" + "\n\n".join(map(str, lies))

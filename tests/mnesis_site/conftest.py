@@ -1,4 +1,4 @@
-"""Somebody with an account."""
+"""A user with an account."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_more_than_may_wait_are_refused_at_once_and_nothing_is_hashed() -> None:
 
 def test_strangers_take_no_places_of_those_who_are_known() -> None:
     with full(STRANGERS):
-        make_password("correct horse")  # without a place of its own: somebody who is signed in
+        make_password("correct horse")  # without a place of its own: a person who is signed in
         with place(KNOWN):
             make_password("correct horse")
     with full(KNOWN), pytest.raises(PasswordsBusy):

@@ -1,4 +1,4 @@
-"""``/mcp`` over HTTP: who may ask, and the official client at the door."""
+"""``/mcp`` over HTTP: who may ask, and the official client at the endpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def ask(headers: dict[str, str], body: Any = LIST, method: str = "POST") -
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_official_client_at_the_door(ada: User, mode: Any) -> None:
+async def test_the_official_client_at_the_endpoint(ada: User, mode: Any) -> None:
     session_id = await db(create_session, owner=ada, model="demo", title="Mine")
     async with (
         browser(Authorization=await key_of(ada)) as http,

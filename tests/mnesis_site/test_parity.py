@@ -1,4 +1,4 @@
-"""The same fault has the same code and the same words at every door."""
+"""The same fault has the same code and the same words at every endpoint."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Told = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What somebody wants: a turn, an interrupt, or a session."""
+    """What a caller wants: a turn, an interrupt, or a session."""
 
     verb: str
     user: User
@@ -144,15 +144,15 @@ def command(wish: Wish) -> Told:
     return error["code"], error["message"]
 
 
-Door = Callable[[Wish], Told]
-EVERY: tuple[Door, ...] = (rest, rpc, mcp, openai, socket, command)
+Endpoint = Callable[[Wish], Told]
+EVERY: tuple[Endpoint, ...] = (rest, rpc, mcp, openai, socket, command)
 
 
-def expect(error: MnesisError, wish: Wish, *, but: tuple[Door, ...] = ()) -> None:
-    """Every door tells this error, but those that cannot be asked so."""
-    doors = [door for door in EVERY if door not in but]
-    told = {door.__name__: door(wish) for door in doors}
-    assert told == {door.__name__: (error.code, error.message) for door in doors}
+def expect(error: MnesisError, wish: Wish, *, but: tuple[Endpoint, ...] = ()) -> None:
+    """Every endpoint tells this error, but those that cannot be asked so."""
+    endpoints = [endpoint for endpoint in EVERY if endpoint not in but]
+    told = {endpoint.__name__: endpoint(wish) for endpoint in endpoints}
+    assert told == {endpoint.__name__: (error.code, error.message) for endpoint in endpoints}
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_a_message_that_is_no_text(alice: User, session: SessionRecord) -> None:
 
 def test_a_model_that_is_not_there(alice: User) -> None:
     wish = Wish(verb="create", user=alice, model="none")
-    told = {door.__name__: door(wish) for door in (rest, rpc, mcp, openai, command)}
+    told = {endpoint.__name__: endpoint(wish) for endpoint in (rest, rpc, mcp, openai, command)}
     assert {code for code, _ in told.values()} == {ModelNotFoundError.code}
     assert len({words for _, words in told.values()}) == 1, told
 

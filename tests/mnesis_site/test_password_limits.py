@@ -1,4 +1,4 @@
-"""Wrong passwords are limited, and nobody can use that to keep somebody else out."""
+"""Wrong passwords are limited, and nobody can use that to keep another person out."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_many_names_from_one_address_are_one_flood(ada: User) -> None:
     statuses = [tries(Client(), "wrong", name=f"name{number}").status_code for number in range(50)]
     assert statuses.count(200) == CONFIG.address_tries
     assert CountingHasher.count == CONFIG.address_tries
-    assert tries(Client(), PASSWORD, address="203.0.113.9").status_code == 302  # somebody elsewhere
+    assert tries(Client(), PASSWORD, address="203.0.113.9").status_code == 302  # a person elsewhere
 
 
 def test_addresses_of_one_ipv6_network_are_one_address(ada: User) -> None:

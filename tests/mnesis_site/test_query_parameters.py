@@ -77,7 +77,7 @@ def test_who_is_not_signed_in_learns_nothing_of_parameters(db: None) -> None:
     assert (answered.status_code, answered.json()["error"]["code"]) == (401, "NOT_SIGNED_IN")
 
 
-def test_the_door_for_openai_clients_ignores_what_it_does_not_know() -> None:
+def test_the_endpoint_for_openai_clients_ignores_what_it_does_not_know() -> None:
     views = [
         operation.view_func
         for router in openai_api._get_bound_routers()

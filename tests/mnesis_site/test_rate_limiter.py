@@ -1,4 +1,4 @@
-"""Who asks too fast is told so, and when to ask again, at every door and in its own words; the pages count nothing."""
+"""Who asks too fast is told so, and when to ask again, at every endpoint and in its own words; the pages count nothing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_key_that_asks_too_fast_is_refused_and_told_when_to_come_back(program:
     assert statuses(program, "/api/sessions", 2) == [200, 429]
 
 
-def test_doors_share_the_bucket_of_a_key_and_each_says_it_in_its_own_shape(program: Client) -> None:
+def test_endpoints_share_the_bucket_of_a_key_and_each_says_it_in_its_own_shape(program: Client) -> None:
     assert statuses(program, "/api/models", BURST) == [200] * BURST
     openai = program.get("/v1/models")
     assert (openai.status_code, openai.headers["Retry-After"]) == (429, "2")

@@ -1,4 +1,4 @@
-"""Whoever may not follow a session any more gets nothing more of it, on a socket and as server-sent events."""
+"""A client that may not follow a session any more gets nothing more of it, on a socket and as server-sent events."""
 
 from __future__ import annotations
 
@@ -180,9 +180,9 @@ def event_stream_of(session_id: str, headers: Headers) -> ApplicationCommunicato
     return ApplicationCommunicator(application, scope)
 
 
-async def read_until(door: ApplicationCommunicator, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+async def read_until(follower: ApplicationCommunicator, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The first message that it is."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not is_it(message := await door.receive_output(PATIENCE_SECONDS)):
+        while not is_it(message := await follower.receive_output(PATIENCE_SECONDS)):
             pass
     return dict(message)

@@ -28,7 +28,7 @@ def post(client: Client, body: Any, **headers: str) -> Any:
     return client.post("/rpc", data=text, content_type="application/json", headers=headers)
 
 
-def test_a_key_opens_the_door(ada: User) -> None:
+def test_a_key_opens_the_endpoint(ada: User) -> None:
     made = post(program(ada), CREATE)
     assert made.status_code == 200
     assert made.headers["Content-Type"] == "application/json"
@@ -36,7 +36,7 @@ def test_a_key_opens_the_door(ada: User) -> None:
     assert post(program(ada), LIST).json()["result"]["items"][0]["id"] == session["id"]
 
 
-def test_what_it_answers_is_what_the_rest_door_answers(ada: User) -> None:
+def test_what_it_answers_is_what_the_rest_endpoint_answers(ada: User) -> None:
     client = program(ada)
     session_id = post(client, CREATE).json()["result"]["id"]
     read = {"jsonrpc": "2.0", "id": 1, "method": "session/read", "params": {"session_id": session_id}}

@@ -50,7 +50,7 @@ def test_the_link_is_good_until_a_password_is_set_and_then_no_more(admin: User) 
         assert is_signed_in(browser)
     assert first.post("/password/", NEW).status_code == 302
     assert is_signed_in(first)
-    assert not is_signed_in(second)  # whoever else had the link is out
+    assert not is_signed_in(second)  # the other browser that had the link is out
     assert second.post("/password/", NEW)["Location"].startswith("/sign-in/")
     for answer in (second.get(link), second.post(link)):
         assert answer.status_code == 410

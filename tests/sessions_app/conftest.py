@@ -1,4 +1,4 @@
-"""Somebody who reads pages."""
+"""A user who reads pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile addresses of the inspector: what somebody wrote by hand is refused or not found, and never a server error."""
+"""Hostile addresses of the inspector: what was written by hand is refused or not found, and never a server error."""
 
 from __future__ import annotations
 

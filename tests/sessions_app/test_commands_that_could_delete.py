@@ -46,7 +46,7 @@ ADMINISTERS = {
 REFUSES = {"flush", "loaddata", "migrate", "test", "testserver", "move_database"}
 """They refuse what would take rows away. ``move_database`` onto a filled target: tests/audit_app/test_move.py."""
 OUT_OF_OUR_HANDS = {"dbshell", "shell"}
-"""They do what somebody types: with the rights of the site's role, on SQLite within the authorizer or with the file itself."""
+"""They run as typed: with the rights of the site's role, on SQLite within the authorizer or with the file itself."""
 
 
 def test_every_command_is_decided_upon() -> None:

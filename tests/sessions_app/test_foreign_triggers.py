@@ -1,4 +1,4 @@
-"""What somebody with the owner's rights puts on the record's tables, or in their place, is named on both databases."""
+"""What a user with the owner's rights puts on the record's tables, or in their place, is named on both databases."""
 
 from __future__ import annotations
 

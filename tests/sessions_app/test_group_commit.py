@@ -56,7 +56,7 @@ def at_once(calls: list[Callable[[], None]]) -> list[BaseException]:
 
 
 def stored_title(session_id: str) -> str:
-    """What somebody else's connection finds."""
+    """What another connection finds."""
     return Session.objects.values_list("title", flat=True).get(id=session_id)
 
 

@@ -1,6 +1,6 @@
 """What is one person's is nobody else's, function by function: a new query without a decision here fails.
 
-Each query that is told whose things it may see is called twice: by their owner, who finds them, and by somebody else
+Each query that is told whose things it may see is called twice: by their owner, who finds them, and by another person
 with the same ids, who finds nothing of them.
 """
 
@@ -212,7 +212,7 @@ BY_SESSION: dict[Query, Ask] = {
     context.load_meter: lambda ask, who, its: ask(who.session_id).used_tokens,
     context.load_state: lambda ask, who, its: ask(who.session_id),
 }
-"""Told which session, after a door has looked whose it is."""
+"""Told which session, after an endpoint has looked whose it is."""
 
 NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
@@ -309,9 +309,9 @@ NOT_SCOPED: dict[Query, str] = {
     agent_queries.server_of: "reads no rows",
     agent_queries.waiting_sessions: "for the runner, which begins turns of everybody",
     file_queries.find_exploration: "what an explorer found in a content holds for everybody who has the same content",
-    file_queries.read_of_session: "reads bytes of a content that a call of the session names, after a door has looked",
+    file_queries.read_of_session: "reads bytes of a content that a call of the session names, after an endpoint has looked",
     file_queries.is_waiting: "the file is one that the caller has just written",
-    file_queries.versions_of: "the file was loaded for whoever asks",
+    file_queries.versions_of: "the file was loaded for the caller",
     file_queries.read_range: "reads what load_file_reference has found",
     file_queries.read_lines: "whose file it is: tests/files_app/test_lines.py",
     file_queries.search_file: "whose file it is: tests/files_app/test_lines.py",
@@ -331,21 +331,21 @@ NOT_SCOPED: dict[Query, str] = {
     model_store.find_key: "says who asks",
     model_store.list_keys: "for the administrator's command",
     timeline_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
-    compaction_queries.leaves_of_messages: "the messages were found in sessions of whoever asks",
-    message_queries.places_of_parts: "the parts were found in sessions of whoever asks",
+    compaction_queries.leaves_of_messages: "the messages were found in sessions of the caller",
+    message_queries.places_of_parts: "the parts were found in sessions of the caller",
     turn_queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
     compaction_queries.later_revisions: "the summaries are those of one session's graph",
-    compaction_queries.load_sources: "the summary was loaded for whoever asks",
+    compaction_queries.load_sources: "the summary was loaded for the caller",
     compaction_queries.models_of_summaries: "the summaries are those of one session's graph",
-    compaction_queries.written_by: "the run was loaded for whoever asks",
+    compaction_queries.written_by: "the run was loaded for the caller",
     compaction_queries.run_records: "reads what the caller has chosen",
     compaction_queries.has_changed: "the run is the caller's own",
-    compaction_queries.longest_wait: "for whoever watches the site: a number of seconds",
+    compaction_queries.longest_wait: "for monitoring of the site: a number of seconds",
     compaction_queries.stale_runs: "for the janitor, who wakes forgotten runs",
     compaction_queries.summarised_sessions: "for the administrator's command",
-    compaction_queries.describe_summary: "the summary was loaded for whoever asks",
-    compaction_queries.expand_messages: "the summary was loaded for whoever asks",
-    compaction_queries.expand_step: "the summary was loaded for whoever asks",
+    compaction_queries.describe_summary: "the summary was loaded for the caller",
+    compaction_queries.expand_messages: "the summary was loaded for the caller",
+    compaction_queries.expand_step: "the summary was loaded for the caller",
     context.load_sources: "the call was loaded for the caller",
     context.rebuild_payload: "the call was loaded for the caller",
     context.register_payload: "reads nothing",

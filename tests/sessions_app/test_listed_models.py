@@ -18,7 +18,7 @@ from tests.support.listed import list_on_host
 from tests.support.openai_server import OpenAIServer
 
 PLACE = {"litellm_model": "openai/big", "api_base": "https://models.example.org/v1", "api_key_env": "BIG_KEY"}
-DOOR = "/models/add/"
+FORM = "/models/add/"
 
 
 def entered(browser: Client, path: str, values: dict[str, Any]) -> str:
@@ -58,14 +58,14 @@ def test_a_page_names_nothing_that_is_not_listed(
     changed: dict[str, str], setting: str, inspector: Client, settings: Any
 ) -> None:
     list_on_host(settings, variables="BIG_KEY@models.example.org, BIG_KEY")
-    assert setting in entered(inspector, DOOR, ENTERED | PLACE | changed)
+    assert setting in entered(inspector, FORM, ENTERED | PLACE | changed)
     assert not LanguageModel.objects.exists()
 
 
 def test_a_page_names_what_is_listed(inspector: Client, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIG_KEY", "the-key")
     list_on_host(settings, variables="BIG_KEY@models.example.org")
-    entered(inspector, DOOR, ENTERED | PLACE)
+    entered(inspector, FORM, ENTERED | PLACE)
     spec = get_spec("big", user_id=None)
     assert (spec.api_key, spec.refusal, spec.listed_addresses, spec.entered_on_host) == ("the-key", "", (), False)
 
@@ -75,7 +75,7 @@ def test_a_list_that_became_shorter_holds_for_what_was_entered_before(
 ) -> None:
     monkeypatch.setenv("BIG_KEY", "the-key")
     list_on_host(settings, variables="BIG_KEY@models.example.org")
-    entered(inspector, DOOR, ENTERED | PLACE)
+    entered(inspector, FORM, ENTERED | PLACE)
     list_on_host(settings)
     spec = get_spec("big", user_id=None)
     assert spec.api_key == ""
@@ -127,7 +127,7 @@ def test_a_command_on_the_host_enters_what_it_likes(
     assert "own answers" in capsys.readouterr().out
 
 
-def test_a_row_of_a_time_when_nobody_noted_its_door_is_bound_by_the_lists(
+def test_a_row_that_does_not_say_where_it_was_entered_is_bound_by_the_lists(
     db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_KEY", "the-key")

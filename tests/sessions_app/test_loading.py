@@ -1,4 +1,4 @@
-"""Large packages are imported one at a time, whoever asks first."""
+"""Large packages are imported one at a time, by the first thread that asks."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_what_was_taken_away_does_not_go_on_in_old_sessions(grace: User, inner: 
         get_model(session.model, user_id=session.owner_id)
 
 
-@pytest.mark.django_db(transaction=True)  # some doors look from other threads
+@pytest.mark.django_db(transaction=True)  # some endpoints look from other threads
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -123,7 +123,7 @@ def test_what_was_taken_away_does_not_go_on_in_old_sessions(grace: User, inner: 
         ("/v1/chat/completions", {"model": "inner", "messages": [{"role": "user", "content": "Hello"}]}),
     ],
 )
-def test_no_door_opens_somebody_elses_model(path: str, body: dict[str, Any], reader: User, inner: None) -> None:
+def test_no_endpoint_opens_somebody_elses_model(path: str, body: dict[str, Any], reader: User, inner: None) -> None:
     answer = Client(headers=key_of(reader)).post(path, json.dumps(body), content_type="application/json")
     assert answer.status_code == 404, answer.content
     assert "no model is called" in answer.content.decode()

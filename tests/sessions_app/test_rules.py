@@ -1,4 +1,4 @@
-"""What may ever change, table by table, said a second time: whoever loosens a rule has to say so here as well."""
+"""What may ever change, table by table, said a second time: a rule that is loosened has to be loosened here as well."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def die() -> None:
 
 
 def lose_lease(run_id: str) -> None:
-    """So much later that whoever had it counts as dead."""
+    """So much later that the process that had it counts as dead."""
     past = timezone.now() - timedelta(seconds=1)
     assert CompactionRun.objects.filter(id=run_id, state="running").update(lease_expires_at=past) == 1
 

@@ -65,7 +65,7 @@ class Person:
 
 
 def person(name: str) -> Person:
-    """Somebody with an empty session."""
+    """A user with an empty session."""
     user = make_user(name)
     return Person(owner_id=user.pk, session_id=new_session(user, title="mine"))
 

@@ -20,8 +20,8 @@ def owner(db: None) -> User:
 
 
 @pytest.fixture
-def door(owner: User) -> Client:
-    """The owner's program."""
+def owner_client(owner: User) -> Client:
+    """A client that the owner has signed in to."""
     client = Client()
     client.force_login(owner)
     return client

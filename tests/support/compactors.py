@@ -115,6 +115,6 @@ def make_model(spec: ModelSpec) -> Model:
 
 
 def answer(request: Request) -> Step:
-    """Say that somebody pays for this."""
+    """Say that this is paid for."""
     os.write(1, b"asked\n")
     return Step(text=SUMMARY, delay_seconds=random.uniform(*MODEL_SECONDS))

@@ -52,5 +52,5 @@ MODELS: dict[str, Callable[[Request], Script]] = {
 
 
 def hang(request: Request) -> Script:
-    """Say nothing for ever; somebody else has to end it."""
+    """Say nothing for ever; the caller has to end it."""
     return Step(gate=asyncio.Event(), gate_after=0)

@@ -74,7 +74,7 @@ def make_model(spec: ModelSpec) -> Model:
 
 
 def answer(request: Request) -> Step:
-    """What was asked, in capitals, by a model that somebody pays for."""
+    """What was asked, in capitals, by a model that is paid for."""
     asked = str(request.payload["messages"][-1]["content"])
     os.write(1, f"asked {asked}\n".encode())
     return Step(text=asked.upper(), delay_seconds=random.uniform(*MODEL_SECONDS))

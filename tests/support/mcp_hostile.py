@@ -16,7 +16,7 @@ OBJECT = {"type": "object", "properties": {}}
 
 
 def say(message: dict[str, Any]) -> None:
-    """One line to whoever listens."""
+    """One line to the client."""
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
 

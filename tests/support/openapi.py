@@ -1,4 +1,4 @@
-"""The REST door compared with what it says of itself: requests made from its OpenAPI document, answers checked with it."""
+"""The REST endpoint compared with what it says of itself: requests made from its OpenAPI document, answers checked with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who reads pages. Tests name these fixtures as their own."""
+"""A user who reads pages. Tests name these fixtures as their own."""
 
 from __future__ import annotations
 

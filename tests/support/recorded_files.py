@@ -74,7 +74,7 @@ class Recording:
         self._add("word", word)
 
     def save(self, path: Path) -> None:
-        """Keep it for whoever replays it."""
+        """Keep it for the replay."""
         path.write_bytes(pickle.dumps(self.entries))
 
     def start(self) -> None:

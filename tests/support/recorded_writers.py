@@ -36,7 +36,7 @@ def main(before: str, live: str, recorded: str, turns: str, synchronous: str) ->
 
 
 def new_site(copy: str) -> tuple[User, list[str]]:
-    """A database with somebody and their empty sessions, copied into one file."""
+    """A database with a user and their empty sessions, copied into one file."""
     call_command("migrate", verbosity=0)
     owner = User.objects.create_user("ada")
     config = {"turn": {"lease_seconds": LEASE_SECONDS}}

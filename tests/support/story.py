@@ -60,7 +60,7 @@ def alice(transactional_db: None) -> User:
 
 @pytest.fixture
 def bob(transactional_db: None) -> User:
-    """Somebody else."""
+    """Another user."""
     return get_user_model().objects.create_user("bob")
 
 

@@ -1,4 +1,4 @@
-"""A session with something of everything, what somebody may do to it past its guards, and what is found then."""
+"""A session with something of everything, what may be done to it past its guards, and what is found then."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def undone() -> Iterator[None]:
 
 
 def chain_again(session_id: str, *, head: bool) -> None:
-    """The hashes of a session's entries made anew, as somebody could who knows how."""
+    """The hashes of a session's entries made anew, as a person could who knows how."""
     previous, last = GENESIS, 0
     for event in Event.objects.filter(session_id=session_id).order_by("seq"):
         now = entry_hash(prev_hash=previous, seq=event.seq, type=event.type, body=event.body)

@@ -61,7 +61,7 @@ def run_and_die(session_id: str, owner_id: int, commits: int) -> None:
 
 
 async def run_turn(session_id: str, owner_id: int) -> None:
-    """Start it as a door does, and follow it."""
+    """Start it as an endpoint does, and follow it."""
     following = asyncio.create_task(tell_frames(session_id))
     started = await lifecycle.start_turn(session_id, owner_id=owner_id, message="What is 6 times 7?")
     tell(session_id, "accepted", started.turn.id)

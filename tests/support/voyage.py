@@ -65,11 +65,11 @@ def voyage(owner: User) -> Voyage:
 
 
 @pytest.fixture
-def ask(door: Client) -> Ask:
+def ask(owner_client: Client) -> Ask:
     """A page that must be there."""
 
     def get(path: str) -> str:
-        answer = door.get(path)
+        answer = owner_client.get(path)
         assert answer.status_code == 200, answer.status_code
         return answer.content.decode()
 

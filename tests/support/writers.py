@@ -53,7 +53,7 @@ def whole_answer(key: str) -> str:
 
 
 def append_turns(sessions: list[str], prefix: str, retried: dict[str, str], say: Say) -> None:
-    """Append turns, a thread for each session, until somebody kills this process.
+    """Append turns, a thread for each session, until this process is killed.
 
     ``retried`` holds for some of the sessions the key to begin with, which may have been used before.
     """

@@ -1,4 +1,4 @@
-"""Fixtures for tests of a door, where one transaction is enough: two people, and a program of the first."""
+"""Fixtures for tests of an endpoint, where one transaction is enough: two people, and a program of the first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def alice(db: None) -> User:
 
 @pytest.fixture
 def bob(db: None) -> User:
-    """Somebody else."""
+    """Another user."""
     return make_user("bob")
 
 

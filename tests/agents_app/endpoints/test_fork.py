@@ -193,7 +193,7 @@ def post(program: Client, session_id: str, at_message_id: Any) -> Any:
     return program.post(f"/api/sessions/{session_id}/fork", data=body, content_type="application/json")
 
 
-def test_the_door_answers_with_the_new_session(program, source):
+def test_the_endpoint_answers_with_the_new_session(program, source):
     answer = post(program, source.id, load_messages(source.id)[1].id)
     assert answer.status_code == 201
     assert (answer.json()["parent_id"], answer.json()["message_count"]) == (source.id, 2)

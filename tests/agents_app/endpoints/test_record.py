@@ -1,4 +1,4 @@
-"""Turns that a caller ran with its own model client, recorded at the REST door."""
+"""Turns that a caller ran with its own model client, recorded at the REST endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators at the REST door: begun with one call, read, stopped, tried again, downloaded, and only by whose they are."""
+"""Operators at the REST endpoint: begun with one call, read, stopped, tried again, downloaded, and only by whose they are."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Call = Callable[..., Any]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-def door_of(user: User) -> Call:
+def caller_of(user: User) -> Call:
     browser = Client()
     browser.force_login(user)
 
@@ -54,7 +54,7 @@ def door_of(user: User) -> Call:
 
 @pytest.fixture
 def call(alice: User) -> Call:
-    return door_of(alice)
+    return caller_of(alice)
 
 
 def number_of(request: Request) -> str:
@@ -242,16 +242,16 @@ def test_an_agentic_map_takes_what_agents_have(call: Call, session: SessionRecor
 def test_anothers_run_is_not_there(call: Call, bob: User, session: SessionRecord, method: str, path: str):
     run_id = call("POST", "/llm-map", body_of([1], session_id=session.id), status=202)["id"]
     for id in (run_id, "map_none", "%00"):
-        assert door_of(bob)(method, f"/{id}{path}", status=404)["error"]["code"] == "OPERATOR_RUN_NOT_FOUND"
+        assert caller_of(bob)(method, f"/{id}{path}", status=404)["error"]["code"] == "OPERATOR_RUN_NOT_FOUND"
 
 
 def test_anothers_files_and_sessions_are_not_there(call: Call, bob: User, session: SessionRecord, alice: User):
     file = keep_file(session.id, owner_id=alice.pk, path="in.jsonl", chunks=[b"1\n"])
     by_file = {"template": "{{ item }}", "file_id": file.id}
-    assert door_of(bob)("POST", "/llm-map", by_file, status=404)["error"]["code"] == "FILE_NOT_FOUND"
+    assert caller_of(bob)("POST", "/llm-map", by_file, status=404)["error"]["code"] == "FILE_NOT_FOUND"
     by_session = body_of([1], session_id=session.id)
-    assert door_of(bob)("POST", "/llm-map", by_session, status=404)["error"]["code"] == "SESSION_NOT_FOUND"
-    door_of(bob)("GET", f"?session_id={session.id}", status=404)
+    assert caller_of(bob)("POST", "/llm-map", by_session, status=404)["error"]["code"] == "SESSION_NOT_FOUND"
+    caller_of(bob)("GET", f"?session_id={session.id}", status=404)
 
 
 def test_an_archived_session_begins_nothing(call: Call, session: SessionRecord, alice: User):
@@ -280,7 +280,7 @@ def test_results_can_be_followed_in_the_order_in_which_items_end(
     }
     later = call("GET", f"/{begun['id']}/results.jsonl?after={lines[0]['seq']}").splitlines()
     assert [json.loads(line) for line in later] == [line for line in lines if line["seq"] > lines[0]["seq"]]
-    door_of(bob)("GET", f"/{begun['id']}/results.jsonl", status=404)
+    caller_of(bob)("GET", f"/{begun['id']}/results.jsonl", status=404)
 
 
 async def test_who_follows_a_run_gets_each_result_at_once_and_nothing_of_other_runs(
@@ -313,9 +313,9 @@ async def test_who_may_not_see_a_run_any_more_is_told_no_more(
 
 
 async def never() -> None:
-    """Whoever follows may."""
+    """The follower may."""
 
 
 async def gone() -> None:
-    """Whoever follows may not any more."""
+    """The follower may not any more."""
     raise SessionNotFoundError()

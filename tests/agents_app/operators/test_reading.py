@@ -1,4 +1,4 @@
-"""The input of a run becomes its items a batch at a time, whoever goes on with it."""
+"""The input of a run becomes its items a batch at a time, also when another worker goes on with it."""
 
 from __future__ import annotations
 

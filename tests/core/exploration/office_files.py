@@ -1,4 +1,4 @@
-"""Documents of office programs, as somebody would change them who means harm."""
+"""Documents of office programs, as an attacker would change them."""
 
 from __future__ import annotations
 
