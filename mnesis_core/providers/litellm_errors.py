@@ -193,10 +193,6 @@ def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:
     text = " ".join(printable(text[: 20 * LONGEST_QUOTE]).replace("\x00", "").split())
     if "<html" in text.lower() or "<!doctype" in text.lower():
         return ""
-    return without_key(text, api_key)[:LONGEST_QUOTE].rstrip()
-
-
-def without_key(text: str, api_key: str) -> str:
     if len(api_key) >= 4:
         text = text.replace(api_key, "[key]")
-    return _KEY_SHAPED.sub("[key]", text)
+    return _KEY_SHAPED.sub("[key]", text)[:LONGEST_QUOTE].rstrip()

@@ -60,32 +60,30 @@ def semantic_items() -> Iterator[dict[str, Any]]:
 def _traces(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, Trace]]:
     seqs: Counter[str] = Counter()
     for message in messages:
+        text = text_of(tuple(stored.part for stored in message.parts))
+        calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
+        found: list[tuple[str, datetime, Trace]] = []
+        if text or not calls:
+            trace_type, source_event, tags = _SAID[message.role]
+            media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
+            said = {"trace_type": trace_type, "content": text, "source_event": source_event}
+            found.append((message.id, message.created_at, {**said, **media, "tags": tags}))
+        for part_id, part in calls:
+            tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
+            began = part.started_at or message.created_at
+            try:
+                arguments = json.loads(part.input)
+            except (ValueError, RecursionError):
+                arguments = None
+            called = {"trace_type": "tool_call", "content": "", "source_event": "PendingToolInvocationEvent"}
+            tool_args = arguments if isinstance(arguments, dict) else part.input
+            found.append((f"{part_id}:call", began, {**called, **tool, "tool_args": tool_args}))
+            if part.state in (ToolState.COMPLETED, ToolState.ERROR):
+                answered = {"trace_type": "tool_result", "content": "", "source_event": "ToolResultEvent"}
+                results = {"tool_result": part.output, "tool_error": part.error}
+                given = {name: result for name, result in results.items() if result is not None}
+                found.append((f"{part_id}:result", part.completed_at or began, {**answered, **tool, **given}))
         turn_id = message.turn_id or ""
-        for id, ts, trace in _traces_of(message):
+        for id, ts, trace in found:
             seqs[turn_id] += 1
             yield message, {"id": id, "ts": ts.timestamp(), "turn_id": turn_id, "seq": seqs[turn_id], **trace}
-
-
-def _traces_of(message: StoredMessage) -> Iterator[tuple[str, datetime, Trace]]:
-    text = text_of(tuple(stored.part for stored in message.parts))
-    calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
-    if text or not calls:
-        trace_type, source_event, tags = _SAID[message.role]
-        media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
-        said = {"trace_type": trace_type, "content": text, "source_event": source_event}
-        yield message.id, message.created_at, {**said, **media, "tags": tags}
-    for part_id, part in calls:
-        tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
-        began = part.started_at or message.created_at
-        try:
-            arguments = json.loads(part.input)
-        except (ValueError, RecursionError):
-            arguments = None
-        called = {"trace_type": "tool_call", "content": "", "source_event": "PendingToolInvocationEvent"}
-        tool_args = arguments if isinstance(arguments, dict) else part.input
-        yield f"{part_id}:call", began, {**called, **tool, "tool_args": tool_args}
-        if part.state in (ToolState.COMPLETED, ToolState.ERROR):
-            answered = {"trace_type": "tool_result", "content": "", "source_event": "ToolResultEvent"}
-            results = {"tool_result": part.output, "tool_error": part.error}
-            given = {name: said for name, said in results.items() if said is not None}
-            yield f"{part_id}:result", part.completed_at or began, {**answered, **tool, **given}

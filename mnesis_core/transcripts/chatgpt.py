@@ -146,24 +146,18 @@ class _Branch(TranscriptDraft):
         elif role == "tool":
             self._result(message, node)
         elif role == "system" and self.last is None and not self.system_prompt:
-            self._system(message, node)
-        elif role == "system" and not _text_of(parts_of(message.get("content"))[0]):
-            self._data(node, "system")
-        elif role in _ROLES:
+            parts, rest = parts_of(message.get("content"))
+            self.system_prompt = _text_of(parts)
+            self.tally.read("system")
+            for part in (part for part in parts if isinstance(part, DataPart)):
+                self.attach(part)
+            self.keep("records", [_without_content(node, rest)])
+        elif role in _ROLES and (role != "system" or _text_of(parts_of(message.get("content"))[0])):
             self._message(node_id, message, node, _ROLES[role])
         else:
             self._data(node, role or "message")
         if self.last is not None:
             self.message_ids[node_id] = self.last.external_id
-
-    def _system(self, message: dict[str, Any], node: Any) -> None:
-        parts, rest = parts_of(message.get("content"))
-        self.system_prompt = _text_of(parts)
-        self.tally.read("system")
-        for part in parts:
-            if isinstance(part, DataPart):
-                self.attach(part)
-        self.keep("records", [_without_content(node, rest)])
 
     def _data(self, node: Any, kind: str) -> None:
         self.tally.read(kind)
