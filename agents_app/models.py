@@ -256,8 +256,6 @@ class OperatorBrake(models.Model):
         return self.model
 
 
-# Servers of tools that administrators have attached.
-
 NAME_LENGTH = 32
 ADDRESS_LENGTH = 2_000
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -19,30 +19,14 @@ from agents_app.models import InboxMessage as InboxRow
 from agents_app.models import McpServer as ServerRow
 from agents_app.models import McpServerGrant, OperatorBrake, OperatorItem, OperatorRun, OperatorShare, OperatorTry
 from compaction_app import queries
+from mnesis_core import errors
 from mnesis_core.context.replay import Projection
-from mnesis_core.errors import (
-    InboxMessageNotFoundError,
-    OperatorItemNotFoundError,
-    OperatorRunNotFoundError,
-    ToolServerNotFound,
-)
-from mnesis_core.maps.values import (
-    AttemptRecord,
-    Counts,
-    ErrorKind,
-    ItemRecord,
-    ItemResult,
-    ItemState,
-    OperatorKind,
-    RunRecord,
-    RunState,
-    StopReason,
-    read_spec,
-)
+from mnesis_core.maps import values as maps
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import ESCAPE, decode_text
 from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
+from mnesis_core.values import record_of
 from sessions_app.conf import allowed_to
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.record.lease import expired, is_abandoned
@@ -59,29 +43,19 @@ _WAITING_SESSIONS = (
 )
 ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
 MOST_RUNS_OF_PART = 20
-_LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
-_ENDED = [state.value for state in ItemState if state.is_end]
+_LIVE = [maps.RunState.PENDING.value, maps.RunState.RUNNING.value]
+_ENDED = [state.value for state in maps.ItemState if state.is_end]
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptHead(AttemptRecord):
+class AttemptHead(maps.AttemptRecord):
     """An attempt with the beginnings of its texts; ``output_length`` counts the stored characters of the whole."""
 
     output_length: int
 
 
-Value = TypeVar("Value")
-Attempt = TypeVar("Attempt", AttemptRecord, AttemptHead)
-
-
-def _value_of(row: Any, kind: type[Value], /, **columns: Any) -> Value:
-    """Return a row as a value of this kind, whose fields are columns of the same name or are given."""
-    names = [field.name for field in fields(kind) if field.name not in columns]  # type: ignore[arg-type]
-    return kind(**{name: getattr(row, name) for name in names}, **columns)
-
-
-# Inboxes.
+Attempt = TypeVar("Attempt", maps.AttemptRecord, AttemptHead)
 
 
 def list_inbox(session_id: str, *, waiting: bool | None = None, after: int = 0, limit: int = 50) -> list[InboxMessage]:
@@ -104,7 +78,7 @@ def load_inbox_message(message_id: str, *, owner_id: int) -> InboxMessage:
     """:raises InboxMessageNotFoundError: no inbox of this person has it."""
     row = InboxRow.objects.filter(id=message_id, session__owner_id=owner_id, session__deleted_at__isnull=True).first()
     if row is None:
-        raise InboxMessageNotFoundError(inbox_id=message_id)
+        raise errors.InboxMessageNotFoundError(inbox_id=message_id)
     return _message(row)
 
 
@@ -125,10 +99,7 @@ def waiting_sessions(*, after: str = "", limit: int) -> list[str]:
 
 
 def _message(row: InboxRow) -> InboxMessage:
-    return _value_of(row, InboxMessage, sender=row.sender_id, kind=MessageKind(row.kind))
-
-
-# MCP servers.
+    return record_of(InboxMessage, row, sender=row.sender_id, kind=MessageKind(row.kind))
 
 
 def list_servers(names: Iterable[str] | None = None, *, user_id: int | None = None) -> list[AttachedServer]:
@@ -145,7 +116,7 @@ def load_server(name: str) -> AttachedServer:
     """:raises ToolServerNotFound: no attached server has this name."""
     found = list_servers([name])
     if not found:
-        raise ToolServerNotFound(server=name)
+        raise errors.ToolServerNotFound(server=name)
     return found[0]
 
 
@@ -163,19 +134,16 @@ def audiences_of(server_ids: Collection[str]) -> dict[str, tuple[list[str], list
 
 
 def server_of(row: ServerRow) -> AttachedServer:
-    return _value_of(
-        row,
+    return record_of(
         AttachedServer,
-        address=_value_of(row, ServerAddress, argv=tuple(row.argv), secrets=dict(row.secrets)),
+        row,
+        address=record_of(ServerAddress, row, argv=tuple(row.argv), secrets=dict(row.secrets)),
         listing=read_listing(row.listing),
         read_only_tools=dict(row.read_only_tools),
     )
 
 
-# Runs.
-
-
-def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None = None) -> RunRecord:
+def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None = None) -> maps.RunRecord:
     """Return a run, only of a person's sessions with ``owner_id`` and only of one session with ``session_id``.
 
     :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
@@ -187,7 +155,7 @@ def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None
         rows = rows.filter(session_id=session_id)
     row = rows.select_related("session").first()
     if row is None:
-        raise OperatorRunNotFoundError(run_id=run_id)
+        raise errors.OperatorRunNotFoundError(run_id=run_id)
     return _run(row)
 
 
@@ -197,7 +165,7 @@ def list_runs(
     session_id: str | None = None,
     limit: int | None = 50,
     before: tuple[datetime, str] | None = None,
-) -> list[RunRecord]:
+) -> list[maps.RunRecord]:
     """Return runs of a person's sessions or of one session (none without either), newest first.
 
     ``before`` is a cursor: the time and id of the last run of the page before.
@@ -214,13 +182,13 @@ def list_runs(
     return [_run(row) for row in rows.select_related("session").order_by("-created_at", "-id")[:limit]]
 
 
-def find_run_by_key(session_id: str, idempotency_key: str) -> RunRecord | None:
+def find_run_by_key(session_id: str, idempotency_key: str) -> maps.RunRecord | None:
     rows = OperatorRun.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
     row = rows.select_related("session").first()
     return None if row is None else _run(row)
 
 
-def live_runs() -> list[RunRecord]:
+def live_runs() -> list[maps.RunRecord]:
     """Return the pending and running runs of all users, oldest first."""
     rows = OperatorRun.objects.filter(state__in=_LIVE, session__deleted_at__isnull=True)
     return [_run(row) for row in rows.select_related("session").order_by("created_at", "id")]
@@ -231,14 +199,14 @@ def live_runs_of(session_id: str) -> list[str]:
     return list(rows.order_by("created_at", "id").values_list("id", flat=True))
 
 
-def runs_of_part(session_id: str, part_id: str) -> list[RunRecord]:
+def runs_of_part(session_id: str, part_id: str) -> list[maps.RunRecord]:
     rows = OperatorRun.objects.filter(session_id=session_id, part_id=part_id).exclude(part_id="")
     return [_run(row) for row in rows.select_related("session").order_by("created_at", "id")[:MOST_RUNS_OF_PART]]
 
 
 def usage_of_maps(*session_ids: str) -> UsageRecord:
     """Sum the usage of an ``llm_map``'s calls in these sessions; the calls of sub-agents count in sessions of their own."""
-    return sum_usage(OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value))
+    return sum_usage(OperatorRun.objects.filter(session_id__in=session_ids, kind=maps.OperatorKind.LLM.value))
 
 
 def seq_before(run_id: str) -> int:
@@ -251,16 +219,16 @@ def seq_before(run_id: str) -> int:
     return int(seq)
 
 
-def _run(row: OperatorRun) -> RunRecord:
+def _run(row: OperatorRun) -> maps.RunRecord:
     sums = {name: getattr(row, f"{name}_count") for name in ("completed", "failed", "cancelled")}
-    return _value_of(
+    return record_of(
+        maps.RunRecord,
         row,
-        RunRecord,
         owner_id=row.session.owner_id,
-        kind=OperatorKind(row.kind),
-        spec=read_spec(row.spec),
-        state=RunState(row.state),
-        counts=_value_of(row, Counts, items=row.item_count, tries=row.try_count, **sums),
+        kind=maps.OperatorKind(row.kind),
+        spec=maps.read_spec(row.spec),
+        state=maps.RunState(row.state),
+        counts=record_of(maps.Counts, row, items=row.item_count, tries=row.try_count, **sums),
     )
 
 
@@ -278,19 +246,16 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
     )
 
 
-# Items and attempts.
-
-
 def list_items(
-    run_id: str, *, after: int = 0, limit: int = 100, states: Collection[ItemState] = ()
-) -> list[ItemRecord]:
+    run_id: str, *, after: int = 0, limit: int = 100, states: Collection[maps.ItemState] = ()
+) -> list[maps.ItemRecord]:
     """Return items of a run after a number, in the order of the input, in one of ``states`` or in any."""
     chosen = f" AND state IN ({', '.join(['%s'] * len(states))})" if states else ""
     where = f"run_id = %s AND number > %s{chosen} ORDER BY number LIMIT %s"
     return _items(where, [run_id, after, *(state.value for state in states), limit])
 
 
-def load_items(run_id: str, numbers: Collection[int]) -> list[ItemRecord]:
+def load_items(run_id: str, numbers: Collection[int]) -> list[maps.ItemRecord]:
     """Return the existing ones of these items, in the order of the input."""
     if not numbers:
         return []
@@ -298,11 +263,11 @@ def load_items(run_id: str, numbers: Collection[int]) -> list[ItemRecord]:
     return _items(where, [run_id, *numbers])
 
 
-def load_item(run_id: str, number: int) -> ItemRecord:
+def load_item(run_id: str, number: int) -> maps.ItemRecord:
     """:raises OperatorItemNotFoundError: the run has no item of this number."""
     found = load_items(run_id, [number]) if 0 < number < 2**63 else []
     if not found:
-        raise OperatorItemNotFoundError(run_id=run_id, item=number)
+        raise errors.OperatorItemNotFoundError(run_id=run_id, item=number)
     return found[0]
 
 
@@ -313,92 +278,85 @@ def last_item(run_id: str) -> tuple[int, int]:
     return number, offset + length
 
 
-def attempts_of_item(run_id: str, number: int) -> list[AttemptRecord]:
+def attempts_of_item(run_id: str, number: int) -> list[maps.AttemptRecord]:
     return load_attempts(run_id, [number]).get(number, [])
 
 
-def load_attempts(run_id: str, numbers: Collection[int]) -> dict[int, list[AttemptRecord]]:
+def load_attempts(run_id: str, numbers: Collection[int]) -> dict[int, list[maps.AttemptRecord]]:
     """Return the attempts at these items by item number, in the order in which they were made."""
-    attempts: dict[int, list[AttemptRecord]] = defaultdict(list)
+    attempts: dict[int, list[maps.AttemptRecord]] = defaultdict(list)
     for row in OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers)).order_by("item", "number"):
-        attempts[row.item].append(_attempt(row, AttemptRecord))
+        attempts[row.item].append(_attempt(row, maps.AttemptRecord))
     return dict(attempts)
 
 
-def first_failures(run_id: str, *, limit: int = 5) -> list[ItemRecord]:
-    return list_items(run_id, limit=limit, states=[ItemState.FAILED])
-
-
-def accepted_outputs(run_id: str, *, after: int = 0, limit: int = 500) -> list[ItemResult]:
+def accepted_outputs(run_id: str, *, after: int = 0, limit: int = 500) -> list[maps.ItemResult]:
     """Return items of a run after a number with their results, or why they have none, in the order of the input."""
     # Numbers have no gaps. With LIMIT a PostgreSQL that has not counted the rows yet sorts all of them for each page.
     return _results("i.number > %s AND i.number <= %s ORDER BY i.number", [run_id, after, after + limit])
 
 
-def load_results(run_id: str, numbers: Sequence[int]) -> list[ItemResult]:
+def load_results(run_id: str, numbers: Sequence[int]) -> list[maps.ItemResult]:
     among = ", ".join(["%s"] * len(numbers))
     return _results(f"i.number IN ({among}) ORDER BY i.number", [run_id, *numbers]) if numbers else []
 
 
-def _results(which: str, values: Sequence[Any]) -> list[ItemResult]:
+def _results(which: str, values: Sequence[Any]) -> list[maps.ItemResult]:
     sql = (
         "SELECT i.number, i.line_offset, i.line_length, i.state, t.output, i.error_kind, i.error FROM operator_items i"
         " LEFT JOIN operator_tries t ON t.id = i.accepted_try_id"
         f" WHERE i.run_id = %s AND {which}"
     )
     return [
-        ItemResult(
+        maps.ItemResult(
             number=number,
             offset=offset,
             length=length,
-            state=ItemState(state),
+            state=maps.ItemState(state),
             output=None if output is None else decode_text(output),
-            error_kind=ErrorKind(kind) if kind else None,
+            error_kind=maps.ErrorKind(kind) if kind else None,
             error=decode_text(error),
         )
         for number, offset, length, state, output, kind, error in fetch(sql, values)
     ]
 
 
-def item_of(columns: Sequence[Any]) -> ItemRecord:
+def item_of(columns: Sequence[Any]) -> maps.ItemRecord:
     """Return the item of a row whose columns are ``ITEM_COLUMNS``, in this order."""
     values = dict(zip(ITEM_COLUMNS, columns, strict=True))
     values |= {"offset": values.pop("line_offset"), "length": values.pop("line_length")}
     for name in ("not_before", "lease_expires_at", "started_at", "ended_at"):
         values[name] = values[name] and time_of(values[name])
-    values["state"] = ItemState(values["state"])
-    values["error_kind"] = ErrorKind(values["error_kind"]) if values["error_kind"] else None
+    values["state"] = maps.ItemState(values["state"])
+    values["error_kind"] = maps.ErrorKind(values["error_kind"]) if values["error_kind"] else None
     values["error"] = decode_text(values["error"])
-    return ItemRecord(**values)
+    return maps.ItemRecord(**values)
 
 
-def _items(where: str, values: Sequence[Any]) -> list[ItemRecord]:
+def _items(where: str, values: Sequence[Any]) -> list[maps.ItemRecord]:
     columns = select_columns(OperatorItem, "i", ITEM_COLUMNS)
     return [item_of(row) for row in fetch(f"SELECT {columns} FROM operator_items i WHERE {where}", values)]
 
 
 def _attempt(row: OperatorTry, kind: type[Attempt], /, **columns: Any) -> Attempt:
-    columns["error_kind"] = ErrorKind(row.error_kind) if row.error_kind else None
-    return _value_of(row, kind, usage=usage_of(row), **columns)
-
-
-# What workers ask of runs again and again, as cheaply as possible.
+    columns["error_kind"] = maps.ErrorKind(row.error_kind) if row.error_kind else None
+    return record_of(kind, row, usage=usage_of(row), **columns)
 
 
 def has_claimable_items(run_id: str) -> bool:
-    waiting = OperatorItem.objects.filter(run_id=run_id, state=ItemState.PENDING.value)
+    waiting = OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.PENDING.value)
     now = timezone.now()
     return waiting.filter(Q(not_before__isnull=True) | Q(not_before__lte=now)).exists()
 
 
-def run_states(run_ids: Collection[str]) -> dict[str, RunState]:
+def run_states(run_ids: Collection[str]) -> dict[str, maps.RunState]:
     """Return the states of these runs without those of deleted sessions."""
     rows = OperatorRun.objects.filter(id__in=run_ids, session__deleted_at__isnull=True)
-    return {run_id: RunState(state) for run_id, state in rows.values_list("id", "state")}
+    return {run_id: maps.RunState(state) for run_id, state in rows.values_list("id", "state")}
 
 
 def call_ids_in_flight(run_id: str) -> list[str]:
-    running = OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value)
+    running = OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.RUNNING.value)
     return list(running.exclude(call_id="").values_list("call_id", flat=True))
 
 
@@ -424,8 +382,7 @@ def owners_who_left(run_id: str, now: datetime) -> list[str]:
 
 
 def _dead_leases(now: datetime, **which: Any) -> list[tuple[str, str]]:
-    """Return the runs and names of dead workers that hold items of them."""
-    items = OperatorItem.objects.filter(expired(now), state=ItemState.RUNNING.value, **which)
+    items = OperatorItem.objects.filter(expired(now), state=maps.ItemState.RUNNING.value, **which)
     leases = items.values_list("run_id", "lease_owner").annotate(Max("lease_expires_at"))
     return [(run_id, owner) for run_id, owner, at in leases if is_abandoned(owner, expired_at=at, now=now)]
 
@@ -440,9 +397,11 @@ def is_output_due(run_id: str) -> bool:
 
 
 def _due() -> QuerySet[Any]:
-    stopped = Q(state=RunState.CANCELLED.value) | Q(state=RunState.PAUSED.value, reason=StopReason.BUDGET.value)
+    stopped = Q(state=maps.RunState.CANCELLED.value) | Q(
+        state=maps.RunState.PAUSED.value, reason=maps.StopReason.BUDGET.value
+    )
     done = Q(completed_count__gt=0) | Q(failed_count__gt=0)
-    running = OperatorItem.objects.filter(run_id=OuterRef("id"), state=ItemState.RUNNING.value)
+    running = OperatorItem.objects.filter(run_id=OuterRef("id"), state=maps.ItemState.RUNNING.value)
     rows = OperatorRun.objects.filter(stopped, done, output_file_id="", session__deleted_at__isnull=True)
     return rows.exclude(Exists(running))
 
@@ -453,12 +412,9 @@ def braked_until(aliases: Collection[str]) -> dict[str, datetime]:
     return {row.model: row.until for row in rows if row.until is not None}
 
 
-# Reads for pages: a page of a run's items, and the beginnings of long texts, at any size of the run.
-
-
 def page_of_items(
-    run_id: str, *, start: int = 1, before: int | None = None, state: ItemState | None = None, limit: int
-) -> list[ItemRecord]:
+    run_id: str, *, start: int = 1, before: int | None = None, state: maps.ItemState | None = None, limit: int
+) -> list[maps.ItemRecord]:
     """Return items from the number ``start`` on, or the last ones before ``before``, in the order of the input."""
     if before is None:
         return list_items(run_id, after=start - 1, limit=limit, states=[state] if state else ())
@@ -469,10 +425,10 @@ def page_of_items(
 
 
 def count_running(run_id: str) -> int:
-    return OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value).count()
+    return OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.RUNNING.value).count()
 
 
-def has_item_before(run_id: str, number: int, *, state: ItemState) -> bool:
+def has_item_before(run_id: str, number: int, *, state: maps.ItemState) -> bool:
     return OperatorItem.objects.filter(run_id=run_id, state=state.value, number__lt=number).exists()
 
 
@@ -502,7 +458,7 @@ def load_attempt_text(run_id: str, number: int, attempt: int, column: Literal["o
     """
     text: str | None = _attempts(run_id, number, attempt).values_list(column, flat=True).first()
     if text is None:
-        raise OperatorItemNotFoundError(run_id=run_id, item=number)
+        raise errors.OperatorItemNotFoundError(run_id=run_id, item=number)
     return text
 
 

@@ -1,8 +1,7 @@
 """Writes to inboxes, where one turn takes each message, to MCP servers, and to runs of operators and their items.
 
 Items are claimed under leases, each with one accepted result. Rows of many items are written together, with one event that
-commits to them all: the ledger grows with the rounds that a worker makes, at most a few a second where some answers take
-their time, and not with the items. Only a model that answers at once makes as many rounds as the database takes.
+commits to them all: the ledger grows with the rounds that workers make, and not with the items.
 """
 
 # ruff: noqa: S608 - the names in these statements are the models' own
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -31,30 +30,12 @@ from agents_app.models import (
     OperatorTry,
 )
 from agents_app.queries import ITEM_COLUMNS, item_of, list_servers, owners_who_left, server_of
+from mnesis_core import errors
 from mnesis_core.config import OperatorConfig
-from mnesis_core.errors import (
-    Conflict,
-    MnesisError,
-    ModelCallAbandoned,
-    OperatorRunNotFoundError,
-    OperatorRunNotInState,
-    ToolServerNotFound,
-)
 from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.interface import Outcome
+from mnesis_core.maps import values as maps
 from mnesis_core.maps.throughput import Brake, Claim, braked, ceiling_now, permits
-from mnesis_core.maps.values import (
-    AttemptOutcome,
-    ItemRecord,
-    ItemState,
-    NewItem,
-    OperatorKind,
-    OperatorSpec,
-    RunState,
-    Settlement,
-    StopReason,
-    write_spec,
-)
 from mnesis_core.records import MessageEnd, NewCall, new_id
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft
@@ -68,27 +49,27 @@ from sessions_app.record.lease import NO_LEASE, Lease, expired
 from sessions_app.record.message_queries import usage_columns
 
 _INBOX, _RUNS, _ITEMS, _ATTEMPTS = map(Table, (InboxMessage, OperatorRun, OperatorItem, OperatorTry))
-COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)  # each has a counter in its run's row
+COUNTED = (
+    maps.ItemState.COMPLETED,
+    maps.ItemState.FAILED,
+    maps.ItemState.CANCELLED,
+)  # each has a counter in its run's row
 LOCK = 0x6D6170  # a PostgreSQL advisory lock, which nothing else takes
 LONGEST_ERROR = 4_000  # characters beside an item or a run; the whole error is with the attempt
 LONGEST_PROBLEM = 2_000  # characters: a server may say anything of its failure
 # From which states a person may send a run to a state.
-_BEFORE: Mapping[RunState, tuple[RunState, ...]] = {
-    RunState.PENDING: (RunState.PAUSED, RunState.CANCELLED),
-    RunState.RUNNING: (RunState.PAUSED, RunState.CANCELLED),
-    RunState.PAUSED: (RunState.PENDING, RunState.RUNNING),
-    RunState.CANCELLED: (RunState.PENDING, RunState.RUNNING, RunState.PAUSED),
-    RunState.COMPLETED: (),
-    RunState.FAILED: (),
+_BEFORE: Mapping[maps.RunState, tuple[maps.RunState, ...]] = {
+    maps.RunState.PENDING: (maps.RunState.PAUSED, maps.RunState.CANCELLED),
+    maps.RunState.RUNNING: (maps.RunState.PAUSED, maps.RunState.CANCELLED),
+    maps.RunState.PAUSED: (maps.RunState.PENDING, maps.RunState.RUNNING),
+    maps.RunState.CANCELLED: (maps.RunState.PENDING, maps.RunState.RUNNING, maps.RunState.PAUSED),
+    maps.RunState.COMPLETED: (),
+    maps.RunState.FAILED: (),
 }
 _SUMS = ("tokens_input", "tokens_output", "cost_micros")
 
 
-# Inboxes.
-
-
 def receive_message(record: Change, draft: Draft, *, idempotency_key: str | None = None) -> str:
-    """Put a message into the inbox of the change's session, and return its id."""
     row = _INBOX.row(
         id=new_id("inbox"),
         session_id=record.session_id,
@@ -115,11 +96,8 @@ def take_messages(record: Change, message_ids: Sequence[str], *, turn_id: str) -
     """
     for id in message_ids:
         if not record.update(_INBOX, {"turn_id": turn_id}, id=id, session_id=record.session_id, turn_id=None):
-            raise Conflict("another turn has taken this message", inbox_id=id)
+            raise errors.Conflict("another turn has taken this message", inbox_id=id)
     record.publish(EventType.INBOX_TAKEN, turn_id=turn_id, inbox_ids=list(message_ids))
-
-
-# MCP servers.
 
 
 def put_server(address: ServerAddress) -> str:
@@ -131,8 +109,7 @@ def put_server(address: ServerAddress) -> str:
     :raises InvalidRequest: a value is missing or out of its bounds.
     """
     check_address(address)
-    columns = {column.name: getattr(address, column.name) for column in fields(address)}
-    columns |= {"argv": list(address.argv), "secrets": dict(address.secrets)}
+    columns = asdict(address) | {"argv": list(address.argv)}
     row = McpServer(id=new_id("mcp"), created_at=timezone.now(), **columns)
     with transaction.atomic():
         replaced = _attached(address.name).select_for_update().first()
@@ -181,7 +158,7 @@ def remove_server(name: str) -> None:
     :raises ToolServerNotFound: no attached server has this name.
     """
     if not _attached(name).update(removed_at=timezone.now()):
-        raise ToolServerNotFound(server=name)
+        raise errors.ToolServerNotFound(server=name)
 
 
 def put_listing(server_id: str, listing: Listing) -> None:
@@ -209,14 +186,11 @@ def _attached(name: str) -> QuerySet[Any]:
     return McpServer.objects.filter(name=name, removed_at__isnull=True)
 
 
-# Runs.
-
-
 def start_run(
     record: Change,
     *,
-    kind: OperatorKind,
-    spec: OperatorSpec,
+    kind: maps.OperatorKind,
+    spec: maps.OperatorSpec,
     input_file_id: str,
     turn_id: str = "",
     part_id: str = "",
@@ -232,7 +206,7 @@ def start_run(
         turn_id=turn_id,
         part_id=part_id,
         kind=kind.value,
-        spec=write_spec(spec),
+        spec=maps.write_spec(spec),
         input_file_id=input_file_id,
         idempotency_key=idempotency_key,
         created_at=record.now,
@@ -244,33 +218,19 @@ def start_run(
 
 
 def begin_run(record: Change, run_id: str, *, items: int) -> None:
-    """Let the items of a run be claimed, now that all lines are read.
-
-    :raises OperatorRunNotInState: the run is not pending any more.
-    """
-    _step(record, run_id, [RunState.PENDING], RunState.RUNNING, item_count=items, started_at=record.now)
-    _publish_state(record, run_id, RunState.RUNNING, items=items)
+    """:raises OperatorRunNotInState: the run is not pending any more."""
+    _step(record, run_id, [maps.RunState.PENDING], maps.RunState.RUNNING, item_count=items, started_at=record.now)
+    _publish_state(record, run_id, maps.RunState.RUNNING, items=items)
 
 
-def fail_run(record: Change, run_id: str, error: MnesisError) -> None:
-    """End a run whose input cannot be read.
-
-    :raises OperatorRunNotInState: the run is not pending any more.
-    """
-    _step(
-        record,
-        run_id,
-        [RunState.PENDING],
-        RunState.FAILED,
-        reason="error",
-        error_code=error.code,
-        error_message=error.message[:LONGEST_ERROR],
-        ended_at=record.now,
-    )
-    _publish_state(record, run_id, RunState.FAILED, reason="error", error_code=error.code)
+def fail_run(record: Change, run_id: str, error: errors.MnesisError) -> None:
+    """:raises OperatorRunNotInState: the run is not pending any more."""
+    values = {"reason": "error", "error_code": error.code, "error_message": error.message[:LONGEST_ERROR]}
+    _step(record, run_id, [maps.RunState.PENDING], maps.RunState.FAILED, **values, ended_at=record.now)
+    _publish_state(record, run_id, maps.RunState.FAILED, reason="error", error_code=error.code)
 
 
-def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str = "") -> RunState:
+def set_run_state(record: Change, run_id: str, state: maps.RunState, *, reason: str = "") -> maps.RunState:
     """Pause, resume or cancel a run, with all items that no worker holds; return its new state.
 
     A cancelled run may be resumed: the items that were cancelled wait again. A run whose input was not read to its end
@@ -279,21 +239,21 @@ def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str =
     :raises OperatorRunNotInState: the run cannot get there from the state that it is in.
     """
     row = _row(record, run_id)
-    if state is RunState.RUNNING and row.item_count is None:
-        state = RunState.PENDING
+    if state is maps.RunState.RUNNING and row.item_count is None:
+        state = maps.RunState.PENDING
     values: dict[str, Any] = {"reason": reason}
-    if state is RunState.CANCELLED or reason == StopReason.BUDGET:
+    if state is maps.RunState.CANCELLED or reason == maps.StopReason.BUDGET:
         values["output_file_id"] = ""  # what is done until now is written to a new one
-    if state is RunState.CANCELLED:
+    if state is maps.RunState.CANCELLED:
         values["ended_at"] = record.now
     elif row.ended_at is not None:
         values["ended_at"] = None
     _step(record, run_id, _BEFORE[state], state, **values)
     moved: dict[str, Any] = {}
-    if state is RunState.CANCELLED:
-        moved["cancelled"] = _ranges(_move_items(record, run_id, ItemState.PENDING, ItemState.CANCELLED))
-    elif state in (RunState.RUNNING, RunState.PENDING) and row.state == RunState.CANCELLED:
-        moved["again"] = _ranges(_move_items(record, run_id, ItemState.CANCELLED, ItemState.PENDING))
+    if state is maps.RunState.CANCELLED:
+        moved["cancelled"] = _ranges(_move_items(record, run_id, maps.ItemState.PENDING, maps.ItemState.CANCELLED))
+    elif state in (maps.RunState.RUNNING, maps.RunState.PENDING) and row.state == maps.RunState.CANCELLED:
+        moved["again"] = _ranges(_move_items(record, run_id, maps.ItemState.CANCELLED, maps.ItemState.PENDING))
     _publish_state(record, run_id, state, reason=reason, **moved)
     return state
 
@@ -303,27 +263,24 @@ def retry_failed(record: Change, run_id: str) -> int:
 
     :raises OperatorRunNotInState: the input was not read, or the run was cancelled and must be resumed first.
     """
-    state = require_run(record, run_id, RunState.RUNNING, RunState.PAUSED, RunState.COMPLETED)
-    again = _move_items(record, run_id, ItemState.FAILED, ItemState.PENDING)
-    if again and state is RunState.COMPLETED:
-        state = RunState.RUNNING
-        _step(record, run_id, [RunState.COMPLETED], state, reason="", ended_at=None)
+    state = require_run(record, run_id, maps.RunState.RUNNING, maps.RunState.PAUSED, maps.RunState.COMPLETED)
+    again = _move_items(record, run_id, maps.ItemState.FAILED, maps.ItemState.PENDING)
+    if again and state is maps.RunState.COMPLETED:
+        state = maps.RunState.RUNNING
+        _step(record, run_id, [maps.RunState.COMPLETED], state, reason="", ended_at=None)
     if again:
         _publish_state(record, run_id, state, again=_ranges(again))
     return len(again)
 
 
 def finish_run(record: Change, run_id: str, *, output_file_id: str) -> None:
-    """End a run whose items have all ended.
-
-    :raises OperatorRunNotInState: items are left, or the run is neither running nor paused.
-    """
+    """:raises OperatorRunNotInState: items are left, or the run is neither running nor paused."""
     row = _row(record, run_id)
     ended = row.completed_count + row.failed_count + row.cancelled_count
     if row.item_count is None or ended < row.item_count:
-        raise OperatorRunNotInState(run_id=run_id, state=row.state)
+        raise errors.OperatorRunNotInState(run_id=run_id, state=row.state)
     values = {"reason": "", "ended_at": record.now, "output_file_id": output_file_id}
-    _step(record, run_id, [RunState.RUNNING, RunState.PAUSED], RunState.COMPLETED, **values)
+    _step(record, run_id, [maps.RunState.RUNNING, maps.RunState.PAUSED], maps.RunState.COMPLETED, **values)
     record.publish(
         EventType.MAP_COMPLETED,
         run_id=run_id,
@@ -341,17 +298,19 @@ def keep_output(record: Change, run_id: str, *, output_file_id: str) -> None:
     _publish_state(record, run_id, state, reason=_row(record, run_id).reason, output_file_id=output_file_id)
 
 
-def _step(record: Change, run_id: str, before: Collection[RunState], after: RunState, **values: Any) -> None:
+def _step(record: Change, run_id: str, before: Collection[maps.RunState], after: maps.RunState, **values: Any) -> None:
     """:raises OperatorRunNotInState: the run is in none of the states ``before``."""
     values["state"] = after.value
     for state in before:
         if record.update(_RUNS, values, id=run_id, session_id=record.session_id, state=state):
             return
     row = _row(record, run_id)
-    raise OperatorRunNotInState(f"the run is {row.state}, so it cannot become {after}", run_id=run_id, state=row.state)
+    raise errors.OperatorRunNotInState(
+        f"the run is {row.state}, so it cannot become {after}", run_id=run_id, state=row.state
+    )
 
 
-def _publish_state(record: Change, run_id: str, state: RunState, *, reason: str = "", **more: Any) -> None:
+def _publish_state(record: Change, run_id: str, state: maps.RunState, *, reason: str = "", **more: Any) -> None:
     record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=state.value, reason=reason, **more)
 
 
@@ -359,31 +318,29 @@ def _row(record: Change, run_id: str) -> Any:
     """:raises OperatorRunNotFoundError: the session has no such run."""
     row = OperatorRun.objects.filter(id=run_id, session_id=record.session_id).first()
     if row is None:
-        raise OperatorRunNotFoundError(run_id=run_id)
+        raise errors.OperatorRunNotFoundError(run_id=run_id)
     return row
 
 
-def require_run(record: Change, run_id: str, *states: RunState) -> RunState:
-    """Return the state of a run of the change's session.
-
-    :raises OperatorRunNotFoundError: the session has no such run.
+def require_run(record: Change, run_id: str, *states: maps.RunState) -> maps.RunState:
+    """:raises OperatorRunNotFoundError: the session has no such run.
     :raises OperatorRunNotInState: the run is in none of these states.
     """
     found = record.find(_RUNS, "state", id=run_id, session_id=record.session_id)
     if found is None:
-        raise OperatorRunNotFoundError(run_id=run_id)
+        raise errors.OperatorRunNotFoundError(run_id=run_id)
     if states and found[0] not in states:
-        raise OperatorRunNotInState(run_id=run_id, state=found[0])
-    return RunState(found[0])
+        raise errors.OperatorRunNotInState(run_id=run_id, state=found[0])
+    return maps.RunState(found[0])
 
 
-def add_to_counts(record: Change, run_id: str, states: Mapping[ItemState, int], **more: int) -> None:
+def add_to_counts(record: Change, run_id: str, states: Mapping[maps.ItemState, int], **more: int) -> None:
     """Add to a run's counters: numbers of items by the state that they came to, and ``more`` by column."""
     changes = {f"{state.value}_count": states.get(state, 0) for state in COUNTED} | more
     OperatorRun.objects.filter(id=run_id).update(**{name: F(name) + value for name, value in changes.items() if value})
 
 
-def _move_items(record: Change, run_id: str, before: ItemState, after: ItemState) -> list[int]:
+def _move_items(record: Change, run_id: str, before: maps.ItemState, after: maps.ItemState) -> list[int]:
     """Move every item of a run from one state to another; return their numbers in order."""
     rows = OperatorItem.objects.filter(run_id=run_id, state=before.value)
     numbers = list(rows.order_by("number").values_list("number", flat=True))
@@ -465,7 +422,7 @@ def _renew(
     own = next((share for share in shares if (share.worker, share.run_id) == (worker, demand.run_id)), None)
 
     def claims(name: str) -> list[Claim]:
-        """Return what other workers hold and want of the same run, model, provider or owner."""
+        # Of other workers, on the same run, model, provider or owner.
         others = (share for share in shares if share is not own and getattr(share, name) == getattr(demand, name))
         return [Claim(held=share.permits, wanted=share.wanted) for share in others]
 
@@ -487,10 +444,10 @@ def _renew(
     return granted
 
 
-def _brakes(models: Collection[str]) -> dict[str, Brake]:
+def _brakes(aliases: Collection[str]) -> dict[str, Brake]:
     return {
         row.model: Brake(until=row.until or row.since, ceiling=row.ceiling, since=row.since)
-        for row in OperatorBrake.objects.filter(model__in=list(models))
+        for row in OperatorBrake.objects.filter(model__in=list(aliases))
         if row.ceiling is not None
     }
 
@@ -505,15 +462,9 @@ def _alone() -> Iterator[None]:
         yield
 
 
-# Items.
-
-
-def add_items(record: Change, run_id: str, items: Sequence[NewItem]) -> None:
-    """Add lines of the input as items.
-
-    :raises OperatorRunNotInState: the run has all its items already.
-    """
-    require_run(record, run_id, RunState.PENDING)
+def add_items(record: Change, run_id: str, items: Sequence[maps.NewItem]) -> None:
+    """:raises OperatorRunNotInState: the run has all its items already."""
+    require_run(record, run_id, maps.RunState.PENDING)
     rows = [
         _ITEMS.row(run_id=run_id, number=item.number, line_offset=item.offset, line_length=item.length)
         for item in items
@@ -521,7 +472,7 @@ def add_items(record: Change, run_id: str, items: Sequence[NewItem]) -> None:
     record.insert(_ITEMS, *rows)
 
 
-def claim_items(record: Change, run_id: str, *, worker: str, limit: int, lease_seconds: float) -> list[ItemRecord]:
+def claim_items(record: Change, run_id: str, *, worker: str, limit: int, lease_seconds: float) -> list[maps.ItemRecord]:
     """Claim items that may be attempted now for a worker, in the order of the input; none where the run is not running.
 
     No event is published: ``start_map_calls`` or ``note_claimed`` does that in the same change.
@@ -565,15 +516,17 @@ def note_claimed(record: Change, run_id: str, child_session_ids: Mapping[int, st
     )
 
 
-def settle_items(record: Change, run_id: str, *, worker: str, settled: Sequence[Settlement]) -> set[int]:
+def settle_items(record: Change, run_id: str, *, worker: str, settled: Sequence[maps.Settlement]) -> set[int]:
     """Record attempts and what becomes of their items; return the numbers of those that were the worker's.
 
     An item that another worker has by now is left alone, and so is its call, which that worker has ended. No attempt
     follows where the run was cancelled meanwhile.
     """
-    if require_run(record, run_id) is RunState.CANCELLED:
+    if require_run(record, run_id) is maps.RunState.CANCELLED:
         settled = [
-            replace(one, state=ItemState.CANCELLED, not_before=None) if one.state is ItemState.PENDING else one
+            replace(one, state=maps.ItemState.CANCELLED, not_before=None)
+            if one.state is maps.ItemState.PENDING
+            else one
             for one in settled
         ]
     held = held_items(record, run_id, worker=worker, items=[one.item for one in settled])
@@ -618,7 +571,7 @@ def held_items(record: Change, run_id: str, *, worker: str, items: Collection[in
 
 
 def _items_of(worker: str, run_id: str, items: Collection[int]) -> QuerySet[OperatorItem]:
-    running = OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value)
+    running = OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.RUNNING.value)
     return running.filter(number__in=list(items), lease_owner=worker)
 
 
@@ -643,11 +596,10 @@ def _finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) ->
     return {"calls_completed": sorted(ended - failed), "calls_failed": sorted(ended & failed)}
 
 
-def _write_attempts(record: Change, run_id: str, settled: Sequence[Settlement]) -> None:
-    """Write the attempts as rows, and to their items what became of them."""
+def _write_attempts(record: Change, run_id: str, settled: Sequence[maps.Settlement]) -> None:
     rows, columns = [], {}
     for one in settled:
-        attempt, is_completed = one.attempt or AttemptOutcome(), one.state is ItemState.COMPLETED
+        attempt, is_completed = one.attempt or maps.AttemptOutcome(), one.state is maps.ItemState.COMPLETED
         attempt_id = ""
         if one.attempt is not None:
             attempt_id = new_id("try")
@@ -688,21 +640,21 @@ def _write_attempts(record: Change, run_id: str, settled: Sequence[Settlement]) 
 
 def _release(record: Change, run_id: str, which: Q) -> list[int]:
     state = require_run(record, run_id)
-    lost = OperatorItem.objects.filter(which, run_id=run_id, state=ItemState.RUNNING.value)
+    lost = OperatorItem.objects.filter(which, run_id=run_id, state=maps.ItemState.RUNNING.value)
     call_ids = dict(lost.order_by("number").values_list("number", "call_id"))
     numbers = list(call_ids)
     if not numbers:
         return []
-    is_over = state is RunState.CANCELLED
+    is_over = state is maps.RunState.CANCELLED
     OperatorItem.objects.filter(run_id=run_id, number__in=numbers).update(
-        state=(ItemState.CANCELLED if is_over else ItemState.PENDING).value,
+        state=(maps.ItemState.CANCELLED if is_over else maps.ItemState.PENDING).value,
         ended_at=record.now if is_over else None,
         excused=F("excused") + 1,
         **NO_LEASE,
         call_id="",
     )
-    add_to_counts(record, run_id, {ItemState.CANCELLED: len(numbers)} if is_over else {})
-    reason = ModelCallAbandoned()
+    add_to_counts(record, run_id, {maps.ItemState.CANCELLED: len(numbers)} if is_over else {})
+    reason = errors.ModelCallAbandoned()
     end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
     calls = _finish_calls(record, dict.fromkeys(filter(None, call_ids.values()), (end, 1)))
     word = "cancelled" if is_over else "again"

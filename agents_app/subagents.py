@@ -18,36 +18,18 @@ from weakref import WeakKeyDictionary
 from django.contrib.auth import get_user_model
 from pydantic import BaseModel, ConfigDict
 
-from agents_app.tools import ToolContext, offered_tools, tool
-from agents_app.tools.registry import side_by_side
+from agents_app.tools.registry import ToolContext, offered_tools, side_by_side, tool
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.claim import claim_turn
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
+from mnesis_core import errors
 from mnesis_core.config import Config
-from mnesis_core.errors import (
-    Conflict,
-    DelegationFailed,
-    InvalidRequest,
-    PeerNotFoundError,
-    SessionNotFoundError,
-    SessionNotRunning,
-)
 from mnesis_core.events import EventType
 from mnesis_core.messages import text_of
 from mnesis_core.records import SUB_AGENT, SessionRecord, TurnRecord, TurnState, UsageRecord, is_id
 from mnesis_core.text import excerpt
-from mnesis_core.turns.inbox import (
-    SYSTEM_PROMPT,
-    AgentKind,
-    Delegator,
-    Draft,
-    Handover,
-    MessageKind,
-    check_handover,
-    check_room,
-    check_siblings,
-)
+from mnesis_core.turns import inbox
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db
 from sessions_app.record import session_store
@@ -60,6 +42,7 @@ from sessions_app.record.turn_queries import load_turn, open_turn
 
 P = ParamSpec("P")
 Kind = Literal["general", "explore"]
+Answers = list[tuple[TurnRecord, str]]  # turns of sub-agents, and the last message of each
 PeerMessageKind = Literal["message", "request", "response"]
 logger = logging.getLogger(__name__)
 LISTED_TITLE_CHARACTERS = 80  # characters of a title that are listed
@@ -69,21 +52,11 @@ _PERMITS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semapho
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    session_id: str
-    turn: TurnRecord
-    text: str  # the turn's last message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Parent:
     context: ToolContext
     session: SessionRecord
     config: Config
-    delegator: Delegator
-
-
-# Tools.
+    delegator: inbox.Delegator
 
 
 class Task(BaseModel):
@@ -111,13 +84,13 @@ async def task(
     only those that read, and may expand summaries (lcm_expand) as every sub-agent may. If you are a sub-agent yourself,
     say in delegated_scope which part of your task you hand over, and in kept_work which part you keep.
     """
-    handover = Handover(
-        prompt=prompt, agent=AgentKind(agent), title=title, delegated_scope=delegated_scope, kept_work=kept_work
+    handover = inbox.Handover(
+        prompt=prompt, agent=inbox.AgentKind(agent), title=title, delegated_scope=delegated_scope, kept_work=kept_work
     )
-    [answer] = await delegate(context, handover)
-    if not answer.text.strip() or answer.turn.state not in (TurnState.COMPLETED, TurnState.INCOMPLETE):
-        raise DelegationFailed(_describe(answer))
-    return _describe(answer)
+    [(turn, text)] = await delegate(context, handover)
+    if not text.strip() or turn.state not in (TurnState.COMPLETED, TurnState.INCOMPLETE):
+        raise errors.DelegationFailed(_describe(turn, text))
+    return _describe(turn, text)
 
 
 @tool(timeout_seconds=None)
@@ -126,15 +99,14 @@ async def tasks(context: ToolContext, tasks: list[Task]) -> str:
 
     For parts that do not need one another; each prompt must say everything. See the tool task.
     """
-    handovers = [Handover(prompt=one.prompt, agent=AgentKind(one.agent), title=one.title) for one in tasks]
+    handovers = [inbox.Handover(prompt=one.prompt, agent=inbox.AgentKind(one.agent), title=one.title) for one in tasks]
     answers = await delegate(context, *handovers, are_siblings=True)
-    return "\n\n".join(f"## Task {number}\n{_describe(answer)}" for number, answer in enumerate(answers, start=1))
+    return "\n\n".join(f"## Task {number}\n{_describe(*answer)}" for number, answer in enumerate(answers, start=1))
 
 
-def _describe(answer: Answer) -> str:
-    turn = answer.turn
+def _describe(turn: TurnRecord, text: str) -> str:
     error = f", {turn.error_code}: {turn.error_message}" if turn.error_code else ""
-    return f"{answer.text or 'There is no answer.'}\n[sub-agent {answer.session_id}, its turn is {turn.state}{error}]"
+    return f"{text or 'There is no answer.'}\n[sub-agent {turn.session_id}, its turn is {turn.state}{error}]"
 
 
 @tool(scope="root")
@@ -147,9 +119,9 @@ async def send_message(
     ended, so do not wait for it. Kind request asks for an answer, response gives one to the message in_reply_to names.
     """
     session = await db(_find_peer, to, context)
-    draft = Draft(
+    draft = inbox.Draft(
         text=text,
-        kind=MessageKind(kind),
+        kind=inbox.MessageKind(kind),
         sender=context.session_id,
         sender_turn=context.turn_id,
         in_reply_to=in_reply_to.strip(),
@@ -169,10 +141,7 @@ def list_peers(context: ToolContext) -> str:
 
 
 def _find_peer(to: str, context: ToolContext) -> SessionRecord:
-    """Return the session of the same owner that a name or an id stands for.
-
-    :raises PeerNotFoundError: no session has this name; the message says which there are.
-    """
+    """:raises PeerNotFoundError: no session has this name; the message says which there are."""
     name = to.strip()
     if is_id(name):
         found = [load_session(name, owner_id=context.owner_id)]
@@ -181,13 +150,10 @@ def _find_peer(to: str, context: ToolContext) -> SessionRecord:
     if not found:
         others = [peer for peer in find_peers(owner_id=context.owner_id) if peer.id != context.session_id]
         names = ", ".join(peer.peer_name for peer in others) or "none"
-        raise PeerNotFoundError(f"no agent is called {name[:100]!r}; there are: {names}", peer=name[:100])
+        raise errors.PeerNotFoundError(f"no agent is called {name[:100]!r}; there are: {names}", peer=name[:100])
     if found[0].id == context.session_id:
-        raise InvalidRequest("that is you yourself", field="to")
+        raise errors.InvalidRequest("that is you yourself", field="to")
     return found[0]
-
-
-# Sub-agents.
 
 
 async def launched(launch: Callable[P, TurnRecord], *args: P.args, **kwargs: P.kwargs) -> TurnRecord:
@@ -212,12 +178,12 @@ async def end_turn(turn: TurnRecord, *, owner_id: int) -> None:
     def interrupt() -> None:
         found = open_turn(turn.session_id)
         if found is None or found[0] != turn.id:  # another turn may run in the session by now
-            raise SessionNotRunning(session_id=turn.session_id)
+            raise errors.SessionNotRunning(session_id=turn.session_id)
         lifecycle.interrupt(turn.session_id, owner_id=owner_id)
 
     try:
         await db(interrupt)
-    except (SessionNotRunning, SessionNotFoundError):
+    except (errors.SessionNotRunning, errors.SessionNotFoundError):
         return
     except Exception:
         # Not raised, as in ``launched``; and here it can be ended without the database.
@@ -232,18 +198,32 @@ def last_text(turn: TurnRecord) -> str:
     return "\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in said)
 
 
-async def delegate(context: ToolContext, *handovers: Handover, are_siblings: bool = False) -> list[Answer]:
-    """Hand each task to a sub-agent, all at the same time, and wait for their answers, in order.
+async def delegate(context: ToolContext, *handovers: inbox.Handover, are_siblings: bool = False) -> Answers:
+    """Hand each task to a sub-agent, all at the same time, and wait for their turns with what they said, in order.
 
     :param are_siblings: whether they divide the work, so that the turn need keep none of it
     :raises DelegationRefused: a task may not be handed over.
     :raises TimeoutError: an answer did not come in time; the sub-agents are interrupted.
     """
-    parent = await db(_load_parent, context)
+
+    def load_parent() -> _Parent:
+        session = load_session(context.session_id, owner_id=context.owner_id)
+        if not context.turn_id:
+            raise errors.Conflict("a task is handed over by a turn, and none is running here")
+        turn = load_turn(context.turn_id, session_id=session.id)
+        question = load_messages_by_ids(turn.message_ids[:1], session_id=session.id)
+        delegator = inbox.Delegator(
+            depth=load_depth(session),
+            own_task="\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in question),
+            launched=len(launched_by_turn(session.id, turn.id)),
+        )
+        return _Parent(context=context, session=session, config=session_config(session.config), delegator=delegator)
+
+    parent = await db(load_parent)
     if are_siblings:
-        check_siblings(parent.delegator, handovers, parent.config.delegation)
+        inbox.check_siblings(parent.delegator, handovers, parent.config.delegation)
     else:
-        check_handover(parent.delegator, handovers[0], parent.config.delegation)
+        inbox.check_handover(parent.delegator, handovers[0], parent.config.delegation)
     seconds = parent.config.delegation.timeout_seconds
     launching = asyncio.Lock()  # one after the other: sessions are listed in the order of their tasks
     try:
@@ -254,21 +234,7 @@ async def delegate(context: ToolContext, *handovers: Handover, are_siblings: boo
         raise TimeoutError(f"There was no answer within {seconds:g} seconds; the sub-agents are interrupted.") from None
 
 
-def _load_parent(context: ToolContext) -> _Parent:
-    session = load_session(context.session_id, owner_id=context.owner_id)
-    if not context.turn_id:
-        raise Conflict("a task is handed over by a turn, and none is running here")
-    turn = load_turn(context.turn_id, session_id=session.id)
-    question = load_messages_by_ids(turn.message_ids[:1], session_id=session.id)
-    delegator = Delegator(
-        depth=load_depth(session),
-        own_task="\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in question),
-        launched=len(launched_by_turn(session.id, turn.id)),
-    )
-    return _Parent(context=context, session=session, config=session_config(session.config), delegator=delegator)
-
-
-async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> Answer:
+async def _run(parent: _Parent, handover: inbox.Handover, launching: asyncio.Lock) -> tuple[TurnRecord, str]:
     depth = parent.delegator.depth + 1
     permits = _PERMITS.setdefault(asyncio.get_running_loop(), {})
     async with permits.setdefault(depth, asyncio.Semaphore(site_config().turn.capacity)):
@@ -282,22 +248,22 @@ async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> 
                 await end_turn(turn, owner_id=parent.session.owner_id)
                 raise
 
-    def end() -> Answer:
+    def end() -> tuple[TurnRecord, str]:
         with change(parent.session.id) as record:
             _publish(record, EventType.DELEGATION_ENDED, parent, ended, state=ended.state)
             is_archived = record.archived
         if is_archived:  # since the turn began: what it launches afterwards belongs to it too
             lifecycle.archive_session(ended.session_id, owner_id=parent.session.owner_id)
-        return Answer(session_id=ended.session_id, turn=ended, text=last_text(ended))
+        return ended, last_text(ended)
 
     return await db(end)
 
 
-def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
+def _launch(parent: _Parent, handover: inbox.Handover) -> TurnRecord:
     owner = get_user_model().objects.get(pk=parent.session.owner_id)
     # The parent's configuration; an explorer has only those of its tools that read, now and at each of its turns.
     names, turn = parent.config.turn.tools, parent.session.config.get("turn", {})
-    if handover.agent is AgentKind.EXPLORE:
+    if handover.agent is inbox.AgentKind.EXPLORE:
         found = offered_tools(names, user_id=parent.session.owner_id, depth=parent.delegator.depth + 1)
         names = tuple(name for name, tool in found.items() if tool.read_only)
         turn = turn | {"read_only": True}
@@ -307,15 +273,15 @@ def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
         # Checked again under the parent's lock: calls beside this one have launched some, or the turn has ended.
         turn_id = parent.context.turn_id
         if open_turn(parent.session.id) != (turn_id, TurnState.RUNNING):
-            raise Conflict("the turn that hands this over has ended")
+            raise errors.Conflict("the turn that hands this over has ended")
         launched = len(launched_by_turn(parent.session.id, turn_id))
-        check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
+        inbox.check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
         child_id = session_store.create_session(
             owner=owner,
             model=parent.session.model,
             title=excerpt(handover.title or handover.prompt, CHILD_TITLE_CHARACTERS),
             agent=handover.agent.value,
-            system_prompt=SYSTEM_PROMPT,
+            system_prompt=inbox.SYSTEM_PROMPT,
             config=config,
             parent_id=parent.session.id,
             parent_part_id=parent.context.part_id,

@@ -1,17 +1,17 @@
 from django.urls import path
 
 from agents_app.maps import views as operator_views
-from agents_app.tools.mcp import admin
+from agents_app.tools import pages
 
 ITEM = "runs/<str:run_id>/items/<int:number>/"
 
 urlpatterns = [
-    path("tools/", admin.tools, name="tools"),
-    path("tools/servers/add/", admin.server_add, name="server-add"),
-    path("tools/servers/<str:name>/change/", admin.server_change, name="server-change"),
-    path("tools/servers/<str:name>/refresh/", admin.server_refresh, name="server-refresh"),
-    path("tools/servers/<str:name>/tools/", admin.server_tools, name="server-tools"),
-    path("tools/servers/<str:name>/remove/", admin.server_remove, name="server-remove"),
+    path("tools/", pages.tools, name="tools"),
+    path("tools/servers/add/", pages.server_add, name="server-add"),
+    path("tools/servers/<str:name>/change/", pages.server_change, name="server-change"),
+    path("tools/servers/<str:name>/refresh/", pages.server_refresh, name="server-refresh"),
+    path("tools/servers/<str:name>/tools/", pages.server_tools, name="server-tools"),
+    path("tools/servers/<str:name>/remove/", pages.server_remove, name="server-remove"),
     path("runs/", operator_views.run_list, name="runs"),
     path("runs/rows/", operator_views.run_rows, name="run-rows"),
     path("runs/<str:run_id>/", operator_views.run_page, name="run"),

@@ -23,7 +23,7 @@ else:
 R = TypeVar("R")
 
 
-def record_of(kind: type[R], row: Any, **given: Any) -> R:
+def record_of(kind: type[R], row: Any, /, **given: Any) -> R:
     """Return a value of the dataclass ``kind``: fields that are not given are the row's attributes of the same names."""
     names, read = _reader_of(kind, *given)  # type: ignore[arg-type]  # classes are hashable
     return kind(**dict(zip(names, read(row), strict=True)), **given)

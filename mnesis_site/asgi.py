@@ -93,11 +93,5 @@ def begin_and_end_with_daphne() -> None:
 routes = URLRouter(
     [path("ws/sessions/<str:session_id>", SessionConsumer.as_asgi()), re_path(r"", no_such_socket)]  # type: ignore[arg-type]
 )
-application = ProtocolTypeRouter(
-    {
-        "http": BodyLimits(answer),
-        "websocket": SocketAuth(routes),
-        "lifespan": lifespan,
-    }
-)
+application = ProtocolTypeRouter({"http": BodyLimits(answer), "websocket": SocketAuth(routes), "lifespan": lifespan})
 begin_and_end_with_daphne()

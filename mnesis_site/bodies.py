@@ -33,8 +33,7 @@ from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
 GONE = {"type": "http.disconnect"}
-# By Python's names. Some clients send the last one by default.
-CHARSETS = ("utf-8", "ascii", "iso8859-1")
+CHARSETS = ("utf-8", "ascii", "iso8859-1")  # by Python's names; some clients send the last one by default
 COMPRESSIBLE = (
     "text/",
     "application/json",
@@ -82,7 +81,9 @@ class BoundedBody:
             return GONE
         try:
             if self._size == 0:
-                await self._admit(declared_bytes(self._scope))
+                declared = headers_of(self._scope).get("content-length", "")
+                is_number = declared.isascii() and declared.isdecimal() and len(declared) < 19
+                await self._admit(int(declared) if is_number else 0)
             # Each byte earns a little time. The time of the application and the database does not count.
             began = time.monotonic()
             allowed = self._web.body_seconds + self._size / self._web.body_bytes_per_second
@@ -117,11 +118,6 @@ class BoundedBody:
                 f"Without a valid API key or session a request may send {self._most:,} bytes. {NotSignedIn().message}"
             )
             raise RequestTooLarge("" if self._is_known else told)
-
-
-def declared_bytes(scope: Scope) -> int:
-    length = headers_of(scope).get("content-length", "")
-    return int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else 0
 
 
 def most_bytes(path: str) -> int:
@@ -165,7 +161,6 @@ def check_content_type(text: str) -> None:
 
 
 async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
-    """Send an error in the endpoint's format, and close the connection."""
     path = scope["path"]
     if path.startswith("/v1/"):
         response = openai_error(error)

@@ -30,10 +30,7 @@ FIXED = frozenset({"client_encoding", "replication", "service", "dbname"})
 
 
 def database(url: str, *, pooled: bool) -> dict[str, Any]:
-    """Return the entry for an address.
-
-    :raises ImproperlyConfigured: it is neither SQLite's nor PostgreSQL's, names no database, or has an unknown option.
-    """
+    """:raises ImproperlyConfigured: it is neither SQLite's nor PostgreSQL's, names no database, or has an unknown option."""
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -43,8 +40,21 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
         raise ImproperlyConfigured(f"DATABASE_URL is not an address: {error}") from error
     if parts.scheme == "sqlite":
         _refuse({name for name, _ in options}, of="SQLite, which has none")
-        path = parts.path[1:] if parts.path.startswith("//") else unquote(parts.path).removeprefix("/")
-        return _sqlite(BASE_DIR / path)
+        path = BASE_DIR / (parts.path[1:] if parts.path.startswith("//") else unquote(parts.path).removeprefix("/"))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(path),
+            "CONN_MAX_AGE": 0,
+            "OPTIONS": {
+                # Deferred transactions that read, then write, fail with "database is locked" under load.
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,
+                # FULL: with NORMAL an acknowledged message can be lost in a power cut.
+                "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA journal_size_limit=27103364;",
+            },
+            "TEST": {"NAME": str(path.parent / "test.sqlite3")},
+        }
     if parts.scheme not in ("postgresql", "postgres"):
         raise ImproperlyConfigured(
             f"DATABASE_URL must start with sqlite:/// or postgresql://, not {parts.scheme or 'nothing'!r}"
@@ -52,23 +62,6 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
     if not parts.path.strip("/"):
         raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user@host:5432/NAME")
     return _postgresql(parts, dict(options), pooled=pooled)
-
-
-def _sqlite(path: Path) -> dict[str, Any]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": str(path),
-        "CONN_MAX_AGE": 0,
-        "OPTIONS": {
-            # Deferred transactions that read, then write, fail with "database is locked" under load.
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            # FULL: with NORMAL an acknowledged message can be lost in a power cut.
-            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA journal_size_limit=27103364;",
-        },
-        "TEST": {"NAME": str(path.parent / "test.sqlite3")},
-    }
 
 
 def _postgresql(parts: SplitResult, asked: dict[str, str], *, pooled: bool) -> dict[str, Any]:

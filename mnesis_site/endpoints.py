@@ -1,40 +1,117 @@
-"""The endpoints beside the REST API: JSON-RPC at ``/rpc``, the OpenAI-compatible API at ``/v1``, and MCP at ``/mcp``."""
+"""The endpoints for programs: REST at ``/api``, JSON-RPC at ``/rpc``, OpenAI's API at ``/v1``, and MCP at ``/mcp``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
+from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.http.request import split_domain_port, validate_host
+from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from ninja import NinjaAPI
+from ninja.parser import Parser
+from ninja.renderers import JSONRenderer
 
 from agents_app.endpoints import jsonrpc
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
-from mnesis_core.errors import InvalidRequest, NotSignedIn, PermissionDenied, RequestTooLarge
-from mnesis_site.api import StrictParser
-from mnesis_site.errors import answer_errors, with_pause
-from sessions_app.callers import (
-    Caller,
-    KeyAuth,
-    Receive,
-    Scope,
-    Send,
-    caller_of,
-    headers_of,
-    holder_of,
-    origin_is_ours,
-)
+from agents_app.endpoints.rest import router as agents_router
+from agents_app.endpoints.rest import tools_router
+from agents_app.maps.api import router as operators_router
+from audit_app.api import router as audit_router
+from compaction_app.api import router as compaction_router
+from files_app.api import router as files_router
+from files_app.uploads import router as uploads_router
+from mnesis_core.errors import InvalidRequest, NotSignedIn, PermissionDenied, RequestTooLarge, UnknownParameter
+from mnesis_core.text import read_json
+from mnesis_site.errors import answer_errors, json_error, with_pause
+from sessions_app import callers
+from sessions_app.api import router as sessions_router
 from sessions_app.database import threads
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
+from sessions_app.schemas import JSONEncoder
 
 JSON = "application/json"
 MCP_PATHS = ("/mcp", "/mcp/")
+LONGEST_NAME = 100  # characters of an unknown parameter's name that an error repeats
+
+
+class StrictParser(Parser):
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        """:raises InvalidRequest: it is not JSON, or not an object."""
+        body = read_json(request.body)
+        if not isinstance(body, dict):
+            raise InvalidRequest("The body cannot be read: it must be an object.")
+        return body
+
+
+class TimedRenderer(JSONRenderer):
+    encoder_class = JSONEncoder  # times as the other endpoints write them
+
+
+def known_parameters_only(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a call refuse query parameters that it does not take, since a misspelt filter would be no filter at all."""
+    models = view._ninja_operation.models  # type: ignore[attr-defined]
+    taken = [model.__ninja_flatten_map__ for model in models if model.__ninja_param_source__ == "query"]
+    known = sorted({name for names in taken for name in names})
+
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if unknown := sorted(name[:LONGEST_NAME] for name in set(request.GET) - {*known}):
+            takes = f"It takes {', '.join(known)}." if known else "It takes none."
+            sentence = f"This call has no query parameter {unknown[0]!r}. {takes}"
+            raise UnknownParameter(sentence, unknown=unknown, known=known)
+        return view(request, *args, **kwargs)
+
+    return checked
+
+
+def signed_in_only(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Show the API's documentation only to callers who may use the API; redirect a browser to the sign-in."""
+
+    @wraps(view)
+    def shown(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated or callers.KeyAuth()(request) is not None:
+            return view(request, **kwargs)
+        if "text/html" in request.headers.get("Accept", ""):
+            return redirect_to_login(request.get_full_path())
+        raise NotSignedIn()
+
+    return shown
+
+
+api = NinjaAPI(
+    title="Mnesis",
+    version="1",
+    description="Sessions with language models, and the whole record of them.",
+    auth=[callers.KeyAuth(), callers.CookieAuth()],
+    parser=StrictParser(),
+    renderer=TimedRenderer(),
+    docs_decorator=signed_in_only,
+)
+api.add_decorator(known_parameters_only)
+
+for router in (
+    audit_router,  # before the one that takes any word after "sessions" for an id
+    agents_router,
+    tools_router,
+    operators_router,
+    sessions_router,
+    compaction_router,
+    files_router,
+    uploads_router,
+):
+    api.add_router("", router)
+
+answer_errors(api, lambda error, status: json_error(error, status=status))
 
 
 @csrf_exempt  # a key needs no token; ``caller_of`` checks the cookie's
@@ -42,7 +119,7 @@ MCP_PATHS = ("/mcp", "/mcp/")
 async def rpc(request: HttpRequest) -> HttpResponse:
     """One request, or a batch; 204 where there were only notifications."""
     try:
-        caller = await db(caller_of, request)
+        caller = await db(callers.caller_of, request)
         body = request.body
     except RequestDataTooBig:
         return refusal(RequestTooLarge())
@@ -65,7 +142,7 @@ def refusal(exception: Exception, *, asked: str = "POST /rpc") -> HttpResponse:
 openai_api = NinjaAPI(
     title="Mnesis, OpenAI-compatible",
     version="1",
-    auth=[KeyAuth()],
+    auth=[callers.KeyAuth()],
     parser=StrictParser(),
     urls_namespace="openai",
     # It is OpenAI's API, and documented there; what differs is in docs/howto/use-an-openai-client.md.
@@ -81,7 +158,7 @@ async def load_mcp() -> ModuleType:
     return await threads.load("mnesis_site.mcp_requests")
 
 
-async def answer_mcp(scope: Scope, receive: Receive, send: Send) -> None:
+async def answer_mcp(scope: callers.Scope, receive: callers.Receive, send: callers.Send) -> None:
     """Answer one request of ``/mcp``, outside of Django's application and its middleware.
 
     Nothing is kept between two requests, so any web process may answer, and there is no GET, which would wait for messages
@@ -101,21 +178,21 @@ async def answer_mcp(scope: Scope, receive: Receive, send: Send) -> None:
     await (await load_mcp()).serve({**scope, "caller": caller}, receive, send)
 
 
-async def _admit(scope: Scope) -> Caller:
-    headers = headers_of(scope)
+async def _admit(scope: callers.Scope) -> callers.Caller:
+    headers = callers.headers_of(scope)
     host = headers.get("host", "")
     domain, _ = split_domain_port(host)
     if not validate_host(domain, settings.ALLOWED_HOSTS):
         raise InvalidRequest()
-    if "origin" in headers and not origin_is_ours(headers["origin"], host=host):
+    if "origin" in headers and not callers.origin_is_ours(headers["origin"], host=host):
         raise PermissionDenied("Pages of other sites may not ask here.")
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotSignedIn()
-    return await db(holder_of, token)
+    return await db(callers.holder_of, token)
 
 
-async def send_response(response: HttpResponse, send: Send) -> None:
+async def send_response(response: HttpResponse, send: callers.Send) -> None:
     raw = [(name.lower().encode(), value.encode()) for name, value in response.headers.items()]
     await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
     await send({"type": "http.response.body", "body": response.content})

@@ -19,53 +19,40 @@ from django.utils.deprecation import MiddlewareMixin
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from mnesis_core.errors import (
-    DatabaseUnavailable,
-    InvalidRequest,
-    MnesisError,
-    NotFound,
-    NotReady,
-    NotSignedIn,
-    PermissionDenied,
-    RangeNotSatisfiable,
-    RequestTooLarge,
-    StorageFull,
-)
+from mnesis_core import errors
 from sessions_app.database.outages import invalid_fields, log_outage, outage_of, to_error
 from sessions_app.database.threads import drop_broken
 
 R = TypeVar("R", bound=HttpResponse)
-Shape = Callable[[MnesisError, int], HttpResponse]
+Shape = Callable[[errors.MnesisError, int], HttpResponse]
 """Return an endpoint's response for an error, with this HTTP status unless it is 0."""
 
 logger = logging.getLogger(__name__)
 PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
-# What an error may be elsewhere: JSON only for clients that prefer it.
-KINDS = ["text/html", "application/json"]
+KINDS = ["text/html", "application/json"]  # of an error elsewhere: JSON only for clients that prefer it
 # What ninja says by status alone.
-HTTP_ERRORS: dict[int, type[MnesisError]] = {
-    401: NotSignedIn,
-    403: PermissionDenied,
-    404: NotFound,
-    413: RequestTooLarge,
+HTTP_ERRORS: dict[int, type[errors.MnesisError]] = {
+    401: errors.NotSignedIn,
+    403: errors.PermissionDenied,
+    404: errors.NotFound,
+    413: errors.RequestTooLarge,
 }
 # Exceptions that mean one thing, whatever they hold.
-NAMELESS: dict[type[Exception], type[MnesisError]] = {
-    AuthenticationError: NotSignedIn,
-    Http404: NotFound,
-    RequestDataTooBig: RequestTooLarge,
+NAMELESS: dict[type[Exception], type[errors.MnesisError]] = {
+    AuthenticationError: errors.NotSignedIn,
+    Http404: errors.NotFound,
+    RequestDataTooBig: errors.RequestTooLarge,
 }
 # What Django raises for a form that it cannot read, or that has too many fields or files.
 UNREADABLE = (MultiPartParserError, BadRequest, SuspiciousOperation)
 # What JSON of depth 3,000 raises in a form, and on SQLite a number of a row that no database could hold.
-HOSTILE: dict[type[Exception], MnesisError] = {
-    OverflowError: InvalidRequest("A number in the request is too large."),
-    RecursionError: InvalidRequest("A value in the request is nested too deeply."),
+HOSTILE: dict[type[Exception], errors.MnesisError] = {
+    OverflowError: errors.InvalidRequest("A number in the request is too large."),
+    RecursionError: errors.InvalidRequest("A value in the request is nested too deeply."),
 }
 
 
 def answer_errors(api: NinjaAPI, shape: Shape) -> None:
-    """Make an API answer every exception in one shape."""
 
     def handle(request: HttpRequest, problem: Exception | type[Exception]) -> HttpResponse:
         problem = problem if isinstance(problem, Exception) else problem()
@@ -73,37 +60,37 @@ def answer_errors(api: NinjaAPI, shape: Shape) -> None:
         status = problem.status_code if isinstance(problem, HttpError) and problem.status_code != 400 else 0
         error = error_for(request, problem)
         response = with_pause(error, shape(error, status))
-        if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
+        if isinstance(error, errors.NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
             response.headers["WWW-Authenticate"] = "Bearer"
-        if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
+        if isinstance(error, errors.RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
             response.headers["Content-Range"] = f"bytes */{error.details['size']}"
         return response
 
-    kinds: tuple[type[Exception], ...] = (MnesisError, ValidationError, HttpError, *NAMELESS, Exception)
+    kinds: tuple[type[Exception], ...] = (errors.MnesisError, ValidationError, HttpError, *NAMELESS, Exception)
     for kind in kinds:
         api.add_exception_handler(kind, handle)
 
 
-def pause_of(error: MnesisError) -> int:
+def pause_of(error: errors.MnesisError) -> int:
     """Return after how many seconds asking again makes sense, or 0 if that is unknown."""
     # What a provider says of it is text.
     said = error.details.get("retry_after")
     return said if isinstance(said, int) else error.retry_after
 
 
-def with_pause(error: MnesisError, response: R) -> R:
+def with_pause(error: errors.MnesisError, response: R) -> R:
     """Return the response with the header ``Retry-After`` (RFC 9110, 10.2.3), if there is anything to say in it."""
     if seconds := pause_of(error):
         response.headers["Retry-After"] = str(seconds)
     return response
 
 
-def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
+def error_for(request: HttpRequest, problem: Exception) -> errors.MnesisError:
     for kind, error in NAMELESS.items():
         if isinstance(problem, kind):
             return error()
     if isinstance(problem, UNREADABLE):
-        return InvalidRequest(
+        return errors.InvalidRequest(
             "The form cannot be read. Send multipart/form-data with a boundary, and fewer fields and files."
         )
     if isinstance(problem, ValidationError):
@@ -111,9 +98,9 @@ def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
     if isinstance(problem, HttpError):
         # A body that is not JSON, a cookie without its CSRF token and the like.
         if problem.status_code != 400:
-            return HTTP_ERRORS.get(problem.status_code, MnesisError)(problem.message)
+            return HTTP_ERRORS.get(problem.status_code, errors.MnesisError)(problem.message)
         cause = problem.__cause__
-        return cause if isinstance(cause, MnesisError) else InvalidRequest("The body cannot be read.")
+        return cause if isinstance(cause, errors.MnesisError) else errors.InvalidRequest("The body cannot be read.")
     return to_error(problem, asked=f"{request.method} {request.path}")
 
 
@@ -124,13 +111,13 @@ def field_of(location: tuple[Any, ...]) -> str:
     return ".".join(str(step) for step in steps) or str(location[-1])
 
 
-def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
+def json_error(error: errors.MnesisError, *, status: int = 0) -> JsonResponse:
     """Return an error in the registry's JSON; ``status`` replaces its own where HTTP has a closer one."""
     return with_pause(error, JsonResponse({"error": error.as_dict()}, status=status or error.status))
 
 
 def answer(
-    request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "", **values: Any
+    request: HttpRequest, error: errors.MnesisError, *, status: int = 0, template: str = "", **values: Any
 ) -> HttpResponse:
     """Return an error as JSON for programs and as a page for people; a template may need more ``values``."""
     if prefers_json(request):
@@ -144,7 +131,7 @@ def prefers_json(request: HttpRequest) -> bool:
     return request.path.startswith(PROGRAM_PATHS) or request.get_preferred_type(KINDS) == KINDS[1]
 
 
-def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:
+def answer_outage(request: HttpRequest, error: errors.NotReady) -> HttpResponse:
     """Return the response while something is away. The page is made without the request, whose user is in the database."""
     if request.path.startswith(PROGRAM_PATHS):
         response: HttpResponse = json_error(error)
@@ -155,20 +142,20 @@ def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer Django's 400: a host that is not ours, a broken cookie or form."""
-    return answer(request, InvalidRequest(), status=400, template="400.html")
+    return answer(request, errors.InvalidRequest(), status=400, template="400.html")
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, PermissionDenied(), template="403.html")
+    return answer(request, errors.PermissionDenied(), template="403.html")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Refuse a form from another site, or from a page that was open for too long."""
-    return answer(request, PermissionDenied("This form is too old. Load the page again."))
+    return answer(request, errors.PermissionDenied("This form is too old. Load the page again."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, NotFound(), template="404.html")
+    return answer(request, errors.NotFound(), template="404.html")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -176,7 +163,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if outage := outage_of(sys.exc_info()[1]):
         return answer_outage(request, outage)
     if request.path.startswith(PROGRAM_PATHS):
-        return json_error(MnesisError())
+        return json_error(errors.MnesisError())
     # Without the request: what failed may be what the page reads from it.
     return render(None, "500.html", status=500)
 
@@ -185,7 +172,7 @@ class NoOutage(logging.Filter):
     """Drops Django's own lines about requests during an outage, which is logged already."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return getattr(record, "status_code", 0) not in (DatabaseUnavailable.status, StorageFull.status)
+        return getattr(record, "status_code", 0) not in (errors.DatabaseUnavailable.status, errors.StorageFull.status)
 
 
 class ErrorAnswers(MiddlewareMixin):
@@ -203,7 +190,7 @@ class ErrorAnswers(MiddlewareMixin):
             drop_broken(exception)
             log_outage(logger, f"Requests are answered {outage.code}", exception)
             return answer_outage(request, outage)
-        known = exception if isinstance(exception, MnesisError) else HOSTILE.get(type(exception))
+        known = exception if isinstance(exception, errors.MnesisError) else HOSTILE.get(type(exception))
         return None if known is None else answer(request, known)
 
 
@@ -212,6 +199,6 @@ def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpRes
     if not isinstance(response, HttpResponseNotAllowed) or not request.path.startswith(PROGRAM_PATHS):
         return response
     allowed = response.headers["Allow"]
-    better = json_error(InvalidRequest(f"There is no {request.method} here, but {allowed}."), status=405)
+    better = json_error(errors.InvalidRequest(f"There is no {request.method} here, but {allowed}."), status=405)
     better.headers["Allow"] = allowed
     return better

@@ -36,18 +36,14 @@ from sessions_app.pages.permissions import address_of
 from sessions_app.record.turn_queries import expired_turns
 
 KEPT_SECONDS = 5
-CACHE_KEY = (
-    "site-health-2"  # another one whenever the fields of ``SiteHealth`` change: old processes may share the cache
-)
+# Another one whenever the fields of ``SiteHealth`` change: old processes may share the cache.
+CACHE_KEY = "site-health-2"
 DAY_SECONDS = 86_400
-# The newest calls, among which sessions over their window are looked for.
-CALLS = 1_000
-# The newest parts, among which sessions with an index behind are looked for.
-PARTS = 200
+CALLS = 1_000  # the newest, among which sessions over their window are looked for
+PARTS = 200  # the newest, among which sessions with an index behind are looked for
 SHOWN = 20
 LAG_SECONDS, LONG_LAG_SECONDS = 30, 300
-# A disk with less free space is reported.
-SMALL_BYTES, SMALL_SHARE = 2_000_000_000, 0.05
+SMALL_BYTES, SMALL_SHARE = 2_000_000_000, 0.05  # a disk with less free space is reported
 PARTS_OF_SITE = {
     "database": "Database",
     "migrations": "Migrations",
@@ -80,8 +76,7 @@ _BRAKES = "SELECT model, {until}, ceiling FROM operator_brakes ORDER BY model LI
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteHealth:
     at: datetime
-    # The checks of each section, by its title.
-    sections: dict[str, list[Check]]
+    sections: dict[str, list[Check]]  # by title
     problems: int
     looks: int
 

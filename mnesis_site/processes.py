@@ -33,18 +33,14 @@ from sessions_app.database.threads import AWAY
 logger = logging.getLogger(__name__)
 # From the polite stop to the hard one: more than the ten that running turns are given to write what they have.
 GRACE_SECONDS = 15.0
-# A child that lived this long was well; its next restart does not wait.
-STEADY_SECONDS = 60.0
+STEADY_SECONDS = 60.0  # a child that lived this long was well; its next restart does not wait
 LONGEST_WAIT_SECONDS = 30.0
-# Longer than any start of a worker takes on a slow machine; alive it gives a sign every half second.
-SILENT_SECONDS = 120.0
+SILENT_SECONDS = 120.0  # longer than any start on a slow machine; alive, a worker gives a sign every half second
 LARGEST_MESSAGE_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 ASGI_APPLICATION = "mnesis_site.asgi:application"
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
-# Between two looks at a database that is away.
-AWAY_SECONDS = 1.0
-# The place of the signs of life cannot be read or written: Redis is away, or the disk is full.
-UNHEARD = (redis.RedisError, OSError)
+AWAY_SECONDS = 1.0  # between two looks at a database that is away
+UNHEARD = (redis.RedisError, OSError)  # signs of life cannot be read or written: Redis is away, or the disk is full
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,8 +52,19 @@ class Child:
     popen: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     start_at: float = 0.0
-    # In a row, without a steady life in between.
-    deaths: int = 0
+    deaths: int = 0  # in a row, without a steady life in between
+
+    def keep_alive(self, now: float, say: Callable[[str], None]) -> None:
+        status = self.popen.poll() if self.popen is not None else None
+        if status is not None:
+            self.bury(now)
+            say(f"The {self.name} stopped by itself (status {status}) and is started again.")
+        if self.popen is None and now >= self.start_at:
+            try:
+                self.start(now)
+            except OSError as error:  # no memory, or too many processes, for a while
+                self.bury(now)
+                say(f"The {self.name} could not be started ({error}); it is tried again.")
 
     def start(self, now: float) -> None:
         self.started_at = now
@@ -95,14 +102,12 @@ class Watchdog:
     """Ends a child that is alive and does nothing, so that the tree starts it again: no process dies of being frozen."""
 
     child: Child
-    # Whether the process of this id has given a sign of life in the last seconds.
-    gives_sign: Callable[[int], bool]
+    gives_sign: Callable[[int], bool]  # whether the process of this id has given a sign of life in the last seconds
     say: Callable[[str], None]
     seen_at: float = 0.0
     looked_at: float = 0.0
 
     def look(self, now: float) -> None:
-        """Ask for a sign of life, once in a second."""
         if self.child.popen is None or now - self.looked_at < 1:
             return
         self.looked_at = now
@@ -133,7 +138,7 @@ class Tree:
         try:
             while not self.stop_requests:
                 for child in self.children:
-                    self._keep_alive(child, time.monotonic())
+                    child.keep_alive(time.monotonic(), self.say)
                 try:
                     tick()
                 except Exception as error:
@@ -142,18 +147,6 @@ class Tree:
                 time.sleep(0.1)
         finally:
             self.stop()
-
-    def _keep_alive(self, child: Child, now: float) -> None:
-        status = child.popen.poll() if child.popen is not None else None
-        if status is not None:
-            child.bury(now)
-            self.say(f"The {child.name} stopped by itself (status {status}) and is started again.")
-        if child.popen is None and now >= child.start_at:
-            try:
-                child.start(now)
-            except OSError as error:  # no memory, or too many processes, for a while
-                child.bury(now)
-                self.say(f"The {child.name} could not be started ({error}); it is tried again.")
 
     def stop(self) -> None:
         """Stop every child: politely first, at once on a second signal or when the grace is over."""

@@ -36,24 +36,18 @@ from sessions_app.search.index import index_differences
 PROBES = ("/livez", "/readyz")
 Parts = dict[str, list[str]]
 """Sentences on what is missing, by part."""
-# A disk with fewer free bytes counts as full.
-FULL_BYTES = 20_000_000
-# No content of a file has this name.
-PROBE = "probe"
-# How long a probe waits for a check, so that it is answered within two seconds in all.
-LONGEST_SECONDS = 1.5
+FULL_BYTES = 20_000_000  # a disk with fewer free bytes counts as full
+PROBE = "probe"  # no content of a file has this name
+LONGEST_SECONDS = 1.5  # a probe waits so long for a check: it is answered within two seconds in all
 SILENT = [f"It did not answer within {LONGEST_SECONDS} seconds."]
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    # Without these parts the site serves no one.
-    missing: Parts = field(default_factory=dict)
-    # Without these parts the site serves, with limits.
-    degraded: Parts = field(default_factory=dict)
-    # Seconds that the oldest piece of work has waited for a worker, by its kind.
-    waiting: dict[str, int] = field(default_factory=dict)
+    missing: Parts = field(default_factory=dict)  # without these parts the site serves no one
+    degraded: Parts = field(default_factory=dict)  # without these parts the site serves, with limits
+    waiting: dict[str, int] = field(default_factory=dict)  # seconds that the oldest work has waited, by kind
 
     def __or__(self, other: Readiness) -> Readiness:
         return Readiness(
@@ -118,11 +112,7 @@ def look_at_storage() -> Readiness:
 
 def unguarded() -> list[str]:
     """Return how the record's guards differ from the declared ones; the site must not serve while they do."""
-    return [
-        *guard_differences(connection),
-        *grant_differences(connection),
-        *connection_differences(connection),
-    ]
+    return [*guard_differences(connection), *grant_differences(connection), *connection_differences(connection)]
 
 
 def report_unguarded() -> None:
@@ -156,7 +146,6 @@ class Look:
         self._running: Future[Readiness] | None = None
 
     async def in_time(self) -> Readiness:
-
         def ask_and_close() -> Readiness:
             try:
                 return self.ask()

@@ -32,14 +32,10 @@ from zope.interface import implementer
 
 from sessions_app.conf import site_config
 
-# Bytes of a body that wait for the application; beyond that no more is read.
-BODY_BYTES = 65_536
-# Frames of a client that wait for the application.
-MOST_UNTAKEN = 4
-# The kernel's buffer for one socket.
-SEND_BUFFER_BYTES = 65_536
-# How long a socket that we close stays: a client that reads again finds out why.
-CLOSE_SECONDS = 10.0
+BODY_BYTES = 65_536  # of a body that wait for the application; beyond that no more is read
+MOST_UNTAKEN = 4  # frames of a client that wait for the application
+SEND_BUFFER_BYTES = 65_536  # the kernel's buffer for one socket
+CLOSE_SECONDS = 10.0  # how long a socket that we close stays: a client that reads again finds out why
 
 
 class Body:
@@ -241,7 +237,6 @@ class Inbox(asyncio.Queue[dict[str, Any]]):
 
 class Server(DaphneServer):  # type: ignore[misc]
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Inbox | Body:
-        """Start the application with a bounded inbox, and return the inbox."""
         inbox = getattr(protocol, "body", None) or Inbox(protocol)
         scope.setdefault("asgi", {"version": "3.0"})
         running = self.application(scope=scope, receive=inbox.get, send=partial(self.handle_reply, protocol))
@@ -263,25 +258,21 @@ class Server(DaphneServer):  # type: ignore[misc]
             case "websocket.close":
                 protocol.closeHandshakeTimeout = CLOSE_SECONDS
                 await super().handle_reply(protocol, message)
+            case "http.response.body" if protocol.channel is not None and message.get("more_body", False):
+                if not hasattr(protocol, "gate"):
+                    protocol.gate = _gate(protocol.channel.transport, protocol)
+                await super().handle_reply(protocol, message)
+                try:
+                    async with asyncio.timeout(site_config().stream.slow_seconds):
+                        await protocol.gate.wait()
+                except TimeoutError:
+                    protocol.channel.transport.abortConnection()
             case "http.response.body" if protocol.channel is not None:
-                await self._send_body(protocol, message)
+                if hasattr(protocol, "gate"):
+                    protocol.unregisterProducer()
+                await super().handle_reply(protocol, message)
             case _:
                 await super().handle_reply(protocol, message)
-
-    async def _send_body(self, request: Any, message: dict[str, Any]) -> None:
-        if not message.get("more_body", False):
-            if hasattr(request, "gate"):
-                request.unregisterProducer()
-            await super().handle_reply(request, message)
-            return
-        if not hasattr(request, "gate"):
-            request.gate = _gate(request.channel.transport, request)
-        await super().handle_reply(request, message)
-        try:
-            async with asyncio.timeout(site_config().stream.slow_seconds):
-                await request.gate.wait()
-        except TimeoutError:
-            request.channel.transport.abortConnection()
 
 
 def _gate(transport: Any, consumer: Any) -> Gate:

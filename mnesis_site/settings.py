@@ -14,16 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mnesis_core.network.hosts import (
-    ADDRESSES,
-    PROGRAMS,
-    VARIABLES,
-    HostLists,
-    Network,
-    local_lists,
-    read_lists,
-    read_networks,
-)
+from mnesis_core.network import hosts
 from mnesis_site.database_url import database
 from sessions_app.guards.known_databases import missing_file
 
@@ -56,10 +47,10 @@ def env_int(name: str, default: int, *, minimum: int) -> int:
     return int(text)
 
 
-def env_networks(name: str) -> tuple[Network, ...]:
+def env_networks(name: str) -> tuple[hosts.Network, ...]:
     """:raises ImproperlyConfigured: an entry is neither an address nor a network."""
     try:
-        return read_networks(env_str(name, ""))
+        return hosts.read_networks(env_str(name, ""))
     except ValueError as error:
         raise ImproperlyConfigured(f"{name}: {error}") from error
 
@@ -119,15 +110,19 @@ def keep_for_a_year(headers: MutableMapping[str, str], path: str, url: str) -> N
     headers["Cache-Control"] = "max-age=31536000, public, immutable"
 
 
-def host_lists(*, is_local: bool) -> HostLists:
+def host_lists(*, is_local: bool) -> hosts.HostLists:
     """Return the programs, variables and addresses that the owner of the host lets pages use.
 
     :raises ImproperlyConfigured: an entry cannot be read, or may not be listed.
     """
-    default = local_lists(sys.executable) if is_local else dict.fromkeys((PROGRAMS, VARIABLES, ADDRESSES), "")
+    default = (
+        hosts.local_lists(sys.executable)
+        if is_local
+        else dict.fromkeys((hosts.PROGRAMS, hosts.VARIABLES, hosts.ADDRESSES), "")
+    )
     programs, variables, addresses = (env_str(name, text) for name, text in default.items())
     try:
-        return read_lists(programs=programs, variables=variables, addresses=addresses)
+        return hosts.read_lists(programs=programs, variables=variables, addresses=addresses)
     except ValueError as error:
         raise ImproperlyConfigured(str(error)) from error
 

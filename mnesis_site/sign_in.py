@@ -48,27 +48,19 @@ from sessions_app.usage.spending_store import count_try, seconds_to_wait, take_b
 
 T = TypeVar("T")
 
-# At least as many processors are left for everything else.
-THREADS = max(1, (os.cpu_count() or 1) // 2)
-# On Linux, the priority of these threads, so other requests go first.
-NICENESS = 10
-# About what a full queue takes.
-BUSY_SECONDS = 2
+THREADS = max(1, (os.cpu_count() or 1) // 2)  # at least as many processors are left for everything else
+NICENESS = 10  # on Linux, the priority of these threads, so other requests go first
+BUSY_SECONDS = 2  # about what a full queue takes
 FIRST_ADMIN = "admin"
 # A signed cookie of a device that has signed in. Its attempts are counted apart, so a flood of wrong passwords does not
 # keep the owner out (OWASP's device cookies). It signs no one in, and reveals no name.
 COOKIE = "mnesis_device"
 SALT = "mnesis.device"
-# The longest that browsers keep a cookie.
-MAX_AGE = timedelta(days=400)
-# Where anyone may send a password.
-PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
-# A random time, so clients that come at once do not come back together.
-HOLD_SECONDS = (1.0, 3.0)
-# Responses held at a time in one process; each takes a connection and a few kilobytes.
-MOST_HELD = 256
-# Passwords from one network; after that, one a second.
-SENT_AT_ONCE = 10
+MAX_AGE = timedelta(days=400)  # the longest that browsers keep a cookie
+PASSWORD_PATHS = ("/sign-in/", "/admin/login/")  # where anyone may send a password
+HOLD_SECONDS = (1.0, 3.0)  # a random time, so clients that come at once do not come back together
+MOST_HELD = 256  # responses at a time in one process; each takes a connection and a few kilobytes
+SENT_AT_ONCE = 10  # passwords from one network; after that, one a second
 # Sent without a pause. They are counted together, since a flood may use a new address each time.
 REFUSALS = Bucket(name=("refusals",), attempts=5, seconds=1.0)
 
@@ -77,7 +69,6 @@ class Lane:
     """Threads that hash, and a limited number of places for passwords that are hashed or wait."""
 
     def __init__(self, name: str) -> None:
-
         def lower_priority() -> None:
             if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
@@ -106,10 +97,8 @@ class Lane:
             self._taken -= 1
 
 
-# Hashing for sign-ins from unknown devices.
-STRANGERS = Lane("hash-strangers")
-# Hashing for all others, so strangers cannot take their places.
-KNOWN = Lane("hash-known")
+STRANGERS = Lane("hash-strangers")  # for sign-ins from unknown devices
+KNOWN = Lane("hash-known")  # for all others, so strangers cannot take their places
 _lane: ContextVar[Lane | None] = ContextVar("lane", default=None)
 
 

@@ -1,13 +1,10 @@
 """Every address: the site's own, the API, and each app's pages."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.urls import include, path, re_path
 
 from mnesis_site import views
-from mnesis_site.api import api
-from mnesis_site.endpoints import openai_api, rpc
+from mnesis_site.endpoints import api, openai_api, rpc
 
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),

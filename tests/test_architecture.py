@@ -103,7 +103,7 @@ def test_only_the_writer_writes() -> None:
 )
 def test_a_write_in_the_wrong_place_is_found(line: str) -> None:
     source = f"async def view(self):\n    {line}\n"
-    assert len(writes_elsewhere("agents_app/tools/mcp/admin.py", source)) == 1
+    assert len(writes_elsewhere("agents_app/tools/pages.py", source)) == 1
 
 
 def test_plain_sql_that_writes_is_the_writers_too() -> None:
@@ -121,6 +121,4 @@ def test_plain_sql_that_writes_is_the_writers_too() -> None:
 def test_a_write_in_the_right_place_is_not_found() -> None:
     assert not writes_elsewhere("sessions_app/record/turn_store.py", "Turn.objects.filter(pk=1).update(fence=2)")
     assert writes_elsewhere("sessions_app/record/turn_store.py", "Event.objects.create()")
-    assert not writes_elsewhere(
-        "agents_app/tools/mcp/admin.py", "{}.update(Session.objects.values())\nseen.update('a')"
-    )
+    assert not writes_elsewhere("agents_app/tools/pages.py", "{}.update(Session.objects.values())\nseen.update('a')")

@@ -188,7 +188,6 @@ async def answer_one(asked: Any, caller: Caller, methods: Operations) -> dict[st
 
 
 def may_wait(asked: Any) -> bool:
-    """Return whether the answer may take minutes."""
     if isinstance(asked, list):
         return any(map(may_wait, asked))
     wanted = METHODS.get(asked["method"]) if is_request(asked) else None
@@ -219,8 +218,6 @@ def write(value: Any) -> str:
 
 
 class Connection:
-    """One client: its requests are answered in order, and its subscriptions beside them."""
-
     def __init__(self, caller: Caller, send: Callable[[str], Awaitable[None]]) -> None:
         self.caller = caller
         self.send = send
@@ -310,14 +307,10 @@ async def serve(caller: Caller, source: IO[bytes], target: IO[str]) -> None:
     """
     one_at_a_time = asyncio.Lock()
 
-    def write_line(text: str) -> None:
-        target.write(f"{text}\n")
-        target.flush()
-
     async def send(text: str) -> None:
         # In a thread: a client that does not read must not hold up the heartbeat of its turns.
         async with one_at_a_time:
-            await asyncio.to_thread(write_line, text)
+            await asyncio.to_thread(print, text, file=target, flush=True)
 
     lines: asyncio.Queue[bytes] = asyncio.Queue(maxsize=100)
     loop = asyncio.get_running_loop()

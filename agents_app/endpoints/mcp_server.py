@@ -366,10 +366,7 @@ async def list_templates(context: Context, params: Paging) -> types.ListResource
 
 
 async def list_resources(caller: Caller, params: Paging) -> types.ListResourcesResult:
-    """Return a page of the person's sessions.
-
-    :raises MCPError: the cursor is not valid.
-    """
+    """:raises MCPError: the cursor is not valid."""
     try:
         page = await db(
             session_page,

@@ -21,35 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import StartedTurn, ToolResult
-from mnesis_core.completions import (
-    Answered,
-    CompletionRequest,
-    Head,
-    Known,
-    RequestDiff,
-    RequestMessage,
-    Speech,
-    check_supported,
-    diff_request,
-    finish_reason,
-    joined,
-    known_from,
-    read_completion,
-    read_end,
-    read_error,
-    read_text,
-    text_of_content,
-    unused,
-)
-from mnesis_core.errors import (
-    DuplicateIDError,
-    InvalidRequest,
-    MnesisError,
-    ModelError,
-    ToolCallAnswered,
-    ToolCallNotFoundError,
-    error_of,
-)
+from mnesis_core import completions, errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.messages import TextPart
@@ -61,13 +33,7 @@ from sessions_app.conf import get_spec, list_models, users_are_sessions
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import Frame, Viewer, follow, make_check, viewer_of
-from sessions_app.record.message_queries import (
-    load_message_rows,
-    load_messages,
-    load_messages_by_ids,
-    load_part_text,
-    usage_of,
-)
+from sessions_app.record import message_queries
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
@@ -78,8 +44,8 @@ SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 SESSION_FIELD = "mnesis_session"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
-# The configuration of a session that holds one call: only the caller's tools, and nothing to compact.
-ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}
+ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}  # for one call: only the caller's tools
+Piece = str | completions.Answered  # of an answer: text as it comes, then the whole
 router = Router(tags=["openai"])
 
 
@@ -106,11 +72,11 @@ class MessageIn(Schema):
     tool_calls: list[CallIn] | None = None
     tool_call_id: str = ""
 
-    def said(self, place: int) -> RequestMessage:
+    def said(self, place: int) -> completions.RequestMessage:
         """:raises InvalidRequest: the message holds something other than text and calls."""
-        return RequestMessage(
+        return completions.RequestMessage(
             role="system" if self.role == "developer" else self.role,
-            text=text_of_content(self.content, field=f"messages.{place}.content"),
+            text=completions.text_of_content(self.content, field=f"messages.{place}.content"),
             tool_calls=tuple(
                 ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
                 for call in self.tool_calls or ()
@@ -161,25 +127,27 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
     metadata: dict[str, Any] | None = None
     user: str | None = None
 
-    def request(self, session: str) -> CompletionRequest:
+    def request(self, session: str) -> completions.CompletionRequest:
         """Return the request as a value; ``session`` is the header's.
 
         :raises InvalidRequest: a parameter, which the error names, is not supported.
         """
         parameters = self.model_dump(exclude_unset=True)
-        check_supported(parameters)
+        completions.check_supported(parameters)
         where = session or (self.metadata or {}).get(SESSION_FIELD, "")
         if not isinstance(where, str):
-            raise InvalidRequest("metadata.mnesis_session must be a session's id", field=f"metadata.{SESSION_FIELD}")
+            raise errors.InvalidRequest(
+                "metadata.mnesis_session must be a session's id", field=f"metadata.{SESSION_FIELD}"
+            )
         tools = () if self.tool_choice == "none" else tuple(tool.spec() for tool in self.tools or ())
-        return CompletionRequest(
+        return completions.CompletionRequest(
             model=self.model,
             messages=tuple(message.said(place) for place, message in enumerate(self.messages)),
             tools=tools,
             session=where,
             user=self.user or "",
             max_output_tokens=self.max_completion_tokens or self.max_tokens or 0,
-            unused=unused(parameters, in_session=bool(where)),
+            unused=completions.unused(parameters, in_session=bool(where)),
         )
 
 
@@ -197,7 +165,11 @@ class RunningAnswer:
 
 
 async def ask(
-    request: CompletionRequest, *, owner: AbstractBaseUser, viewer: Viewer, idempotency_key: str | None = None
+    request: completions.CompletionRequest,
+    *,
+    owner: AbstractBaseUser,
+    viewer: Viewer,
+    idempotency_key: str | None = None,
 ) -> RunningAnswer:
     """Find the session, record what is new, and start the turn, without waiting for it.
 
@@ -219,14 +191,14 @@ async def ask(
                 system_prompt=None if diff.system_prompt == session.system_prompt else diff.system_prompt,
             ),
         )
-    except MnesisError:
+    except errors.MnesisError:
         if is_nameless:
             await db(lifecycle.delete_session, session.id, owner_id=owner.pk)
         raise
     return RunningAnswer(session=session, started=started, viewer=viewer)
 
 
-async def follow_answer(asked: RunningAnswer) -> AsyncIterator[str | Answered]:
+async def follow_answer(asked: RunningAnswer) -> AsyncIterator[Piece]:
     """Yield the answer's text as it comes, then the whole answer.
 
     :raises MnesisError: the turn failed, or the caller's key ended; what was said is in the record.
@@ -243,8 +215,8 @@ async def follow_answer(asked: RunningAnswer) -> AsyncIterator[str | Answered]:
 
 
 def _find_place(
-    request: CompletionRequest, owner: AbstractBaseUser, key: str | None
-) -> tuple[SessionRecord, RequestDiff, bool]:
+    request: completions.CompletionRequest, owner: AbstractBaseUser, key: str | None
+) -> tuple[SessionRecord, completions.RequestDiff, bool]:
     """Return the session of a request, what of the request is new there, and whether the session is nameless.
 
     A nameless session was made for this very request, and no later one finds it without its id.
@@ -252,15 +224,15 @@ def _find_place(
     session = _find_session(request, owner, key)
     if session is not None:
         if request.model != session.model:
-            raise InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
+            raise errors.InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
         if any(said.role == "assistant" for said in request.messages):
-            known = known_from(load_messages(session.id, limit=RECENT, newest=True))
+            known = completions.known_from(message_queries.load_messages(session.id, limit=RECENT, newest=True))
         else:  # a request without answers is new whatever the record says
-            known = Known(is_empty=session.message_seq == 0)
-        return session, diff_request(request.messages, known), False
-    diff = diff_request(request.messages, Known())
+            known = completions.Known(is_empty=session.message_seq == 0)
+        return session, completions.diff_request(request.messages, known), False
+    diff = completions.diff_request(request.messages, completions.Known())
     if diff.results:
-        raise ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
+        raise errors.ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
     name, is_one_turn = _name_of(request, key), not request.session and not _is_users(request)
     try:
         made = lifecycle.create_session(
@@ -273,7 +245,7 @@ def _find_place(
             origin=ORIGIN,
             external_id=name,
         )
-    except DuplicateIDError:
+    except errors.DuplicateIDError:
         # Another request of the same name was faster.
         found = _find_session(request, owner, key)
         if found is None:
@@ -282,7 +254,9 @@ def _find_place(
     return made, diff, not name
 
 
-def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> SessionRecord | None:
+def _find_session(
+    request: completions.CompletionRequest, owner: AbstractBaseUser, key: str | None
+) -> SessionRecord | None:
     if request.session not in ("", NEW):
         return load_session(request.session, owner_id=owner.pk)
     # Ids of calls are ids of parts.
@@ -295,46 +269,41 @@ def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str 
     return find_imported(owner_id=owner.pk, origin=ORIGIN, external_id=name) if name else None
 
 
-def _name_of(request: CompletionRequest, key: str | None) -> str:
+def _name_of(request: completions.CompletionRequest, key: str | None) -> str:
     """Return the name by which later requests find a session, of its user or the idempotency key, or an empty text."""
     if _is_users(request):
         return f"user:{text_digest(request.user)}"
     return f"key:{text_digest(key)}" if key else ""
 
 
-def _is_users(request: CompletionRequest) -> bool:
+def _is_users(request: completions.CompletionRequest) -> bool:
     return bool(not request.session and request.user and users_are_sessions())
 
 
-async def _answer_tools(session: SessionRecord, diff: RequestDiff, viewer: Viewer) -> RunningAnswer:
+async def _answer_tools(session: SessionRecord, diff: completions.RequestDiff, viewer: Viewer) -> RunningAnswer:
     """Give the caller's results to the turn that made the calls; results that it has already change nothing."""
     part_id = diff.results[0].tool_call_id
     found = await db(find_turn_of_part, part_id, owner_id=session.owner_id)
     if found is None or found[0] != session.id:
-        raise ToolCallNotFoundError("no call of this session has this id", tool_call_id=part_id)
+        raise errors.ToolCallNotFoundError("no call of this session has this id", tool_call_id=part_id)
     results = [ToolResult(tool_call_id=said.tool_call_id, output=said.text) for said in diff.results]
     try:
         started = await lifecycle.answer_tools(session.id, found[1], owner_id=session.owner_id, results=results)
-    except ToolCallAnswered:
+    except errors.ToolCallAnswered:
         # A client that lost its connection sends them again.
-        started = await db(_load_answered, found, results)
+        turn = await db(load_turn, found[1], session_id=session.id)
+        messages = await db(message_queries.load_messages_by_ids, turn.message_ids, session_id=session.id)
+        outputs = {stored.id: getattr(stored.part, "output", None) for message in messages for stored in message.parts}
+        different = next((result for result in results if outputs.get(result.tool_call_id) != result.output), None)
+        if different is not None:
+            raise errors.ToolCallAnswered(tool_call_id=different.tool_call_id) from None
+        started = StartedTurn(turn=turn, seq=1, is_new=False)
     return RunningAnswer(session=session, started=started, viewer=viewer, answered_part=part_id)
-
-
-def _load_answered(place: tuple[str, str], results: list[ToolResult]) -> StartedTurn:
-    """:raises ToolCallAnswered: the turn has another result of one of these calls."""
-    turn = load_turn(place[1], session_id=place[0])
-    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
-    outputs = {stored.id: getattr(stored.part, "output", None) for message in messages for stored in message.parts}
-    different = next((result for result in results if outputs.get(result.tool_call_id) != result.output), None)
-    if different is not None:
-        raise ToolCallAnswered(tool_call_id=different.tool_call_id)
-    return StartedTurn(turn=turn, seq=1, is_new=False)
 
 
 async def _texts(asked: RunningAnswer) -> AsyncIterator[str]:
     """Yield a new turn's text as it comes; return when the turn can be answered, whichever request started it."""
-    speech, is_live, is_new = Speech(), False, asked.started.is_new
+    speech, is_live, is_new = completions.Speech(), False, asked.started.is_new
     after = asked.started.seq - 1 if is_new else asked.session.event_seq
     check = make_check(asked.viewer, asked.session.id)
     async with aclosing(follow(asked.session.id, after=after, check=check)) as frames:  # type: ignore[type-var]
@@ -345,7 +314,7 @@ async def _texts(asked: RunningAnswer) -> AsyncIterator[str]:
             is_part = frame["type"] == EventType.PART_CREATED and frame["data"]["part_type"] == TextPart.type
             if is_part and is_new and not is_live:
                 # No delta comes of a text that was whole before the stream began.
-                whole = await db(load_part_text, frame["data"]["part_id"])
+                whole = await db(message_queries.load_part_text, frame["data"]["part_id"])
                 place = {"message_id": whole.message_id, "part_index": whole.part_index, "part_type": whole.part_type}
                 if text := speech.take(Frame(type="delta", **place, offset=0, text=whole.text)):
                     yield text
@@ -360,9 +329,9 @@ def _is_answered(asked: RunningAnswer) -> bool:
     return TurnState(turn.state).is_end or any(call.reason is WaitsFor.CALLER for call in turn.waits_for)
 
 
-def _read_answer(asked: RunningAnswer) -> Answered:
+def _read_answer(asked: RunningAnswer) -> completions.Answered:
     turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
-    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+    messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
     # The answer is what came after the last message of the request.
     if asked.answered_part:
         asking = [any(stored.id == asked.answered_part for stored in message.parts) for message in messages]
@@ -370,30 +339,34 @@ def _read_answer(asked: RunningAnswer) -> Answered:
         told = asked.started.turn.message_ids if asked.started.is_new else ()
         asking = [message.role != "assistant" or message.id in told for message in messages]
     messages = messages[max((at for at, is_asking in enumerate(asking) if is_asking), default=-1) + 1 :]
-    text = joined(part.part.text for message in messages for part in message.parts if isinstance(part.part, TextPart))
+    text = completions.joined(
+        part.part.text for message in messages for part in message.parts if isinstance(part.part, TextPart)
+    )
     if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
-        raise error_of(turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id)
-    rows = load_message_rows(turn.session_id, [message.id for message in messages])
+        raise errors.error_of(
+            turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
+        )
+    rows = message_queries.load_message_rows(turn.session_id, [message.id for message in messages])
     calls = tuple(
         ToolCall(id=call.part_id, name=call.tool_name, arguments=call.input)
         for call in turn.waits_for
         if call.reason is WaitsFor.CALLER
     )
     said = rows[messages[-1].id].finish_reason if messages else None
-    return Answered(
+    return completions.Answered(
         head=head_of(asked),
         text=text,
         tool_calls=calls,
-        finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls)),
+        finish_reason=completions.finish_reason(turn.state, said or "", has_calls=bool(calls)),
         state=turn.state,
-        usage=reduce(add_usage, map(usage_of, rows.values()), UsageRecord()),
+        usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
     )
 
 
-def head_of(asked: RunningAnswer) -> Head:
+def head_of(asked: RunningAnswer) -> completions.Head:
     turn = asked.started.turn
     created = int(turn.created_at.timestamp())
-    return Head(turn_id=turn.id, session_id=asked.session.id, model=asked.session.model, created=created)
+    return completions.Head(turn_id=turn.id, session_id=asked.session.id, model=asked.session.model, created=created)
 
 
 @router.post("/chat/completions", response=None, summary="Answer a chat")
@@ -419,7 +392,7 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
     piece = first
     while isinstance(piece, str):
         piece = await anext(pieces)
-    return JsonResponse(read_completion(piece), headers=headers)
+    return JsonResponse(completions.read_completion(piece), headers=headers)
 
 
 @router.get("/models", response=None, summary="List models")
@@ -434,10 +407,10 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
     return JsonResponse(_model(get_spec(name, user_id=owner_id(request))))
 
 
-def openai_error(error: MnesisError, status: int = 0) -> HttpResponse:
+def openai_error(error: errors.MnesisError, status: int = 0) -> HttpResponse:
     """Return an error as OpenAI's clients read it; ``status`` where HTTP has a closer one than the registry."""
-    response = JsonResponse(read_error(error), status=status or error.status)
-    if isinstance(error, ModelError):
+    response = JsonResponse(completions.read_error(error), status=status or error.status)
+    if isinstance(error, errors.ModelError):
         # The call was tried again here, and is in the record; a client that repeats the request asks twice.
         response.headers["x-should-retry"] = "false"
     if error.details.get("retry_after"):
@@ -446,20 +419,20 @@ def openai_error(error: MnesisError, status: int = 0) -> HttpResponse:
 
 
 async def _chunks(
-    asked: RunningAnswer, first: str | Answered, pieces: AsyncIterator[str | Answered], *, include_usage: bool
+    asked: RunningAnswer, first: Piece, pieces: AsyncIterator[Piece], *, include_usage: bool
 ) -> AsyncIterator[str]:
     """Yield the answer as server-sent events; an error on the way is the last of them."""
     head, is_first, piece = head_of(asked), True, first
     try:
         while isinstance(piece, str):
-            yield _event(read_text(head, piece, is_first=is_first))
+            yield _event(completions.read_text(head, piece, is_first=is_first))
             is_first, piece = False, await anext(pieces)
-        for end in read_end(piece, include_usage=include_usage, is_first=is_first):
+        for end in completions.read_end(piece, include_usage=include_usage, is_first=is_first):
             yield _event(end)
         yield "data: [DONE]\n\n"
     except Exception as problem:
         # A server may leave the connection of a failed generator open for ever.
-        yield _event(read_error(to_error(problem, asked=f"the stream of turn {head.turn_id}")))
+        yield _event(completions.read_error(to_error(problem, asked=f"the stream of turn {head.turn_id}")))
 
 
 def _event(value: dict[str, Any]) -> str:

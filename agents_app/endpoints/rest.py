@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
-from agents_app.tools.mcp.admin import ToolList, show_tools
+from agents_app.tools.pages import ToolList, show_tools
 from agents_app.turns import claim, lifecycle
 from agents_app.turns.overview import ForkingOut, InboxList, InboxMessageOut, SessionRead, inbox_page, session_begun
 from mnesis_core.records import TurnRecord
@@ -51,8 +51,7 @@ class ModelOut(Out):
     max_output_source: str
     prices: PricesOut
     prices_source: str
-    fallbacks: tuple[str, ...]
-    """The models that are asked, in this order, when this one gives no answer."""
+    fallbacks: tuple[str, ...]  # the models that are asked, in this order, when this one gives no answer
 
 
 class ModelList(Out):
@@ -239,12 +238,7 @@ async def send_message(request: Asker, session_id: str, body: InboxIn) -> Any:
 @by_name("inbox/list", limit=100)
 @router.get("/sessions/{session_id}/inbox", response={200: InboxList, **ERRORS}, summary="Read an inbox")
 def read_inbox(
-    request: Asker,
-    session_id: str,
-    waiting: bool | None = None,
-    after: Place = 0,
-    cursor: Place = 0,
-    limit: Limit = 50,
+    request: Asker, session_id: str, waiting: bool | None = None, after: Place = 0, cursor: Place = 0, limit: Limit = 50
 ) -> dict[str, Any]:
     """Messages to a session, oldest first; ``waiting`` true: those that no turn has taken, false: the others."""
     return inbox_page(session_id, owner_id=owner_id(request), waiting=waiting, after=max(after, cursor), limit=limit)

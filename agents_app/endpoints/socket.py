@@ -14,7 +14,6 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from agents_app.schemas import AnswerIn, DecisionIn, TurnStartIn
 from agents_app.turns import claim, lifecycle
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
-from mnesis_core.records import TurnRecord
 from mnesis_core.text import read_json
 from sessions_app.callers import TRY_AGAIN, check_may_write, count_request
 from sessions_app.conf import site_config
@@ -29,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 
 class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
-    """One client that follows one session."""
-
     async def connect(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
         await self.accept()
@@ -85,29 +82,23 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 await self._send({"type": "pong", "id": reference})
                 return
             check_may_write(self.scope.get("may_write", False))
-            turn = await self._act(kind, frame)
+            place = {"session_id": self.session_id, "owner_id": self.owner_id}
+            match kind:
+                case "turn":
+                    arguments = TurnStartIn.model_validate(frame).arguments()
+                    turn = (await lifecycle.start_turn(**place, **arguments)).turn
+                case "answer":
+                    asked = AnswerIn.model_validate(frame)
+                    results = [claim.ToolResult(**result.dict()) for result in asked.results]
+                    turn = (await lifecycle.answer_tools(**place, turn_id=asked.turn_id, results=results)).turn
+                case "approve":
+                    turn = await lifecycle.decide_approval(**place, **DecisionIn.model_validate(frame).dict())
+                case _:
+                    turn = await db(lifecycle.interrupt, **place)
             await self._send({"type": "accepted", "id": reference, "turn_id": turn.id})
         except Exception as exception:
             error = to_error(exception, asked="websocket frame")
             await self._send({"type": "error", "id": reference, "error": error.as_dict()})
-
-    async def _act(self, kind: str, frame: dict[str, Any]) -> TurnRecord:
-        session_id, owner_id = self.session_id, self.owner_id
-        match kind:
-            case "turn":
-                arguments = TurnStartIn.model_validate(frame).arguments()
-                return (await lifecycle.start_turn(session_id, owner_id=owner_id, **arguments)).turn
-            case "answer":
-                asked = AnswerIn.model_validate(frame)
-                results = [claim.ToolResult(**result.dict()) for result in asked.results]
-                started = await lifecycle.answer_tools(session_id, asked.turn_id, owner_id=owner_id, results=results)
-                return started.turn
-            case "approve":
-                decision = DecisionIn.model_validate(frame).dict()
-                return await lifecycle.decide_approval(session_id, owner_id=owner_id, **decision)
-            case "interrupt":
-                return await db(lifecycle.interrupt, session_id, owner_id=owner_id)
-        raise InvalidRequest(f"type must be one of {', '.join(FRAMES)}", field="type")
 
     async def _follow(self, after: int) -> None:
         async with contextlib.aclosing(follow(self.session_id, after=after)) as frames:  # type: ignore[type-var]

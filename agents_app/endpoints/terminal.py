@@ -11,7 +11,6 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +18,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
+from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
 from mnesis_core.errors import InvalidRequest, MnesisError, SessionNotRunning, TurnCancelled
@@ -39,26 +39,10 @@ from sessions_app.schemas import JSONEncoder
 PIPED = "-"  # the word of a message, or the path, that stands for what is piped in
 LINE = 100  # characters of a tool's arguments that are shown
 Begin = Callable[[], Awaitable[TurnRecord]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
-    """The output of a turn: ``text`` takes pieces of the answer, ``note`` lines about what happens beside it."""
-
-    text: Callable[[str], None]
-    note: Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    part_id: str
-    approved: bool
-    note: str = ""
+Show = Callable[[str], None]  # takes pieces of the answer, or lines about what happens beside it
 
 
 class EndpointCommand(BaseCommand):
-    """A command that parses its arguments, makes one call, and prints the result."""
-
     def add_common(self, parser: ArgumentParser) -> None:
         parser.add_argument("--user", help="whose sessions (default: the first administrator)")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
@@ -101,12 +85,10 @@ class EndpointCommand(BaseCommand):
         self.stdout.write(json.dumps(value, cls=JSONEncoder, indent=2))
 
     def print_text(self, text: str) -> None:
-        """Print a piece of text at once, without a newline."""
         self.stdout.write(self.readable(text), ending="")
         self.stdout.flush()
 
     def print_note(self, text: str) -> None:
-        """Print a line about what happens to standard error."""
         self.stderr.write(show_invisible(text), style_func=str)
 
     def readable(self, text: str) -> str:
@@ -134,10 +116,7 @@ def read_message(words: Sequence[str], source: IO[str] | None = None) -> str:
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """Open a file of this machine, or what is piped in.
-
-    :raises InvalidRequest: the file cannot be opened.
-    """
+    """:raises InvalidRequest: the file cannot be opened."""
     if path == PIPED:
         yield sys.stdin.buffer
         return
@@ -150,10 +129,7 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 
 
 def find_user(username: str | None) -> User:
-    """Return the user of this name, or the first administrator.
-
-    :raises InvalidRequest: there is no such user.
-    """
+    """:raises InvalidRequest: there is no such user."""
     users = get_user_model().objects.filter(is_active=True)
     if username:
         user = users.filter(username=username).first()
@@ -174,18 +150,18 @@ def starting(session_id: str, owner_id: int, message: str) -> Begin:
     return begin
 
 
-def deciding(session_id: str, owner_id: int, decisions: Sequence[Decision]) -> Begin:
+def deciding(session_id: str, owner_id: int, decisions: Sequence[DecisionIn]) -> Begin:
     """Return what decides on tool calls of a turn, for ``watch``; it raises as ``lifecycle.decide_approval`` does."""
 
     async def begin() -> TurnRecord:
         for said in decisions:
-            turn = await lifecycle.decide_approval(session_id, owner_id=owner_id, **asdict(said))
+            turn = await lifecycle.decide_approval(session_id, owner_id=owner_id, **said.dict())
         return turn
 
     return begin
 
 
-async def watch(session_id: str, owner_id: int, begin: Begin, screen: Screen) -> TurnRecord:
+async def watch(session_id: str, owner_id: int, begin: Begin, *, text: Show, note: Show) -> TurnRecord:
     """Start a turn and show all of it, however soon it ends; return it when it has ended or waits. Ctrl-C interrupts it."""
     loop = asyncio.get_running_loop()
     interrupts: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to its tasks
@@ -199,7 +175,7 @@ async def watch(session_id: str, owner_id: int, begin: Begin, screen: Screen) ->
         turn = await begin()
         loop.add_signal_handler(signal.SIGINT, lambda: interrupts.add(loop.create_task(interrupt())))
         if turn.state == TurnState.RUNNING:
-            await _show(turn, after, screen)
+            await _show(turn, after, text, note)
         return await lifecycle.wait_turn(session_id, turn.id, owner_id=owner_id)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
@@ -207,14 +183,14 @@ async def watch(session_id: str, owner_id: int, begin: Begin, screen: Screen) ->
         await close_connections()
 
 
-async def _show(turn: TurnRecord, after: int, screen: Screen) -> None:
+async def _show(turn: TurnRecord, after: int, text: Show, note: Show) -> None:
     async with contextlib.aclosing(follow(turn.session_id, after=after, whole_texts=True)) as frames:  # type: ignore[type-var]
         async for frame in frames:
             if frame["type"] == "delta" and frame["part_type"] == "text":
-                screen.text(frame["text"])
+                text(frame["text"])
             elif frame["type"] in (EventType.PART_STATE_CHANGED, EventType.DELEGATION_SUSPENDED):
                 for line in await db(notes, frame, turn.session_id):
-                    screen.note(line)
+                    note(line)
             elif frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn.id:
                 return
 

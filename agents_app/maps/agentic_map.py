@@ -28,16 +28,8 @@ from agents_app.turns.overview import used_by_tree
 from agents_app.turns.runner import runner
 from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned, NotFound, TurnCancelled
 from mnesis_core.maps import prompts
+from mnesis_core.maps import values as maps
 from mnesis_core.maps.throughput import Failure
-from mnesis_core.maps.values import (
-    AttemptOutcome,
-    AttemptRecord,
-    ErrorKind,
-    ItemRecord,
-    ItemState,
-    RunRecord,
-    Settlement,
-)
 from mnesis_core.records import SUB_AGENT, TurnRecord, TurnState
 from mnesis_core.spending import Scope, TurnLimits
 from mnesis_core.text import excerpt
@@ -87,7 +79,7 @@ class TurnResult:
 
 
 class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
-    def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
+    def __init__(self, run: maps.RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
         super().__init__(run, pause_of=pause_of)
         self.spec = get_spec(self.alias, user_id=run.owner_id)
         # By the numbers of the items in flight: their turns, and their parts of what is left for the run.
@@ -99,9 +91,9 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
 
     @property
     def waiting(self) -> int:
-        return sum(runner.is_waiting(turn.id) for turn in list(self._turns.values()))
+        return sum(turn.id in runner.waiting for turn in list(self._turns.values()))
 
-    def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> AgentTask:
+    def make_question(self, item: maps.ItemRecord, value: Any, attempts: Sequence[maps.AttemptRecord]) -> AgentTask:
         prompt = prompts.item_prompt(self.run.spec, value)
         child_id, turns = "", []
         if item.child_session_id:
@@ -143,7 +135,6 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
         return allowed
 
     async def ask(self, started: StartedItem[AgentTask]) -> TurnResult:
-        """Run a turn to its end, no longer than the run allows."""
         self._parts[started.item.number] = started.question.limits
         seconds = self.run.spec.timeout_seconds
         await self.pause.wait()  # its own calls wait there too, but a turn's time is better spent on asking
@@ -152,21 +143,21 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
                 turn = await self._run_turn(started)
             return await db(self._result_of, started, turn)
         except TimeoutError:
-            failure = Failure(kind=ErrorKind.TIMEOUT, message=prompts.TIME_IS_UP.format(seconds=seconds))
+            failure = Failure(kind=maps.ErrorKind.TIMEOUT, message=prompts.TIME_IS_UP.format(seconds=seconds))
         except MnesisError as error:
-            failure = Failure(kind=ErrorKind.TOOL_ERROR, message=error.message)
+            failure = Failure(kind=maps.ErrorKind.TOOL_ERROR, message=error.message)
         except Exception:  # whatever breaks, the item has an end
             logger.exception("a sub-agent of run %s broke", self.run.id)
-            failure = Failure(kind=ErrorKind.TOOL_ERROR, message=ModelCallAbandoned().message)
+            failure = Failure(kind=maps.ErrorKind.TOOL_ERROR, message=ModelCallAbandoned().message)
         return await db(self._result_of, started, self._turns.get(started.item.number), failure)
 
-    def settle(self, started: StartedItem[AgentTask], answer: TurnResult) -> Settlement:
+    def settle(self, started: StartedItem[AgentTask], answer: TurnResult) -> maps.Settlement:
         item, failure, task = started.item, answer.failure, started.question
         self._turns.pop(item.number, None)
         self._parts.pop(item.number, None)
         attempt = _attempt(item, answer)
         if failure is None:
-            return settlement(item, ItemState.COMPLETED, attempt=attempt)
+            return settlement(item, maps.ItemState.COMPLETED, attempt=attempt)
         exhausted, turn = answer.exhausted, answer.turn
         # An item waits for more to be spent; one that its own turn's limit stopped has failed.
         is_waiting = exhausted is not None and turn is not None and not prompts.is_of_turn(exhausted, turn, self.run)
@@ -178,14 +169,14 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             return replace(put_back(item), attempt=attempt, error_kind=failure.kind, error=failure.message)
         return settle_failure(self.run, item, failure, attempt)
 
-    def settle_cancelled(self, started: StartedItem[AgentTask]) -> Settlement:
+    def settle_cancelled(self, started: StartedItem[AgentTask]) -> maps.Settlement:
         item = started.item
         turn = self._turns.pop(item.number, None)
         self._parts.pop(item.number, None)
         ended = None if turn is None else load_turn(turn.id, session_id=turn.session_id)
         reason = TurnCancelled("The run was cancelled before the sub-agent had answered.")
         attempt = _attempt(item, TurnResult(turn=ended, text="", duration_ms=started.duration_ms, failure=None))
-        return settlement(item, ItemState.CANCELLED, attempt=attempt, error=reason.message, excused=True)
+        return settlement(item, maps.ItemState.CANCELLED, attempt=attempt, error=reason.message, excused=True)
 
     def _create_child(self, prepared: PreparedItem[AgentTask]) -> str:
         """Create a sub-agent's session; it has no more tools than the run's where a model asked for the run."""
@@ -234,7 +225,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             runner.start(turn)
             return await self._wait_for(turn, item)
 
-    async def _wait_for(self, turn: TurnRecord, item: ItemRecord) -> TurnRecord:
+    async def _wait_for(self, turn: TurnRecord, item: maps.ItemRecord) -> TurnRecord:
         """Return a turn when it has ended. It ends with its waiter, and where it would wait for a person."""
         self._turns[item.number] = turn
         try:
@@ -254,7 +245,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
         now = load_turn(turn.id, session_id=turn.session_id)
         text, exhausted = last_text(now), None
         failure = failure or prompts.failure_of_turn(turn, text, self.schema)
-        if failure is not None and failure.kind is ErrorKind.BUDGET:
+        if failure is not None and failure.kind is maps.ErrorKind.BUDGET:
             last = load_session(now.session_id).event_seq
             events = load_events(now.session_id, after=max(0, last - EVENTS_OF_AN_END))
             limits = [e.data for e in events if "scope" in e.data and e.data.get("turn_id") == now.id]
@@ -262,10 +253,10 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
         return TurnResult(turn=now, text=text, duration_ms=started.duration_ms, failure=failure, exhausted=exhausted)
 
 
-def _attempt(item: ItemRecord, result: TurnResult) -> AttemptOutcome | None:
+def _attempt(item: maps.ItemRecord, result: TurnResult) -> maps.AttemptOutcome | None:
     if result.turn is None:
         return None
-    return AttemptOutcome(
+    return maps.AttemptOutcome(
         output=result.text,
         usage=prompts.usage_of_attempt(item, result.turn.usage, taken=used_by_tree(result.turn.session_id)),
         duration_ms=result.duration_ms,

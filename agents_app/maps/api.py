@@ -16,7 +16,7 @@ from agents_app import queries
 from agents_app.maps import service
 from agents_app.maps.output import output_lines, readable_run, results_as_they_end, table_rows
 from agents_app.maps.service import MapRequest
-from agents_app.schemas import LimitsIn
+from agents_app.schemas import Key, LimitsIn
 from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState
 from mnesis_core.text import printable, printable_json
 from sessions_app.callers import Asker, owner_id
@@ -63,7 +63,7 @@ class MapIn(Schema):
     timeout_seconds: Seconds | None = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     limits: LimitsIn | None = None
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    idempotency_key: Key | None = None
 
     def request(self, kind: OperatorKind) -> MapRequest:
         values = self.dict(exclude={"output_schema", "limits", "wait_seconds"})
@@ -150,7 +150,8 @@ class MapRunRead(MapRunOut, Schema):
 
     @staticmethod
     def resolve_failures(run: RunRecord) -> list[ItemRecord]:
-        return queries.first_failures(run.id, limit=FAILURES) if run.counts.failed else []
+        failed = [ItemState.FAILED]
+        return queries.list_items(run.id, limit=FAILURES, states=failed) if run.counts.failed else []
 
 
 class MapRunList(Out):
@@ -212,9 +213,7 @@ class MapItemRead(MapItemOut, Schema):
 
 
 def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
-    """Return a page of a person's runs, or of those of one of their sessions.
-
-    :raises SessionNotFoundError: there is no such session, or it belongs to another person.
+    """:raises SessionNotFoundError: there is no such session, or it belongs to another person.
     :raises InvalidRequest: the cursor is none of ours.
     """
     if session_id is not None:

@@ -14,41 +14,28 @@ from files_app.contents import reading
 from files_app.queries import load_file_reference
 from mnesis_core.errors import MnesisError, ModelCallAbandoned
 from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.maps import values as maps
 from mnesis_core.maps.prompts import schema_of
 from mnesis_core.maps.throughput import is_deadly
-from mnesis_core.maps.values import (
-    AttemptRecord,
-    ErrorKind,
-    ItemRecord,
-    ItemResult,
-    ItemState,
-    RunRecord,
-    Settlement,
-    read_item,
-)
 from sessions_app.model_calls import RateLimitPause
 from sessions_app.record.change import Change
 from sessions_app.record.session_queries import load_session
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-Item = TypeVar("Item", ItemRecord, ItemResult)
-FinishedItem = tuple[ItemRecord, Callable[[], Settlement]]
+Item = TypeVar("Item", maps.ItemRecord, maps.ItemResult)
+FinishedItem = tuple[maps.ItemRecord, Callable[[], maps.Settlement]]
 """An item and how it is settled: the answer is judged, which may take long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedItem(Generic[Q]):
-    """An item that this worker holds, with what is to be asked about it."""
-
-    item: ItemRecord
+    item: maps.ItemRecord
     question: Q
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedItem(PreparedItem[Q]):
-    """An item whose attempt is recorded and may be made."""
-
     call_id: str | None = None
     started: float = field(default_factory=time.monotonic)
 
@@ -62,7 +49,7 @@ class ItemExecutor(ABC, Generic[Q, A]):
 
     spec: ModelSpec
 
-    def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
+    def __init__(self, run: maps.RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
         """:raises ModelNotFoundError: the run's model is not there any more."""
         self.run = run
         self.session = load_session(run.session_id)
@@ -76,7 +63,7 @@ class ItemExecutor(ABC, Generic[Q, A]):
         """The number of attempts in flight that wait for another run: they take no permit from that one."""
         return 0
 
-    def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[PreparedItem[Q]], list[FinishedItem]]:
+    def prepare(self, items: Sequence[maps.ItemRecord]) -> tuple[list[PreparedItem[Q]], list[FinishedItem]]:
         """Read and render what is to be asked, in a thread, and settle items about which nothing can be asked."""
         if not items:
             return [], []
@@ -87,15 +74,15 @@ class ItemExecutor(ABC, Generic[Q, A]):
             try:
                 if is_deadly(item.excused):
                     raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
-                question = self.make_question(item, read_item(line), attempts.get(item.number, []))
+                question = self.make_question(item, maps.read_item(line), attempts.get(item.number, []))
                 prepared.append(PreparedItem(item=item, question=question))
             except MnesisError as error:
-                values = {"error_kind": ErrorKind.VALIDATION, "error": error.message}
-                rejected.append((item, partial(settlement, item, ItemState.FAILED, **values)))
+                values = {"error_kind": maps.ErrorKind.VALIDATION, "error": error.message}
+                rejected.append((item, partial(settlement, item, maps.ItemState.FAILED, **values)))
         return prepared, rejected
 
     @abstractmethod
-    def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> Q:
+    def make_question(self, item: maps.ItemRecord, value: Any, attempts: Sequence[maps.AttemptRecord]) -> Q:
         """Return what is to be asked about an item, in view of what was answered in earlier attempts.
 
         :raises MnesisError: it cannot be asked about.
@@ -113,28 +100,24 @@ class ItemExecutor(ABC, Generic[Q, A]):
         """Make the attempt. Only a cancellation is raised; any other failure is an answer."""
 
     @abstractmethod
-    def settle(self, started: StartedItem[Q], answer: A) -> Settlement:
+    def settle(self, started: StartedItem[Q], answer: A) -> maps.Settlement:
         """Judge an answer, in a thread."""
 
     @abstractmethod
-    def settle_cancelled(self, started: StartedItem[Q]) -> Settlement: ...
+    def settle_cancelled(self, started: StartedItem[Q]) -> maps.Settlement: ...
 
 
-def settlement(item: ItemRecord, state: ItemState, **values: Any) -> Settlement:
-    """Return what becomes of an item after the attempt that it stands at."""
-    return Settlement(item=item.number, number=item.attempts, state=state, **values)
+def settlement(item: maps.ItemRecord, state: maps.ItemState, **values: Any) -> maps.Settlement:
+    return maps.Settlement(item=item.number, number=item.attempts, state=state, **values)
 
 
-def put_back(item: ItemRecord) -> Settlement:
+def put_back(item: maps.ItemRecord) -> maps.Settlement:
     """Return the settlement of an item that this worker gives back without an attempt."""
-    return settlement(item, ItemState.PENDING, excused=True)
+    return settlement(item, maps.ItemState.PENDING, excused=True)
 
 
 def lines_of_items(content_id: str, items: Iterable[Item]) -> Iterator[tuple[Item, bytes]]:
-    """Yield each item with its line of the input.
-
-    :raises FileContentNotFound: the content is not kept here.
-    """
+    """:raises FileContentNotFound: the content is not kept here."""
     with reading(content_id) as read:
         for item in items:
             yield item, read(item.offset, item.length)

@@ -82,9 +82,7 @@ def _put_output(run: RunRecord) -> Callable[[Change], str]:
 
 
 def readable_run(run_id: str, *, owner_id: int) -> RunRecord:
-    """Return a run whose results can be read to their end.
-
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
+    """:raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     :raises FileContentNotFound: the input's content is not kept here any more.
     """
     run = load_run(run_id, owner_id=owner_id)

@@ -88,23 +88,6 @@ def operator_differences(session_id: str, *, using: str = "default") -> Iterator
     runs = fetch(_RUNS, [session_id], using=using)
     if not runs:
         return
-    yield from _counters(runs, session_id, using)
-    # Only of items that have not ended: how the others ended is in the events.
-    for run_id, number, is_held, state in fetch(_STRANGE, [session_id], using=using):
-        yield from _compare(run_id, number, ["state"], ["running" if is_held else "pending"], [state])
-    for run_id, number, *values in fetch(_ITEMS, [session_id, session_id], using=using):
-        yield from _compare(run_id, number, ["accepted_try_id", *_ITEM_SUMS], values[::2], values[1::2])
-    for run_id, number, is_completed, *found, kind, error in fetch(_ERRORS, [session_id], using=using):
-        is_told = kind is not None and not is_completed
-        # Cut as it was said, and then encoded: what is escaped is longer.
-        told = [kind, encode_text(decode_text(error)[:LONGEST_ERROR])] if is_told else ["", ""]
-        yield from _compare(run_id, number, ["error_kind", "error"], told, found, show=_shortened)
-    yield from _calls(session_id, using)
-    for run_id, content_id, *_ in runs:
-        yield from _lines(run_id, content_id or "", using)
-
-
-def _counters(runs: Sequence[tuple[Any, ...]], session_id: str, using: str) -> Iterator[Difference]:
     states: dict[tuple[str, str], int] = {
         (run_id, state): items for run_id, state, items in fetch(_STATES, [session_id], using=using)
     }
@@ -118,6 +101,19 @@ def _counters(runs: Sequence[tuple[Any, ...]], session_id: str, using: str) -> I
         items = sum(count for (run_id, _), count in states.items() if run_id == id)
         if item_count not in (None, items):
             yield Difference(what="operator_items", id=id, ledger=item_count, rows=items)
+    # Only of items that have not ended: how the others ended is in the events.
+    for run_id, number, is_held, state in fetch(_STRANGE, [session_id], using=using):
+        yield from _compare(run_id, number, ["state"], ["running" if is_held else "pending"], [state])
+    for run_id, number, *values in fetch(_ITEMS, [session_id, session_id], using=using):
+        yield from _compare(run_id, number, ["accepted_try_id", *_ITEM_SUMS], values[::2], values[1::2])
+    for run_id, number, is_completed, *found, kind, error in fetch(_ERRORS, [session_id], using=using):
+        is_told = kind is not None and not is_completed
+        # Cut as it was said, and then encoded: what is escaped is longer.
+        told = [kind, encode_text(decode_text(error)[:LONGEST_ERROR])] if is_told else ["", ""]
+        yield from _compare(run_id, number, ["error_kind", "error"], told, found, show=_shortened)
+    yield from _calls(session_id, using)
+    for run_id, content_id, *_ in runs:
+        yield from _lines(run_id, content_id or "", using)
 
 
 def _calls(session_id: str, using: str) -> Iterator[Difference]:

@@ -1,4 +1,7 @@
-"""What a person or a model does with map runs, the same at every endpoint, and the tools with which a model does it."""
+"""What a person or a model does with map runs, the same at every endpoint, and the tools with which a model does it.
+
+Each that is given the id of a run raises ``OperatorRunNotFoundError`` if it is not there, or belongs to another person.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +17,20 @@ from django.contrib.auth import get_user_model
 from agents_app import store
 from agents_app.queries import find_run_by_key, load_run
 from agents_app.schedule import wake_workers
-from agents_app.tools import ToolContext, check_tools, tool
 from agents_app.tools.memory.reach import find, load_family, wanted_id
 from agents_app.tools.memory.reading import describe_operator_run
+from agents_app.tools.registry import ToolContext, check_tools, tool
 from agents_app.turns.claim import check_length, stored_key
-from agents_app.turns.lifecycle import LOOK_AGAIN_SECONDS, create_session
+from agents_app.turns.lifecycle import LOOK_AGAIN_SECONDS, LOOK_PAUSE_SECONDS, create_session
 from agents_app.turns.runner import runner
 from files_app.contents import content_size, reading
 from files_app.intake import keep_file, refer
 from files_app.queries import load_file_reference
 from mnesis_core import errors
+from mnesis_core.maps import values as maps
 from mnesis_core.maps.prompts import schema_of
 from mnesis_core.maps.schema import compile_schema
 from mnesis_core.maps.template import compile_template
-from mnesis_core.maps.values import (
-    DEEPEST_ITEM,
-    OperatorKind,
-    OperatorSpec,
-    RunRecord,
-    RunState,
-    StopReason,
-    input_lines,
-    one_line,
-    read_item,
-)
 from mnesis_core.providers.litellm_ import supports_schemas
 from mnesis_core.records import FileReference, SessionRecord
 from mnesis_core.spending import TurnLimits, tightest
@@ -54,7 +47,6 @@ from sessions_app.record.turn_queries import is_interrupted, load_turn
 MOST_RETRIES, MOST_TURNS, HOTTEST = 10, 200, 2.0
 LONGEST_TRY_SECONDS = 86_400.0
 MOST_GIVEN_ITEMS = 100_000  # that come with the request; more of them are a file
-LOOK_PAUSE_SECONDS = 0.1
 LONGEST_WAIT = 3_600.0  # seconds
 logger = logging.getLogger(__name__)
 
@@ -67,7 +59,7 @@ class MapRequest:
     provider is told the schema; by default it is if its model is known to take one. An empty ``model`` is the session's.
     """
 
-    kind: OperatorKind
+    kind: maps.OperatorKind
     template: str
     session_id: str | None = None
     file_id: str | None = None
@@ -87,7 +79,7 @@ class MapRequest:
     idempotency_key: str | None = None
 
 
-def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str = "") -> RunRecord:
+def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str = "") -> maps.RunRecord:
     """Create a run, which workers execute; return the earlier run if the idempotency key has been used for it.
 
     A template, a schema or a first item that cannot be used is refused before anything is spent. ``turn_id`` and
@@ -113,11 +105,11 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
     spec = _spec_of(asked, session, turn_id)
     with reading(file.content_id) as read:
         line_bytes = site_config().operators.line_bytes
-        first = next(input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
+        first = next(maps.input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
         if first is None:
             raise errors.InvalidInput("The input has no items.", field="file_id")
         # A template that fails with the first item would fail with every item.
-        compile_template(spec.template).render(read_item(read(first.offset, first.length)))
+        compile_template(spec.template).render(maps.read_item(read(first.offset, first.length)))
     with change(session.id) as record:
         if (known := find_run_by_key(session.id, key) if (key := asked.idempotency_key) else None) is not None:
             if (known.kind, known.spec, known.input_file_id) != (asked.kind, spec, file.id):
@@ -137,33 +129,29 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
     return load_run(run_id)
 
 
-def set_state(run_id: str, state: RunState, *, owner_id: int) -> RunRecord:
+def set_state(run_id: str, state: maps.RunState, *, owner_id: int) -> maps.RunRecord:
     """Pause, resume or cancel a run.
 
     A paused run starts no more items, and those in flight come to their end. A cancelled run's items in flight are cut off
     within seconds, and what is done is kept.
 
     :param state: ``PAUSED``, ``RUNNING`` or ``CANCELLED``
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     :raises OperatorRunNotInState: the run is over or in this state already; only a paused or cancelled one is resumed.
     :raises SessionArchived: the run is to be resumed, and its session takes nothing new.
     """
     run = load_run(run_id, owner_id=owner_id)
     with change(run.session_id) as record:
-        if state is RunState.RUNNING:
+        if state is maps.RunState.RUNNING:
             _refuse_archived(record)
-        reason = "" if state is RunState.RUNNING else StopReason.PERSON.value
+        reason = "" if state is maps.RunState.RUNNING else maps.StopReason.PERSON.value
         store.set_run_state(record, run.id, state, reason=reason)
         # Also to stop: a worker has to write what there is so far.
         wake_workers()
     return load_run(run.id)
 
 
-def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
-    """Attempt the failed items again, as if for the first time.
-
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
-    :raises OperatorRunNotInState: no item has failed, or the run was cancelled and must be resumed first.
+def retry_failed(run_id: str, *, owner_id: int) -> maps.RunRecord:
+    """:raises OperatorRunNotInState: no item has failed, or the run was cancelled and must be resumed first.
     :raises SessionArchived: its session takes nothing new.
     """
     run = load_run(run_id, owner_id=owner_id)
@@ -175,11 +163,8 @@ def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
     return load_run(run.id)
 
 
-async def wait(run_id: str, *, owner_id: int, seconds: float) -> RunRecord:
-    """Return the run when it is over or paused, or as it is after this number of seconds.
-
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
-    """
+async def wait(run_id: str, *, owner_id: int, seconds: float) -> maps.RunRecord:
+    """Return the run when it is over or paused, or as it is after this number of seconds."""
     run = await db(load_run, run_id, owner_id=owner_id)
     with suppress(TimeoutError), hub.follow(run.session_id) as follower:
         async with asyncio.timeout(seconds):
@@ -197,12 +182,9 @@ def check_texts(asked: MapRequest) -> None:
 
 
 def new_session(asked: MapRequest, *, owner_id: int) -> str:
-    """Create a session for a run that has none; return its id.
-
-    :raises ModelNotFoundError: there is no such model.
-    """
+    """:raises ModelNotFoundError: there is no such model."""
     owner = get_user_model().objects.get(pk=owner_id)
-    title = "LLM map" if asked.kind is OperatorKind.LLM else "Agentic map"
+    title = "LLM map" if asked.kind is maps.OperatorKind.LLM else "Agentic map"
     return create_session(owner=owner, model=asked.model or default_model(), title=title).id
 
 
@@ -223,16 +205,16 @@ def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
     session_id = asked.session_id or new_session(asked, owner_id=owner_id)
     if len(asked.items) > MOST_GIVEN_ITEMS:
         raise errors.InvalidInput(f"More than {MOST_GIVEN_ITEMS:,} items come as a file.", field="items")
-    if not all(nests_within(item, DEEPEST_ITEM) for item in asked.items):
-        raise errors.InvalidInput(f"An item nests more than {DEEPEST_ITEM} objects and lists.", field="items")
-    lines = [f"{one_line(item)}\n" for item in asked.items]
+    if not all(nests_within(item, maps.DEEPEST_ITEM) for item in asked.items):
+        raise errors.InvalidInput(f"An item nests more than {maps.DEEPEST_ITEM} objects and lists.", field="items")
+    lines = [f"{maps.one_line(item)}\n" for item in asked.items]
     name = f"maps/items-{text_digest(''.join(lines))[:12]}.jsonl"
     chunks = ("".join(lines[at : at + 1_000]).encode() for at in range(0, len(lines), 1_000))
     return keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks)
 
 
-def _spec_of(asked: MapRequest, session: SessionRecord, turn_id: str) -> OperatorSpec:
-    config, is_agentic = site_config().operators, asked.kind is OperatorKind.AGENTIC
+def _spec_of(asked: MapRequest, session: SessionRecord, turn_id: str) -> maps.OperatorSpec:
+    config, is_agentic = site_config().operators, asked.kind is maps.OperatorKind.AGENTIC
     most, seconds = config.per_run, config.timeout_seconds
     if is_agentic:
         check_depth(load_depth(session), session_config(session.config).delegation)
@@ -245,7 +227,7 @@ def _spec_of(asked: MapRequest, session: SessionRecord, turn_id: str) -> Operato
         raise errors.InvalidRequest(
             "native_schema is for llm_map: a sub-agent answers beside its tools", field="native_schema"
         )
-    spec = OperatorSpec(
+    spec = maps.OperatorSpec(
         template=asked.template,
         schema=asked.schema,
         model=alias,
@@ -296,7 +278,7 @@ async def llm_map(
     and the id of the results, a line for each item. After wait_seconds it goes on; lcm_describe of its id says how far it is.
     """
     values = {"items": items or None, "schema": output_schema, "model": model, "concurrency": concurrency or None}
-    return await _run(context, OperatorKind.LLM, prompt_template, input_file, wait_seconds, **values)
+    return await _run(context, maps.OperatorKind.LLM, prompt_template, input_file, wait_seconds, **values)
 
 
 @tool(timeout_seconds=None)
@@ -321,23 +303,19 @@ async def agentic_map(
     """
     values = {"items": items or None, "schema": output_schema, "model": model, "concurrency": concurrency or None}
     values |= {"read_only": read_only, "tools": tools or None, "max_turns": max_turns or None}
-    return await _run(context, OperatorKind.AGENTIC, prompt_template, input_file, wait_seconds, **values)
-
-
-def _find_input(context: ToolContext, text: str) -> str | None:
-    """Return the id of a file that this session may see, or ``None`` where none is named."""
-    if not text.strip():
-        return None
-    found = find(load_family(context), wanted_id(text))
-    if found.kind != "file":
-        raise errors.FileReferenceNotFoundError("input_file must be the id of a file (file_…).")
-    return load_file_reference(found.id, session_id=found.session_id).id
+    return await _run(context, maps.OperatorKind.AGENTIC, prompt_template, input_file, wait_seconds, **values)
 
 
 async def _run(
-    context: ToolContext, kind: OperatorKind, template: str, input_file: str, wait_seconds: float, **values: Any
+    context: ToolContext, kind: maps.OperatorKind, template: str, input_file: str, wait_seconds: float, **values: Any
 ) -> str:
-    file_id = await db(_find_input, context, input_file)
+    def find_input() -> str:
+        found = find(load_family(context), wanted_id(input_file))
+        if found.kind != "file":
+            raise errors.FileReferenceNotFoundError("input_file must be the id of a file (file_…).")
+        return load_file_reference(found.id, session_id=found.session_id).id
+
+    file_id = await db(find_input) if input_file.strip() else None
     asked = MapRequest(kind=kind, template=template, session_id=context.session_id, file_id=file_id, **values)
     if not 0 <= wait_seconds <= LONGEST_WAIT:
         raise errors.InvalidRequest(f"wait_seconds must lie between 0 and {LONGEST_WAIT:g}", field="wait_seconds")
@@ -354,7 +332,7 @@ async def _run(
         try:
             run = await begun
             if await db(is_interrupted, context.turn_id):
-                await db(set_state, run.id, RunState.CANCELLED, owner_id=context.owner_id)
+                await db(set_state, run.id, maps.RunState.CANCELLED, owner_id=context.owner_id)
         except Exception:
             # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
             logger.info("a run was not cancelled with its turn", exc_info=True)

@@ -335,7 +335,8 @@ def _view(run: RunRecord, sample: list[ItemRecord]) -> RunView:
 
 
 def _progress(run: RunView) -> dict[str, Any]:
-    failures = queries.first_failures(run.record.id, limit=FAILURES) if run.record.counts.failed else []
+    id, failed = run.record.id, [ItemState.FAILED]
+    failures = queries.list_items(id, limit=FAILURES, states=failed) if run.record.counts.failed else []
     return {"run": run, "failures": failures}
 
 

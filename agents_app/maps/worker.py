@@ -144,7 +144,6 @@ class RunExecutor:
         )
 
     def allow(self, permits: int) -> None:
-        """Let this number of items be in flight from now on."""
         if permits != self._permits:
             self._permits = permits
             self._wake.set()
@@ -166,6 +165,11 @@ class RunExecutor:
 
     async def run(self) -> None:
         """Work until the run is over, or until this worker is to stop and holds nothing of it any more."""
+
+        def give_back() -> None:
+            with change(self.map_run.session_id) as record:
+                store.give_back(record, self.map_run.id, worker=self._owner, items=list(self.held))
+
         try:
             if self.map_run.state is RunState.PENDING:
                 await self._thread(read_input, self.map_run.id, may_go_on=lambda: self.mode is Mode.GO)
@@ -178,7 +182,7 @@ class RunExecutor:
             await asyncio.gather(*self._in_flight, return_exceptions=True)
             if self.held:
                 with suppress(*AWAY, errors.MnesisError):
-                    await self._thread(self._give_back)
+                    await self._thread(give_back)
             await self._thread.close()
 
     async def _advance(self) -> bool:
@@ -280,10 +284,6 @@ class RunExecutor:
             if not task.cancelling():  # a second cancellation would hit its cleanup
                 task.cancel()
 
-    def _give_back(self) -> None:
-        with change(self.map_run.session_id) as record:
-            store.give_back(record, self.map_run.id, worker=self._owner, items=list(self.held))
-
 
 @contextmanager
 def worker_slot(count: int) -> Iterator[bool]:
@@ -307,10 +307,7 @@ def worker_slot(count: int) -> Iterator[bool]:
 
 
 def make_executor(run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> ItemExecutor[Any, Any]:
-    """Return the item executor of a run. ``pause_of`` finds the rate-limit pause of a model by its alias.
-
-    :raises ModelNotFoundError: the run's model is not there any more.
-    """
+    """:raises ModelNotFoundError: the run's model is not there any more."""
     return (AgenticExecutor if run.kind is OperatorKind.AGENTIC else LlmExecutor)(run, pause_of=pause_of)
 
 
@@ -408,11 +405,8 @@ class Worker:
             await self._beat()
 
     async def _reap(self) -> None:
-        for run_id, task in list(self._tasks.items()):
-            if not task.done():
-                continue
-            del self._tasks[run_id]
-            run, error = self._executors.pop(run_id).map_run, task.exception()
+        for run_id in [run_id for run_id, task in self._tasks.items() if task.done()]:
+            run, error = self._executors.pop(run_id).map_run, self._tasks.pop(run_id).exception()
             if isinstance(error, errors.MnesisError):
                 await self._thread(pause_for_error, run, error)
             elif error is not None:

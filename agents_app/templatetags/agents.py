@@ -9,7 +9,7 @@ from typing import Any
 from django import template
 
 from agents_app.queries import AttemptHead
-from mnesis_core.maps.values import ErrorKind, ItemRecord
+from mnesis_core.maps.values import ItemRecord
 from mnesis_core.records import UsageRecord
 from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, hints_in_words
 from sessions_app.pages.markdown import format_characters, format_count, format_duration, format_money, show_invisible
@@ -20,6 +20,8 @@ DEEPEST = 40  # levels of JSON that is laid out in lines: indents of deeper ones
 register = template.Library()
 register.filter("reached_at", lambda address: address.url or shlex.join(address.argv))
 register.filter("hints", lambda tool: hints_in_words(tool.hints))
+register.filter("error_words", lambda kind: kind.value.replace("_", " ").replace("llm", "LLM") if kind else "")
+register.filter("count_read_only", lambda server: sum(map(server.is_read_only, server.listing.tools)))
 register.filter("is_read_only", lambda server, tool: server.is_read_only(tool))
 
 
@@ -57,11 +59,6 @@ def answer(entry: AttemptHead) -> dict[str, Any] | None:
 
 
 @register.filter
-def error_words(kind: ErrorKind | None) -> str:
-    return "" if kind is None else kind.value.replace("_", " ").replace("llm", "LLM")
-
-
-@register.filter
 def in_and_out(record: ItemRecord | UsageRecord) -> str:
     if record.tokens_input is record.tokens_output is None:
         return ""
@@ -77,11 +74,6 @@ def facts(entry: AttemptHead) -> list[str]:
 @register.filter
 def item_took(item: ItemRecord) -> str:
     return format_duration(item.duration_ms / 1000) if item.attempts and item.state.is_end else ""
-
-
-@register.filter
-def count_read_only(server: AttachedServer) -> int:
-    return sum(map(server.is_read_only, server.listing.tools))
 
 
 @register.filter

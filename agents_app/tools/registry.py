@@ -77,10 +77,6 @@ class Tool:
     source: str = SHIPPED  # or the MCP server that brings it
     unreachable_since: datetime | None = None  # when its server was found not to answer
 
-    @property
-    def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.run)
-
     def is_for(self, depth: int) -> bool:
         return self.scope is ToolScope.SESSION or (self.scope is ToolScope.SUB_AGENT) == (depth > 0)
 
@@ -131,17 +127,13 @@ class ToolThreads:
     """
 
     def __init__(self, *, running: int, given_up: int) -> None:
-        """Bound the calls that a caller waits for, and those that go on after their caller gave them up."""
         self._most_running, self._most_given_up = running, given_up
         self._lock = threading.Condition()
         self._waiting: deque[Job[object]] = deque()
         self._threads = self._idle = self._given_up = 0
 
     def submit(self, call: Callable[[], Result]) -> Job[Result]:
-        """Run a call when a thread is free.
-
-        :raises AtCapacity: too many earlier calls have not returned though their time was over.
-        """
+        """:raises AtCapacity: too many earlier calls have not returned though their time was over."""
         job = Job(call)
         with self._lock:
             if self._given_up >= self._most_given_up:
@@ -211,7 +203,7 @@ async def call_tool(
     seconds = None if tool.timeout_seconds is None else min(tool.timeout_seconds, longest_seconds)
     try:
         async with asyncio.timeout(seconds):
-            if tool.is_async:
+            if inspect.iscoroutinefunction(tool.run):
                 return await cast(Awaitable[str], tool.call(context, arguments))
             return await _call_in_thread(tool, context, arguments, late)
     except TimeoutError:
@@ -352,22 +344,11 @@ def list_tools(*, user_id: int | None) -> list[Tool]:
     return [everything[name] for name in sorted(everything)]
 
 
-def find_tool(name: str) -> Tool:
-    """Return the tool of this name. Reads the database for one that an MCP server brings.
-
-    :raises ToolNotFoundError: there is none.
-    """
-    found = _select([name], _attached_of([name], user_id=None)).get(name)
-    if found is None:
-        raise ToolNotFoundError(f"no tool is called {name!r}; there are: {', '.join(sorted(_TOOLS))}")
-    return found
-
-
 def offered_tools(names: Iterable[str], *, user_id: int | None, depth: int = 0) -> dict[str, Tool]:
     """Return the tools of these names that a session of this depth may be offered, in this order.
 
     ``server__*`` stands for all tools of a server. Unknown names are left out, so that a removed tool breaks no
-    session, and so are tools that are not for the owner. Reads the database, as ``find_tool`` does.
+    session, and so are tools that are not for the owner. Reads the database, for servers.
 
     :param user_id: the session's owner; ``None``: the site itself asks
     """

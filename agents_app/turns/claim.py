@@ -1,9 +1,7 @@
-"""Every way in which a process gets a turn: it begins, resumes with the last answer it waited for, or lost its process.
+"""How a process gets a turn: one begins, resumes with the last answer that it waited for, or was left by a dead process.
 
-Messages to a session in host mode wait in the record: any process may take them, one does, and a process that dies loses
-none. They and the turn that reads them are written in one transaction, so none is read twice.
-
-What is claimed is written in one transaction with the claim. No process holds a suspended turn: it is its state and its
+What is claimed is written in one transaction with the claim, and so are the messages of an inbox that a turn takes: any
+process may take them, one does, and none is lost or read twice. No process holds a suspended turn: it is its state and its
 calls in the record. A turn whose process died is closed as interrupted, with all that was streamed, and never run again.
 """
 
@@ -14,7 +12,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,36 +19,14 @@ from django.utils import timezone
 
 from agents_app import store
 from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_message, load_taken, spoken_at
-from agents_app.turns.transactions import (
-    LongResult,
-    close_open_rows,
-    keep_long_result,
-    load_progress,
-    tool_parts,
-    write_result,
-)
+from agents_app.turns import transactions
 from compaction_app.compact import find_trigger, request_if_due
 from compaction_app.context import load_frame, meter_of, read_newest_state
 from files_app.contents import content_size, read_content
 from files_app.intake import explore_file
 from files_app.queries import load_file_reference, versions_of
+from mnesis_core import errors
 from mnesis_core.config import Config
-from mnesis_core.errors import (
-    ApprovalNotPending,
-    FileContentNotFound,
-    IdempotencyMismatch,
-    InboxFull,
-    InvalidRequest,
-    MnesisError,
-    NotInHostMode,
-    RequestTooLarge,
-    SessionArchived,
-    SessionNotFoundError,
-    ToolCallAnswered,
-    ToolCallNotCallers,
-    ToolCallNotFoundError,
-    TurnInterrupted,
-)
 from mnesis_core.files.references import part_of_file
 from mnesis_core.llm.interface import Outcome, Usage, cost_micros
 from mnesis_core.llm.tokens import estimate_text
@@ -59,18 +34,7 @@ from mnesis_core.messages import Message, Part, StoredPart, TextPart, ToolPart, 
 from mnesis_core.records import FileReference, MessageEnd, SessionRecord, TurnRecord, TurnState, WaitsFor
 from mnesis_core.spending import highest_of, passed_by
 from mnesis_core.text import encode_text, text_of_bytes
-from mnesis_core.turns.inbox import (
-    INBOX,
-    Draft,
-    Hosting,
-    InboxMessage,
-    check_draft,
-    fitting,
-    hops_after,
-    hosting_after,
-    is_resting,
-    joined,
-)
+from mnesis_core.turns import inbox
 from mnesis_core.turns.options import TurnOptions, check_options, read_options, texts_of, write_options
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
@@ -110,9 +74,6 @@ class ToolResult:
     tool_call_id: str  # as the turn's ``waits_for`` has it; the id of the part is understood too
     output: str | None = None
     error: str | None = None
-
-
-# A turn begins.
 
 
 def claim_turn(
@@ -168,16 +129,13 @@ def claim_turn(
 
 
 def find_started(session_id: str, idempotency_key: str | None, digest: str) -> StartedTurn | None:
-    """Return the turn that an earlier request with this key started.
-
-    :raises IdempotencyMismatch: that was another request.
-    """
+    """:raises IdempotencyMismatch: that was another request."""
     known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
     if known is None:
         return None
     turn_id, earlier = known
     if earlier != digest:
-        raise IdempotencyMismatch(turn_id=turn_id)
+        raise errors.IdempotencyMismatch(turn_id=turn_id)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
 
 
@@ -205,7 +163,6 @@ def write_ended_turn(
 
 
 def title_from_message(record: Change, session: SessionRecord, message: str) -> None:
-    """Make the first message the title of a session without one."""
     if not message or session.title or session.turn_seq:
         return
     title = " ".join(message.split())
@@ -223,8 +180,8 @@ def change_hosting(record: Change, *, host_mode: bool | None, peer_name: str | N
     if host_mode is None and peer_name is None:
         return
     session = load_session(record.session_id)
-    before = Hosting(is_on=session.host_mode, name=session.peer_name)
-    after = hosting_after(before, host_mode=host_mode, peer_name=peer_name, agent=session.agent)
+    before = inbox.Hosting(is_on=session.host_mode, name=session.peer_name)
+    after = inbox.hosting_after(before, host_mode=host_mode, peer_name=peer_name, agent=session.agent)
     if after != before:
         session_store.update_session(record, hosting=after)
 
@@ -244,7 +201,7 @@ async def wait_until_explored(session_id: str, file_ids: Sequence[str], *, owner
     :raises InvalidRequest: there are too many.
     """
     if len(file_ids) > MOST_FILES:
-        raise InvalidRequest(f"a message may have {MOST_FILES} files", field="files")
+        raise errors.InvalidRequest(f"a message may have {MOST_FILES} files", field="files")
 
     async def wait(file_id: str) -> None:
         is_explored = False
@@ -276,24 +233,21 @@ def _part_of_file(file: FileReference, threshold: int) -> Part:
     same_path = versions_of(file)
     try:
         return part_of_file(file, read, threshold=threshold, same_path=same_path)
-    except FileContentNotFound:
+    except errors.FileContentNotFound:
         return part_of_file(file, read, threshold=0, same_path=same_path)
-
-
-# What a request may say.
 
 
 def check_message(message: str, config: Config) -> None:
     """:raises InvalidRequest: it is empty or too long."""
     if not message.strip():
-        raise InvalidRequest("message is empty", field="message")
+        raise errors.InvalidRequest("message is empty", field="message")
     check_length("message", message, config.limits.message_characters)
 
 
 def check_length(name: str, text: str, limit: int) -> None:
     """:raises RequestTooLarge: a text has more characters than are allowed."""
     if len(text) > limit:
-        raise RequestTooLarge(
+        raise errors.RequestTooLarge(
             f"{name} has {len(text):,} characters; {limit:,} are allowed. Upload long texts as files.", field=name
         )
 
@@ -302,14 +256,11 @@ def check_stored(name: str, text: str, limit: int) -> None:
     """:raises InvalidRequest: a short text does not fit its column."""
     # Once NUL and the like are escaped it is longer, and SQLite does not check.
     if len(encode_text(text)) > limit:
-        raise InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
+        raise errors.InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
 
 
 def stored_key(idempotency_key: str | None) -> str | None:
-    """Return an idempotency key as it is stored.
-
-    :raises InvalidRequest: it is too long.
-    """
+    """:raises InvalidRequest: it is too long."""
     if idempotency_key is None:
         return None
     check_stored("idempotency_key", idempotency_key, KEY_LENGTH)
@@ -319,15 +270,17 @@ def stored_key(idempotency_key: str | None) -> str | None:
 # Messages come into a session's inbox, and an idle session in host mode takes them as a turn.
 
 
-def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None) -> InboxMessage:
+def deliver(
+    session_id: str, *, owner_id: int, draft: inbox.Draft, idempotency_key: str | None = None
+) -> inbox.InboxMessage:
     """Put a message into a session's inbox; a repeated request with its key returns the message that is there."""
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     idempotency_key = stored_key(idempotency_key)
     if draft.sender_turn:
         load_session(draft.sender, owner_id=owner_id)
-        draft = replace(draft, hops=hops_after(load_taken(draft.sender, draft.sender_turn)))
-    check_draft(draft, config.inbox)
+        draft = replace(draft, hops=inbox.hops_after(load_taken(draft.sender, draft.sender_turn)))
+    inbox.check_draft(draft, config.inbox)
     if draft.in_reply_to:
         load_inbox_message(draft.in_reply_to, owner_id=owner_id)
     with change(session_id) as record:
@@ -335,41 +288,36 @@ def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: st
         if known is not None:
             before = (known.text, known.kind, known.sender, known.in_reply_to)
             if before != (draft.text, draft.kind, draft.sender, draft.in_reply_to):
-                raise IdempotencyMismatch(inbox_id=known.id)
+                raise errors.IdempotencyMismatch(inbox_id=known.id)
             return known
         if record.archived:
-            raise SessionArchived(session_id=session_id)
+            raise errors.SessionArchived(session_id=session_id)
         if not load_session(session_id).host_mode:
-            raise NotInHostMode(session_id=session_id)
+            raise errors.NotInHostMode(session_id=session_id)
         if count_waiting(session_id) >= config.inbox.waiting:
-            raise InboxFull(session_id=session_id, waiting=config.inbox.waiting)
+            raise errors.InboxFull(session_id=session_id, waiting=config.inbox.waiting)
         message_id = store.receive_message(record, draft, idempotency_key=idempotency_key)
     return load_inbox_message(message_id, owner_id=owner_id)
 
 
 def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
-    """Claim an idle session in host mode for a turn that reads what waits; return ``None`` if no turn is to begin."""
-    with suppress(SessionNotFoundError):  # deleted meanwhile
-        session = load_session(session_id)
-        config = session_config(session.config)
-        if not session.host_mode or session.archived_at or session.running_turn_id:
-            return None
-        last = next(iter(list_turns(session.id, limit=1)), None)
-        # Read before what waits: a message that ends the rest is then among those that the turn reads.
-        if is_resting(last, spoken_at=spoken_at(session.id)):
-            return None
-        waiting = list_inbox(session.id, waiting=True, limit=MOST_TAKEN)
-        messages = list(fitting(waiting, characters=config.inbox.message_characters))
-        if messages:
-            return _claim_messages(session, config, messages, lease_owner)
-    return None
+    """Claim an idle session in host mode for a turn that reads what waits; return ``None`` if no turn is to begin.
 
-
-def _claim_messages(
-    session: SessionRecord, config: Config, messages: Sequence[InboxMessage], lease_owner: str
-) -> TurnRecord | None:
-    senders = {message.sender for message in messages}
-    text = joined(messages, peer_names(senders, owner_id=session.owner_id))
+    :raises SessionNotFoundError: it was deleted meanwhile.
+    """
+    session = load_session(session_id)
+    config = session_config(session.config)
+    if not session.host_mode or session.archived_at or session.running_turn_id:
+        return None
+    last = next(iter(list_turns(session.id, limit=1)), None)
+    # Read before what waits: a message that ends the rest is then among those that the turn reads.
+    if inbox.is_resting(last, spoken_at=spoken_at(session.id)):
+        return None
+    waiting = list_inbox(session.id, waiting=True, limit=MOST_TAKEN)
+    messages = list(inbox.fitting(waiting, characters=config.inbox.message_characters))
+    if not messages:
+        return None
+    text = inbox.joined(messages, peer_names({message.sender for message in messages}, owner_id=session.owner_id))
     # A message that no limit leaves room for waits until the day is over, or until a limit is raised.
     if limits := limits_for(session):
         state = read_newest_state(load_frame(session.id))
@@ -382,13 +330,12 @@ def _claim_messages(
 
     said = Message(role="user", parts=(TextPart(text=text),))
     parts = prepare_parts(said.parts)
+    lease = {"lease_owner": lease_owner, "lease_seconds": config.turn.lease_seconds}
     with change(session.id) as record:
         # Another process may have begun a turn since the session was read.
         if record.turn_seq != session.turn_seq or record.archived or not load_session(session.id).host_mode:
             return None
-        turn_id = turn_store.start_turn(
-            record, model=session.model, origin=INBOX, lease_owner=lease_owner, lease_seconds=config.turn.lease_seconds
-        )
+        turn_id = turn_store.start_turn(record, model=session.model, origin=inbox.INBOX, **lease)
         message_store.append_message(record, turn_id=turn_id, message=said, parts=parts)
         store.take_messages(record, [message.id for message in messages], turn_id=turn_id)
     return load_turn(turn_id, session_id=session.id)
@@ -403,34 +350,33 @@ def answer_tools(
     """Write results of the caller's tools, and claim the turn if it waits for nothing more."""
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
-    _check_results(results, characters=config.limits.message_characters)
-    long = [keep_long_result(result.output or result.error or "", config.turn.tool_output_inline) for result in results]
+    if not 1 <= len(results) <= MOST_RESULTS:
+        raise errors.InvalidRequest(f"send 1 to {MOST_RESULTS:,} results", field="results")
+    known: set[str] = set()
+    for place, result in enumerate(results):
+        field, characters = f"results.{place}", config.limits.message_characters
+        if (result.output is None) == (result.error is None):
+            raise errors.InvalidRequest(f"{field} needs either its output or its error", field=field)
+        if len(result.output or result.error or "") > characters:
+            raise errors.RequestTooLarge(f"{field} may have {characters:,} characters", field=field)
+        if result.tool_call_id in known:
+            field = f"{field}.tool_call_id"
+            raise errors.InvalidRequest(f"{field} has a result already in this request", field=field)
+        known.add(result.tool_call_id)
+    long = [
+        transactions.keep_long_result(result.output or result.error or "", config.turn.tool_output_inline)
+        for result in results
+    ]
     with change(session_id) as record:
         seq = record.next_seq
         turn = load_turn(turn_id, session_id=session_id)
         messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
         # The newest first: models begin to count their calls anew with each step.
-        calls = [call for message in reversed(messages) for call in tool_parts(message)]
+        calls = [call for message in reversed(messages) for call in transactions.tool_parts(message)]
         callers = read_options(turn.options).tool_names
         answered = {_write_answer(record, turn, calls, callers, *given) for given in zip(results, long, strict=True)}
         is_resumed = _resume_if_answered(record, turn, answered, lease_owner, config)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=is_resumed)
-
-
-def _check_results(results: Sequence[ToolResult], *, characters: int) -> None:
-    if not 1 <= len(results) <= MOST_RESULTS:
-        raise InvalidRequest(f"send 1 to {MOST_RESULTS:,} results", field="results")
-    known: set[str] = set()
-    for place, result in enumerate(results):
-        field = f"results.{place}"
-        if (result.output is None) == (result.error is None):
-            raise InvalidRequest(f"{field} needs either its output or its error", field=field)
-        if len(result.output or result.error or "") > characters:
-            raise RequestTooLarge(f"{field} may have {characters:,} characters", field=field)
-        if result.tool_call_id in known:
-            field = f"{field}.tool_call_id"
-            raise InvalidRequest(f"{field} has a result already in this request", field=field)
-        known.add(result.tool_call_id)
 
 
 def _write_answer(
@@ -439,25 +385,25 @@ def _write_answer(
     calls: list[tuple[StoredPart, ToolPart]],
     callers: frozenset[str],
     result: ToolResult,
-    long: LongResult | None,
+    add_long: transactions.AddLong | None,
 ) -> str:
     """Write one result, or keep one that comes late with its closed call; return the id of the call's part."""
     call_id = result.tool_call_id
     found = [(stored, part) for stored, part in calls if call_id in (part.tool_call_id, stored.id)]
     if not found:
-        raise ToolCallNotFoundError(turn_id=turn.id, tool_call_id=call_id)
+        raise errors.ToolCallNotFoundError(turn_id=turn.id, tool_call_id=call_id)
     # A call that waits for its result, else the newest.
     stored, part = next((call for call in found if call[1].state is ToolState.PENDING), found[0])
     if part.tool_name not in callers:
-        raise ToolCallNotCallers(tool_call_id=call_id, tool_name=part.tool_name)
+        raise errors.ToolCallNotCallers(tool_call_id=call_id, tool_name=part.tool_name)
     if part.state is ToolState.PENDING:
-        write_result(record, stored.id, output=result.output, error=result.error, long=long)
+        transactions.write_result(record, stored.id, output=result.output, error=result.error, add_long=add_long)
         return stored.id
     late = result.output if result.error is None else f"{LATE_ERROR}{result.error}"
     # The end of a turn and the errors of its open calls are written in one transaction, at one time.
     is_closed = turn.ended_at is not None and part.state is ToolState.ERROR and part.completed_at == turn.ended_at
     if not is_closed or not message_store.keep_late_output(record, stored.id, late or ""):
-        raise ToolCallAnswered(tool_call_id=call_id)
+        raise errors.ToolCallAnswered(tool_call_id=call_id)
     return stored.id
 
 
@@ -467,14 +413,14 @@ def decide_approval(
     """Write a person's yes or no, and claim the turn if it waits for nothing more."""
     session = load_session(session_id, owner_id=owner_id)
     if len(note) > NOTE_CHARACTERS:
-        raise RequestTooLarge(f"note may have {NOTE_CHARACTERS:,} characters, not more", field="note")
+        raise errors.RequestTooLarge(f"note may have {NOTE_CHARACTERS:,} characters, not more", field="note")
     with change(session_id) as record:
         seq = record.next_seq
         found = open_turn(session_id)
         turn = load_turn(found[0], session_id=session_id) if found else None
         asking = [waiting.part_id for waiting in turn.waits_for if waiting.reason is WaitsFor.APPROVAL] if turn else []
         if turn is None or part_id not in asking:
-            raise ApprovalNotPending(part_id=part_id, state=find_tool_part(part_id, session_id=session_id))
+            raise errors.ApprovalNotPending(part_id=part_id, state=find_tool_part(part_id, session_id=session_id))
         comment = f" They said: {note}" if note.strip() else ""
         refusal = f"A person refused this call, so it was not run.{comment}"
         message_store.decide_approval(record, part_id, turn_id=turn.id, approved=approved, note=note, refusal=refusal)
@@ -528,28 +474,19 @@ def recover_turn(session_id: str, turn_id: str, *, lease_owner: str, left_by: st
         )
         if fence is None:
             return False
-        reason = TurnInterrupted()
-        close_open_rows(record, turn_id, error_code=reason.code, error_message=reason.message)
-        turn_store.finish_turn(
-            record,
-            turn_id,
-            state=TurnState.INTERRUPTED,
-            fence=fence,
-            error_code=reason.code,
-            error_message=reason.message,
-        )
+        end = transactions.TurnEnd.of(TurnState.INTERRUPTED, errors.TurnInterrupted())
+        transactions.close_turn(record, turn_id, end, fence=fence)
     logger.warning("turn %s was left by its process and is closed as interrupted", turn_id)
     for child_id in launched_by_turn(session_id, turn_id):
-        end_waiting(child_id, TurnState.INTERRUPTED, reason)  # its answer has no reader any more
+        end_waiting(child_id, end)  # its answer has no reader any more
     return True
 
 
-def end_waiting(session_id: str, state: TurnState, reason: MnesisError | None = None) -> str | None:
+def end_waiting(session_id: str, end: transactions.TurnEnd) -> str | None:
     """End the turn that a session waits in, at once, for it has no lease; or request the end of one that runs.
 
     Return its id, or ``None`` where there is none.
     """
-    code, message = (reason.code, reason.message) if reason else (None, None)
     with change(session_id) as record:
         found = open_turn(session_id)
         if found is None:
@@ -557,15 +494,6 @@ def end_waiting(session_id: str, state: TurnState, reason: MnesisError | None = 
         turn = load_turn(found[0], session_id=session_id)
         if turn.state != TurnState.SUSPENDED:
             return turn_store.request_interrupt(session_id=session_id)
-        close_open_rows(record, turn.id, error_code=code, error_message=message)
-        turn_store.finish_turn(
-            record,
-            turn.id,
-            state=state,
-            before=TurnState.SUSPENDED,
-            fence=turn.fence,
-            usage=load_progress(turn).usage,
-            error_code=code,
-            error_message=message,
-        )
+        usage = transactions.load_progress(turn).usage
+        transactions.close_turn(record, turn.id, end, before=TurnState.SUSPENDED, fence=turn.fence, usage=usage)
     return turn.id

@@ -14,29 +14,10 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django_q.tasks import async_task
 
-from agents_app.tools import check_tools
+from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
-from agents_app.turns.claim import (
-    PLAIN,
-    TITLE_FROM_MESSAGE,
-    StartedTurn,
-    ToolResult,
-    change_hosting,
-    check_length,
-    check_message,
-    check_stored,
-    claim_turn,
-    close_dead_turn,
-    compact_if_due,
-    deliver,
-    end_waiting,
-    find_started,
-    stored_key,
-    title_from_message,
-    wait_until_explored,
-    write_ended_turn,
-)
 from agents_app.turns.runner import runner
+from agents_app.turns.transactions import TurnEnd
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
@@ -68,9 +49,6 @@ LOOK_AGAIN_SECONDS = 5.0  # a waiting caller reads the turn again after this, sh
 LOOK_PAUSE_SECONDS = 0.1  # a turn in another process may notify on every token; look at most this often
 
 
-# Sessions.
-
-
 def create_session(
     *,
     owner: AbstractBaseUser,
@@ -99,10 +77,10 @@ def create_session(
     get_spec(alias, user_id=owner.pk)
     checked = _check_config(config or {}, owner_id=owner.pk)
     _check_title(title, checked.limits.title_characters)
-    check_stored("agent", agent, AGENT_LENGTH)
-    check_length("system_prompt", system_prompt, checked.limits.message_characters)
+    claim.check_stored("agent", agent, AGENT_LENGTH)
+    claim.check_length("system_prompt", system_prompt, checked.limits.message_characters)
     if first_message is not None:
-        check_message(first_message, checked)
+        claim.check_message(first_message, checked)
     hosting = hosting_after(Hosting(), host_mode=host_mode, peer_name=peer_name, agent=agent)
     if parent_id is not None:
         load_session(parent_id, owner_id=owner.pk)
@@ -145,7 +123,7 @@ def update_session(
     _check_config(config or {}, owner_id=owner_id)
     with change(session_id) as record:
         session_store.update_session(record, title=title, labels=labels, config=config)
-        change_hosting(record, host_mode=host_mode, peer_name=peer_name)
+        claim.change_hosting(record, host_mode=host_mode, peer_name=peer_name)
     return load_session(session_id)
 
 
@@ -191,18 +169,16 @@ def _delete(session_id: str) -> None:
 
 
 def fork_session(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> SessionRecord:
-    """Return a new session with everything up to and including one message, or before one, once all is copied.
-
-    :param place: as for ``begin_fork``
-    :raises MnesisError: as ``begin_fork`` does
-    """
+    """Return a fork that ``begin_fork`` would begin, once all is copied; raise as it does."""
     fork_id = _new_fork(session_id, owner=owner, **place).id
     finish_fork(fork_id)
     return load_session(fork_id)
 
 
 def begin_fork(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> Forking:
-    """Begin such a session, and return how far it is: a worker copies the messages where they are many.
+    """Begin a session with everything up to and including one message, or before one, and return how far it is.
+
+    A worker copies the messages where they are many.
 
     :param place: ``at_message_id`` or ``before_message_id``
     :raises InvalidRequest: neither message is named, or both are.
@@ -224,7 +200,7 @@ def finish_fork(fork_id: str, *, deadline: float | None = None) -> bool:
     """
     is_whole = forking.copy_messages(fork_id, deadline=deadline)
     if is_whole:
-        compact_if_due(fork_id)
+        claim.compact_if_due(fork_id)
     return is_whole
 
 
@@ -237,14 +213,12 @@ def _new_fork(
     place = forking.find_place(source.id, at_message_id=at_message_id, before_message_id=before_message_id)
     # A character may be stored as five.
     fits = len(encode_text(source.title)) <= TITLE_LENGTH - len(FORK_SUFFIX)
-    title = f"{source.title if fits else source.title[:TITLE_FROM_MESSAGE]}{FORK_SUFFIX}".strip()
+    title = f"{source.title if fits else source.title[: claim.TITLE_FROM_MESSAGE]}{FORK_SUFFIX}".strip()
     return load_forking(forking.begin_fork(source, owner=owner, last=place, title=title))
 
 
 def _check_config(values: dict[str, Any], *, owner_id: int) -> Config:
-    """Return the configuration that these values of a session make.
-
-    :raises InvalidRequest: a value is unknown or out of its bounds, or names an unknown tool.
+    """:raises InvalidRequest: a value is unknown or out of its bounds, or names an unknown tool.
     :raises ModelNotFoundError: it names a fallback that this person may not use.
     """
     config = checked_config(values)
@@ -259,21 +233,16 @@ def _check_title(title: str, limit: int) -> None:
     """:raises InvalidRequest: the title is too long."""
     if len(title) > limit:
         raise InvalidRequest(f"title has {len(title)} characters; {limit} are allowed", field="title")
-    check_stored("title", title, TITLE_LENGTH)
+    claim.check_stored("title", title, TITLE_LENGTH)
 
 
-# Turns.
-
-
-async def begin_session(*, owner: AbstractBaseUser, message: str, **values: Any) -> tuple[SessionRecord, StartedTurn]:
-    """Create a session and start its first turn in this process; when either is refused, neither is there.
-
-    :param values: as ``create_session`` takes them
-    :raises MnesisError: as ``create_session`` and ``start_turn`` do
-    """
+async def begin_session(
+    *, owner: AbstractBaseUser, message: str, **values: Any
+) -> tuple[SessionRecord, claim.StartedTurn]:
+    """Do as ``create_session`` and ``start_turn`` do; when either is refused, neither the session nor the turn is there."""
     with runner.permit(owner.pk):
         session = await db(create_session, owner=owner, first_message=message, **values)
-        return session, await _start(claim_turn, session.id, owner_id=owner.pk, message=message)
+        return session, await _start(claim.claim_turn, session.id, owner_id=owner.pk, message=message)
 
 
 async def start_turn(
@@ -281,11 +250,11 @@ async def start_turn(
     *,
     owner_id: int,
     message: str | None,
-    options: TurnOptions = PLAIN,
+    options: TurnOptions = claim.PLAIN,
     earlier: Sequence[Message] = (),
     idempotency_key: str | None = None,
     files: Sequence[str] = (),
-) -> StartedTurn:
+) -> claim.StartedTurn:
     """Write the user's message, claim the session and start the turn in this process; return at once.
 
     :param message: ``None`` when the model is to answer ``earlier`` itself, which ends with results of tools
@@ -302,10 +271,10 @@ async def start_turn(
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
     if files:
-        await wait_until_explored(session_id, files, owner_id=owner_id)
+        await claim.wait_until_explored(session_id, files, owner_id=owner_id)
     with runner.permit(owner_id):
         return await _start(
-            claim_turn,
+            claim.claim_turn,
             session_id,
             owner_id=owner_id,
             message=message,
@@ -317,15 +286,17 @@ async def start_turn(
 
 
 async def _start(
-    claim_it: Callable[..., StartedTurn], *place: str, owner_id: int, is_resumed: bool = False, **values: Any
-) -> StartedTurn:
+    claim_it: Callable[..., claim.StartedTurn], *place: str, owner_id: int, is_resumed: bool = False, **values: Any
+) -> claim.StartedTurn:
     started = await db(claim_it, *place, owner_id=owner_id, lease_owner=runner.owner, **values)
     if started.is_new:
         runner.start(started.turn, is_resumed=is_resumed, owner_id=owner_id)
     return started
 
 
-async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results: Sequence[ToolResult]) -> StartedTurn:
+async def answer_tools(
+    session_id: str, turn_id: str, *, owner_id: int, results: Sequence[claim.ToolResult]
+) -> claim.StartedTurn:
     """Give a turn the results of tools that its caller runs; it resumes here when it waits for nothing more.
 
     All results are taken or none. One that comes after its turn has ended is kept with that turn, and goes no further.
@@ -376,7 +347,7 @@ async def wait_turn(session_id: str, turn_id: str, *, owner_id: int) -> TurnReco
 
 def record_turn(
     session_id: str, *, owner_id: int, turn: RecordedTurn, idempotency_key: str | None = None
-) -> StartedTurn:
+) -> claim.StartedTurn:
     """Write a turn that the caller ran with its own model client, whole and ended, and ask for a compaction if due.
 
     :raises SessionBusy: a turn is running, or waits.
@@ -387,22 +358,22 @@ def record_turn(
     """
     session = load_session(session_id, owner_id=owner_id)
     check_recorded(turn, characters=session_config(session.config).limits.message_characters)
-    digest, key = request_digest(turn), stored_key(idempotency_key)
+    digest, key = request_digest(turn), claim.stored_key(idempotency_key)
     user = Message(role="user", parts=_with_files(turn.user, owner_id))
     assistant = Message(role="assistant", parts=_with_files(turn.assistant, owner_id))
-    close_dead_turn(session, runner.owner)
+    claim.close_dead_turn(session, runner.owner)
     messages = [(message, prepare_parts(message.parts)) for message in (user, assistant)]
     model = turn.model or session.model
     end = MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage)
     with change(session_id) as record:
         seq = record.next_seq
-        if known := find_started(session_id, key, digest):
+        if known := claim.find_started(session_id, key, digest):
             return known
         request = {"idempotency_key": key, "request_digest": digest}
-        id = write_ended_turn(record, model, messages, end=end, answerer=model, **request)
-        title_from_message(record, session, text_of(user.parts))
-    compact_if_due(session_id)
-    return StartedTurn(turn=load_turn(id, session_id=session_id), seq=seq, is_new=True)
+        id = claim.write_ended_turn(record, model, messages, end=end, answerer=model, **request)
+        claim.title_from_message(record, session, text_of(user.parts))
+    claim.compact_if_due(session_id)
+    return claim.StartedTurn(turn=load_turn(id, session_id=session_id), seq=seq, is_new=True)
 
 
 def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
@@ -431,7 +402,7 @@ def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
     try:
         turn_id: str | None = turn_store.request_interrupt(session_id=session_id)
     except SessionNotRunning:
-        turn_id = end_waiting(session_id, TurnState.CANCELLED)
+        turn_id = claim.end_waiting(session_id, TurnEnd(state=TurnState.CANCELLED))
     if turn_id is None:
         raise SessionNotRunning(session_id=session_id)
     return load_turn(turn_id, session_id=session_id)
@@ -451,6 +422,6 @@ async def send_message(
     :raises IdempotencyMismatch: the key was used for another message.
     :raises InvalidRequest: the text is empty or too long, or a response answers nothing.
     """
-    message = await db(deliver, session_id, owner_id=owner_id, draft=draft, idempotency_key=idempotency_key)
+    message = await db(claim.deliver, session_id, owner_id=owner_id, draft=draft, idempotency_key=idempotency_key)
     runner.check_inbox(session_id)
     return message

@@ -20,35 +20,15 @@ from typing import ParamSpec, TypeVar
 
 from psycopg_pool import PoolTimeout
 
-from agents_app.tools import Tool, ToolContext, call_tool, not_offered, offered_tools, permitted_tools
-from agents_app.tools.registry import side_by_side
+from agents_app.tools import registry
 from agents_app.turns import transactions
 from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
 from compaction_app.compact import compact_before_call
 from compaction_app.context import BuiltContext, Frame, load_frame, read_state
+from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
-from mnesis_core.errors import (
-    BudgetExhausted,
-    DoomLoop,
-    MnesisError,
-    ModelNotFoundError,
-    StepLimitReached,
-    TurnInterrupted,
-)
-from mnesis_core.llm.interface import (
-    Model,
-    Outcome,
-    Reply,
-    Request,
-    Source,
-    ToolCall,
-    ToolSpec,
-    cost_micros,
-    spec_in_place,
-    spec_in_session,
-    write_tools,
-)
+from mnesis_core.llm import interface as llm
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
 from mnesis_core.messages import Message, TextPart, ToolPart
@@ -71,11 +51,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 logger = logging.getLogger(__name__)
 STATE_OF = {
-    Outcome.COMPLETE: TurnState.COMPLETED,
-    Outcome.INCOMPLETE: TurnState.INCOMPLETE,
-    Outcome.BROKEN: TurnState.INTERRUPTED,
-    Outcome.FAILED: TurnState.FAILED,
-    Outcome.CANCELLED: TurnState.CANCELLED,
+    llm.Outcome.COMPLETE: TurnState.COMPLETED,
+    llm.Outcome.INCOMPLETE: TurnState.INCOMPLETE,
+    llm.Outcome.BROKEN: TurnState.INTERRUPTED,
+    llm.Outcome.FAILED: TurnState.FAILED,
+    llm.Outcome.CANCELLED: TurnState.CANCELLED,
 }
 CANCELLED = TurnEnd(state=TurnState.CANCELLED)
 REPEATED_CALL = "This exact call was made several times in a row. Do something else, or answer with what you know."
@@ -107,31 +87,32 @@ async def run_turn(
 
     Return whether it ended in a session that stays alive for messages.
     """
-    run: TurnRun | None = None
+    calls: tuple[ModelCalls, ToolCalls] | None = None
     try:
-        run = await patiently(_load_run, turn, is_resumed)
-        end = await run.run()
+        calls = await patiently(_load_calls, turn, is_resumed)
+        end = await take_steps(*calls)
     except asyncio.CancelledError:
-        end = _end_as(TurnState.INTERRUPTED, TurnInterrupted()) if is_shutdown() else CANCELLED
-    except BudgetExhausted as error:
-        end = replace(_end_as(TurnState.INCOMPLETE, error), exhausted=error.details)
-    except MnesisError as error:
-        end = _end_as(TurnState.FAILED, error)
+        end = TurnEnd.of(TurnState.INTERRUPTED, errors.TurnInterrupted()) if is_shutdown() else CANCELLED
+    except errors.BudgetExhausted as error:
+        end = replace(TurnEnd.of(TurnState.INCOMPLETE, error), exhausted=error.details)
+    except errors.MnesisError as error:
+        end = TurnEnd.of(TurnState.FAILED, error)
     except Exception as error:
         log_failure(logger, "A turn failed", error)
-        end = _end_as(TurnState.FAILED, outage_of(error) or MnesisError())
+        end = TurnEnd.of(TurnState.FAILED, outage_of(error) or errors.MnesisError())
+    asked = calls[0] if calls else None
     if end is not None:
-        await _finish(turn, run, end)
-    return end is not None and run is not None and run.is_host
+        await _finish(turn, asked, end)
+    return end is not None and asked is not None and asked.session.host_mode
 
 
-def _load_run(turn: TurnRecord, is_resumed: bool) -> TurnRun:
+def _load_calls(turn: TurnRecord, is_resumed: bool) -> tuple[ModelCalls, ToolCalls]:
     # In one thread: also the context of the turn's first call, if it begins with one.
     frame = load_frame(turn.session_id)
     session, config, options = frame.session, frame.config.turn, read_options(turn.options)
     depth = load_depth(session) if session.is_sub_agent else 0
     names = (*config.tools, *(PEER_TOOLS if session.host_mode else ()))
-    tools = permitted_tools(offered_tools(names, user_id=session.owner_id, depth=depth), config)
+    tools = registry.permitted_tools(registry.offered_tools(names, user_id=session.owner_id, depth=depth), config)
     # The caller's own tool takes the place of the session's of the same name.
     tools = {name: tool for name, tool in tools.items() if name not in options.tool_names}
     progress = load_progress(turn) if is_resumed else Progress()
@@ -158,18 +139,44 @@ def _load_run(turn: TurnRecord, is_resumed: bool) -> TurnRun:
         made=list(progress.made),
         spending=spending,
     )
-    stops_at_loop = (options.on_doom_loop or config.on_doom_loop) == "stop"
-    return TurnRun(
-        turn, session.host_mode, stops_at_loop, config.max_steps, progress, spending, model_calls, tool_calls
-    )
+    return model_calls, tool_calls
 
 
-async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
+async def take_steps(asked: ModelCalls, tools: ToolCalls) -> TurnEnd | None:
+    """Run the open tool calls, ask the model, and repeat, until it answers, loops or reaches a limit.
+
+    ``None``: the turn is suspended, and the process that takes the last answer it waits for resumes it.
+
+    :raises BudgetExhausted: what may be spent is used up, also in the middle of an answer.
+    """
+    calls, config = asked.progress.open_calls, tools.config
+    async with asked.spending.hard_stop():
+        while True:
+            tokens, is_waiting, is_looping = await tools.run(calls)
+            asked.grown += tokens
+            if tools.exhausted is not None:
+                raise tools.exhausted
+            if is_looping and (asked.options.on_doom_loop or config.on_doom_loop) == "stop":
+                return TurnEnd.of(TurnState.INCOMPLETE, errors.DoomLoop())
+            if is_waiting:
+                state = await patiently(
+                    transactions.suspend_turn, asked.turn, ratio=asked.shared_ratio, context=asked.context_now()
+                )
+                if state is not TurnState.RUNNING:
+                    return None if state is TurnState.SUSPENDED else CANCELLED
+            if asked.progress.steps >= config.max_steps:
+                return TurnEnd.of(TurnState.INCOMPLETE, errors.StepLimitReached(steps=config.max_steps))
+            reply, calls = await asked.ask_model()
+            if not calls:
+                return TurnEnd.of(STATE_OF[reply.outcome], reply.error)
+
+
+async def _finish(turn: TurnRecord, asked: ModelCalls | None, end: TurnEnd) -> None:
     try:
-        if run is None:
+        if asked is None:
             await patiently(transactions.finish_turn, turn, end, step=None, usage=UsageRecord())
             return
-        usage, calls, step = run.progress.usage, run.model_calls, run.model_calls.step
+        usage, step = asked.progress.usage, asked.step
         if step is not None and not step.is_counted:
             usage = add_usage(usage, step.used_so_far())
         await patiently(
@@ -178,9 +185,9 @@ async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
             end,
             step=step,
             usage=usage,
-            spending=run.spending,
-            ratio=calls.shared_ratio,
-            context=calls.context_now(),
+            spending=asked.spending,
+            ratio=asked.shared_ratio,
+            context=asked.context_now(),
         )
         if step is not None:
             hub.drop_text(turn.session_id, step.message_id)
@@ -189,65 +196,17 @@ async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
         log_failure(logger, "A turn could not write its end", error)
 
 
-def _end_as(state: TurnState, error: MnesisError | None) -> TurnEnd:
-    if error is None:
-        return TurnEnd(state=state)
-    return TurnEnd(state=state, error_code=error.code, error_message=error.message)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRun:
-    turn: TurnRecord
-    is_host: bool
-    stops_at_loop: bool
-    max_steps: int
-    progress: Progress
-    spending: TurnSpending
-    model_calls: ModelCalls
-    tool_calls: ToolCalls
-
-    async def run(self) -> TurnEnd | None:
-        """Run the open tool calls, ask the model, and repeat, until it answers, loops or reaches a limit.
-
-        ``None``: the turn is suspended, and the process that takes the last answer it waits for resumes it.
-
-        :raises BudgetExhausted: what may be spent is used up, also in the middle of an answer.
-        """
-        asked, calls = self.model_calls, self.progress.open_calls
-        async with self.spending.hard_stop():
-            while True:
-                tokens, is_waiting, is_looping = await self.tool_calls.run(calls)
-                asked.grown += tokens
-                if self.tool_calls.exhausted is not None:
-                    raise self.tool_calls.exhausted
-                if is_looping and self.stops_at_loop:
-                    return _end_as(TurnState.INCOMPLETE, DoomLoop())
-                if is_waiting:
-                    state = await patiently(
-                        transactions.suspend_turn, self.turn, ratio=asked.shared_ratio, context=asked.context_now()
-                    )
-                    if state is not TurnState.RUNNING:
-                        return None if state is TurnState.SUSPENDED else CANCELLED
-                if self.progress.steps >= self.max_steps:
-                    return _end_as(TurnState.INCOMPLETE, StepLimitReached(steps=self.max_steps))
-                reply, calls = await asked.ask_model()
-                if not calls:
-                    return _end_as(STATE_OF[reply.outcome], reply.error)
-
-
 @dataclass(slots=True, kw_only=True)
 class ToolCalls:
-    """The tools that one turn may call, and what it has called so far."""
-
     turn: TurnRecord
     owner_id: int
-    tools: dict[str, Tool]  # those that run here
+    tools: dict[str, registry.Tool]  # those that run here
     callers: frozenset[str]  # names of those that the caller runs
     config: TurnConfig
     depth: int
     made: list[Made]
     spending: TurnSpending
-    exhausted: BudgetExhausted | None = None  # why a call was not run, if no more may be made
+    exhausted: errors.BudgetExhausted | None = None  # why a call was not run, if no more may be made
 
     async def run(self, calls: Sequence[OpenCall]) -> tuple[int, bool, bool]:
         """Run the calls that may run here, and wait for all of them.
@@ -271,7 +230,7 @@ class ToolCalls:
             return tool.needs_approval or tool.spec.name in self.config.ask_before
 
         running = [call for call in calls if call.part_id in looping or not must_wait(call)]
-        tokens = await side_by_side(self._run(call, is_loop=call.part_id in looping) for call in running)
+        tokens = await registry.side_by_side(self._run(call, is_loop=call.part_id in looping) for call in running)
         return sum(tokens), len(running) < len(calls), bool(looping)
 
     async def _run(self, open_call: OpenCall, *, is_loop: bool) -> int:
@@ -287,7 +246,7 @@ class ToolCalls:
                 limits=self.spending.limits,
                 repeats=self.config.doom_loop_threshold if is_loop else None,
             )
-        except BudgetExhausted as problem:
+        except errors.BudgetExhausted as problem:
             self.exhausted, error = problem, f"{problem.code}: {problem.message}"
         else:
             self.spending.start_timer(time_limit)
@@ -296,9 +255,8 @@ class ToolCalls:
         inline = self.config.tool_output_inline
         return await patiently(transactions.finish_tool, self.turn, part_id, output=output, error=error, inline=inline)
 
-    async def _call(self, call: ToolCall, part_id: str) -> tuple[str | None, str | None]:
-        """Return the output of a tool, or its error."""
-        context = ToolContext(
+    async def _call(self, call: llm.ToolCall, part_id: str) -> tuple[str | None, str | None]:
+        context = registry.ToolContext(
             session_id=self.turn.session_id,
             owner_id=self.owner_id,
             turn_id=self.turn.id,
@@ -309,19 +267,21 @@ class ToolCalls:
         late = partial(transactions.keep_late_output, self.turn, part_id, limit=limit)
         try:
             if call.name not in self.tools:
-                raise not_offered(call.name, self.tools)
-            output = await call_tool(self.tools[call.name], context, call.arguments, longest_seconds=seconds, late=late)
+                raise registry.not_offered(call.name, self.tools)
+            output = await registry.call_tool(
+                self.tools[call.name], context, call.arguments, longest_seconds=seconds, late=late
+            )
             return cap_output(output, limit), None
         except TimeoutError as problem:
             return None, str(problem) or "The tool's own waiting took too long."
-        except MnesisError as problem:
+        except errors.MnesisError as problem:
             return None, f"{problem.code}: {problem.message}"
         except Exception as problem:
             logger.exception("tool %s failed", call.name)
             return None, f"The tool failed: {type(problem).__name__}"
 
 
-class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
+class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
     """The model calls of one turn. Each streams an answer: to the followers at once, to the journal in batches."""
 
     waits_for_pause = True
@@ -332,9 +292,9 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         *,
         home: Frame,
         frame: Frame,
-        model: Model,
+        model: llm.Model,
         options: TurnOptions,
-        tool_specs: Sequence[ToolSpec],
+        tool_specs: Sequence[llm.ToolSpec],
         progress: Progress,
         spending: TurnSpending,
     ) -> None:
@@ -347,7 +307,7 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         self.config = frame.config
         self.patience = patience_of(frame.config.turn)
         self.model = model
-        in_place = spec_in_session if turn.model == frame.session.model else spec_in_place
+        in_place = llm.spec_in_session if turn.model == frame.session.model else llm.spec_in_place
         self.spec = in_place(model.spec, frame.config)
         # The models to ask when this one gives nothing; one that answers stays until the turn ends or waits.
         self.others = fallbacks_of(turn.model, of_session=self.config.fallbacks, of_entry=frame.spec.fallbacks)
@@ -382,13 +342,13 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
             self._fitting = await self._fit_context()
         self._context, self._fitting = self._fitting, None
         context, options = self._context, self.options
-        texts = {"tools": write_tools(context.assembled.tools)} if context.assembled.tools else {}
+        texts = {"tools": llm.write_tools(context.assembled.tools)} if context.assembled.tools else {}
         if options.system_prompt is not None:
             texts["system"] = options.system_prompt
         return PlannedCall(
             model=self.model,
             spec=self.spec,
-            request=Request(
+            request=llm.Request(
                 payload=context.payload,
                 max_output_tokens=context.budget.reserved_output,
                 temperature=options.temperature,
@@ -432,15 +392,15 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
     def seconds(self, call: RunningCall) -> float:
         return call.planned.model.spec.total_timeout_seconds
 
-    async def receive(self, call: RunningCall, request: Request) -> Reply:
+    async def receive(self, call: RunningCall, request: llm.Request) -> llm.Reply:
         return await self._running.answer.stream(call.planned.model, request)
 
-    async def finish(self, call: RunningCall, reply: Reply) -> tuple[Reply, list[OpenCall]]:
+    async def finish(self, call: RunningCall, reply: llm.Reply) -> tuple[llm.Reply, list[OpenCall]]:
         step = self._running
         step.is_counted = True
-        used = usage_record(reply.usage, cost=cost_micros(self.spec, reply.usage))
+        used = usage_record(reply.usage, cost=llm.cost_micros(self.spec, reply.usage))
         self.progress.usage = add_usage(self.progress.usage, used)
-        if reply.usage.source is Source.PROVIDER and self._context is not None and self.asked is not None:
+        if reply.usage.source is llm.Source.PROVIDER and self._context is not None and self.asked is not None:
             tokens = reply.usage.input_tokens
             self.learnt = calibrate(self._context.calibration, self._context.estimated_tokens, tokens)
             self.frame = replace(self.frame, calibration=self.learnt)
@@ -475,7 +435,7 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
             return False
         self.model, frame, self.others = other
         self.frame = _with_own_prompt(frame, self.options)
-        self.spec = spec_in_place(self.model.spec, self.config)
+        self.spec = llm.spec_in_place(self.model.spec, self.config)
         self.learnt, self.asked, self._shortened = Calibration(), None, 0
         return True
 
@@ -501,13 +461,13 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         return context
 
 
-def next_model(session: SessionRecord, aliases: Sequence[str]) -> tuple[Model, Frame, tuple[str, ...]] | None:
+def next_model(session: SessionRecord, aliases: Sequence[str]) -> tuple[llm.Model, Frame, tuple[str, ...]] | None:
     """Return the first of these models that the session's owner may use; ``None`` where there is none.
 
     With it come the frame that its context is measured with, and the models to ask after it.
     """
     for place, alias in enumerate(aliases, start=1):
-        with suppress(ModelNotFoundError):
+        with suppress(errors.ModelNotFoundError):
             model = get_model(alias, user_id=session.owner_id)
             return model, load_frame(session.id, model=alias), tuple(aliases[place:])
     return None
@@ -533,7 +493,7 @@ def _with_own_prompt(frame: Frame, options: TurnOptions) -> Frame:
     return replace(frame, session=replace(frame.session, system_prompt=options.system_prompt))
 
 
-def _tokens_of(step: Step, calls: Sequence[ToolCall]) -> int:
+def _tokens_of(step: Step, calls: Sequence[llm.ToolCall]) -> int:
     texts = [part for part in step.answer.parts if isinstance(part, TextPart)]
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
     return estimate_message((*texts, *tools))

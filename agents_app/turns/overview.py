@@ -33,7 +33,6 @@ def used_by(session_ids: Sequence[str]) -> UsageRecord:
 
 
 def used_by_tree(session_id: str) -> UsageRecord:
-    """Return the total usage of a session and all its descendants."""
     return used_by([session_id, *load_launched(session_id)])
 
 
@@ -142,10 +141,7 @@ class AnswerOut(TurnOut, Schema):
 
 
 def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: int, limit: int) -> dict[str, Any]:
-    """Messages of an inbox, oldest first: those that wait, those that were taken, or all.
-
-    :raises SessionNotFoundError: it is not there, or belongs to another person.
-    """
+    """:raises SessionNotFoundError: it is not there, or belongs to another person."""
     load_session(session_id, owner_id=owner_id)
     messages = list_inbox(session_id, waiting=waiting, after=after, limit=limit + 1)
     return page_of(messages, limit, attrgetter("seq"))

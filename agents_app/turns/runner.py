@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 
 from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
@@ -18,7 +17,7 @@ from agents_app.tools.registry import close_connections
 from agents_app.turns.claim import claim_waiting, recover_turns
 from agents_app.turns.loop import run_turn
 from compaction_app.compact import wake_stale
-from mnesis_core.errors import AtCapacity, TooManyTurns
+from mnesis_core.errors import AtCapacity, SessionNotFoundError, TooManyTurns
 from mnesis_core.records import TurnRecord
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure
@@ -50,7 +49,7 @@ class Runner:
         self._permits: Counter[int | None] = Counter()  # turns that are being claimed, by person
         self._owners: dict[str, int] = {}  # the owner of each turn that counts towards its person's limit
         self._without_slot: Counter[str] = Counter()  # turns that take no slot, and for how many reasons
-        self._waiting: set[str] = set()
+        self.waiting: set[str] = set()  # turns that wait for the run of a map, and ask no model meanwhile
         self._leases = Heartbeat(
             "leases",
             held=lambda: list(self._tasks),
@@ -98,25 +97,17 @@ class Runner:
 
     @contextmanager
     def mark_waiting(self, turn_id: str) -> Iterator[None]:
-        """Say that a turn waits for a map's run meanwhile and asks no model."""
-        self._waiting.add(turn_id)
+        self.waiting.add(turn_id)
         try:
             yield
         finally:
-            self._waiting.discard(turn_id)
+            self.waiting.discard(turn_id)
 
-    def is_waiting(self, turn_id: str) -> bool:
-        return turn_id in self._waiting
-
-    def has(self, turn_id: str, *, or_may: bool = False) -> bool:
-        """Return whether a turn runs here; with ``or_may`` also if any is being claimed, which may be this one."""
-        return turn_id in self._tasks or (or_may and self._permits.total() > 0)
+    def has(self, turn_id: str) -> bool:
+        return turn_id in self._tasks
 
     def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
-        """Start a claimed turn. The task belongs to this runner, not to the caller.
-
-        :param owner_id: as for ``permit``
-        """
+        """Start a claimed turn. The task belongs to this runner, not to the caller; ``owner_id`` is as for ``permit``."""
         # An empty context: a request's own must not outlive it (asgiref keeps the request's thread there).
         task = asyncio.get_running_loop().create_task(
             run_turn(turn, is_resumed=is_resumed, is_shutdown=lambda: self._is_stopping),
@@ -196,7 +187,12 @@ class Runner:
                 self.interrupt(turn_id)
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = time.monotonic()
-            await db(recover_turns, lease_owner=self.owner, runs_here=partial(self.has, or_may=True))
+            await db(
+                recover_turns,
+                lease_owner=self.owner,
+                # A turn that is being claimed has no task yet, and may be any.
+                runs_here=lambda turn_id: self.has(turn_id) or self._permits.total() > 0,
+            )
             await db(wake_stale)
             await db(wake_for_forsaken)
             await db(session_store.recorder.look)
@@ -214,8 +210,8 @@ class Runner:
                 turn = await db(claim_waiting, session_id, lease_owner=self.owner)
                 if turn is not None:
                     self.start(turn)
-        except AtCapacity:
-            pass
+        except (AtCapacity, SessionNotFoundError):
+            pass  # in the latter case it was deleted meanwhile
         except Exception as error:
             log_failure(logger, "Messages that wait for a session were not taken", error)
 

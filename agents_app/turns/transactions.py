@@ -20,20 +20,10 @@ from files_app.contents import put_content
 from files_app.intake import add_file
 from mnesis_core.config import StreamConfig
 from mnesis_core.context.fitting import OUTPUTS, Size, cap_output, shorten_output
-from mnesis_core.errors import TurnCancelled
+from mnesis_core.errors import MnesisError, TurnCancelled
 from mnesis_core.events import EventType
-from mnesis_core.files.detection import Kind, kind_of_text
-from mnesis_core.llm.interface import (
-    Model,
-    Outcome,
-    ReasoningDelta,
-    Reply,
-    Request,
-    TextDelta,
-    ToolCall,
-    Usage,
-    cost_micros,
-)
+from mnesis_core.files.detection import kind_of_text
+from mnesis_core.llm import interface as llm
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, add_usage
@@ -44,33 +34,22 @@ from sessions_app.catalogue import model_store
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
 from sessions_app.model_calls import RunningCall
-from sessions_app.record import message_store, turn_store
+from sessions_app.record import message_queries, message_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
-from sessions_app.record.message_queries import (
-    journal_texts,
-    leaves_open,
-    load_message_rows,
-    load_messages_by_ids,
-    prepare_parts,
-    unanswered_tools,
-    unfinished_messages,
-    usage_of,
-)
 from sessions_app.record.turn_queries import running_calls
 from sessions_app.usage.limits import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output
+AddLong = Callable[[Change, str], str]
 CUT_OFF = "The turn was interrupted before this ended."  # the result of a call that an interrupt cut off
 
 
 @dataclass(slots=True, kw_only=True)
 class OpenCall:
-    """A tool call that has no result yet."""
-
     part_id: str
-    call: ToolCall
+    call: llm.ToolCall
     is_approved: bool = False
 
 
@@ -84,18 +63,18 @@ class Progress:
 
 def load_progress(turn: TurnRecord) -> Progress:
     """Return what a turn has done, from the record alone, in two queries: any process can resume it."""
-    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+    messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
     answers = [message for message in messages if message.role == "assistant"]
-    rows = load_message_rows(turn.session_id, [message.id for message in answers])
+    rows = message_queries.load_message_rows(turn.session_id, [message.id for message in answers])
     tools = [stored for message in answers for stored in tool_parts(message)]
     return Progress(
         steps=len(answers),
-        usage=reduce(add_usage, map(usage_of, rows.values()), UsageRecord()),
+        usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
         made=[call_made(part.tool_name, part.input) for _, part in tools],
         open_calls=[
             OpenCall(
                 part_id=stored.id,
-                call=ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=part.input),
+                call=llm.ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=part.input),
                 is_approved=True,
             )
             for stored, part in tools
@@ -108,15 +87,11 @@ def tool_parts(message: StoredMessage) -> list[tuple[StoredPart, ToolPart]]:
     return [(stored, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
 
 
-# The answer.
-
-
 @dataclass(slots=True, kw_only=True)
 class Answer:
     session_id: str
     message_id: str
     config: StreamConfig
-    clock: Callable[[], float] = time.monotonic
     texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
     types: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -124,17 +99,16 @@ class Answer:
     _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
     _flushed_at: float = 0.0
 
-    async def stream(self, model: Model, request: Request) -> Reply:
-        """Ask the model, pass on and journal what it streams, and return its reply."""
-        self._flushed_at = self.clock()
+    async def stream(self, model: llm.Model, request: llm.Request) -> llm.Reply:
+        self._flushed_at = time.monotonic()
         async for item in model.stream(request):
-            if isinstance(item, Reply):
+            if isinstance(item, llm.Reply):
                 # A reply that says it gave nothing, after a part was passed on, would else be asked for again.
-                is_begun = self.types and item.outcome is Outcome.FAILED
-                return replace(item, outcome=Outcome.BROKEN) if is_begun else item
+                is_begun = self.types and item.outcome is llm.Outcome.FAILED
+                return replace(item, outcome=llm.Outcome.BROKEN) if is_begun else item
             self._take(item)
             size = sum(len(text) for _, text in self._unwritten)
-            is_due = self.clock() - self._flushed_at >= self.config.journal_seconds
+            is_due = time.monotonic() - self._flushed_at >= self.config.journal_seconds
             if is_due or size >= self.config.journal_bytes:
                 await self.flush()
         raise AssertionError("a model's stream must end with a Reply")
@@ -142,7 +116,7 @@ class Answer:
     async def flush(self) -> None:
         """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
         unwritten, self._unwritten = self._unwritten, []
-        self._flushed_at = self.clock()
+        self._flushed_at = time.monotonic()
         is_retry = bool(self._held_up)
         for index in sorted({index for index, _ in unwritten}):
             text = "".join(piece for of, piece in unwritten if of == index)
@@ -165,8 +139,8 @@ class Answer:
     def parts(self) -> list[TextPart | ReasoningPart]:
         return [_part_of(kind, "".join(pieces)) for kind, pieces in zip(self.types, self.texts, strict=True)]
 
-    def _take(self, delta: TextDelta | ReasoningDelta) -> None:
-        kind = TextPart.type if isinstance(delta, TextDelta) else ReasoningPart.type
+    def _take(self, delta: llm.TextDelta | llm.ReasoningDelta) -> None:
+        kind = TextPart.type if isinstance(delta, llm.TextDelta) else ReasoningPart.type
         if not self.types or self.types[-1] != kind:
             self.types.append(kind)
             self.texts.append([])
@@ -183,8 +157,6 @@ def _part_of(kind: str, text: str) -> TextPart | ReasoningPart:
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One model call of a turn and the answer that it streams."""
-
     message_id: str
     call: RunningCall
     answer: Answer
@@ -193,11 +165,8 @@ class Step:
     def used_so_far(self) -> UsageRecord:
         """Estimate what a call that is cut off took: no provider reports what it did not finish."""
         said = sum(estimate_text(part.text) for part in self.answer.parts)
-        usage = Usage(input_tokens=self.call.planned.prompt_tokens, output_tokens=said)
-        return usage_record(usage, cost=cost_micros(self.call.planned.spec, usage))
-
-
-# Transactions.
+        usage = llm.Usage(input_tokens=self.call.planned.prompt_tokens, output_tokens=said)
+        return usage_record(usage, cost=llm.cost_micros(self.call.planned.spec, usage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +175,12 @@ class TurnEnd:
     error_code: str | None = None
     error_message: str | None = None
     exhausted: dict[str, Any] | None = None  # the limit that ended the turn, as spending.event_body has it
+
+    @classmethod
+    def of(cls, state: TurnState, error: MnesisError | None) -> TurnEnd:
+        if error is None:
+            return cls(state=state)
+        return cls(state=state, error_code=error.code, error_message=error.message)
 
 
 @contextmanager
@@ -219,12 +194,12 @@ def held(turn: TurnRecord) -> Iterator[Change]:
         yield record
 
 
-def end_step(turn: TurnRecord, step: Step, reply: Reply) -> list[OpenCall]:
+def end_step(turn: TurnRecord, step: Step, reply: llm.Reply) -> list[OpenCall]:
     """Make parts of what was streamed and write every number, once; return the tool calls, which are to be run."""
     end = end_of_reply(reply, step.call.planned.spec)
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
-    parts = prepare_parts([*step.answer.parts, *tools])
+    parts = message_queries.prepare_parts([*step.answer.parts, *tools])
     with held(turn) as record:
         part_ids = message_store.append_parts(record, message_id=step.message_id, parts=parts)
         message_store.finalize_message(record, step.message_id, end)
@@ -256,52 +231,35 @@ def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: st
 
     A result longer than ``inline`` characters becomes a file, and its two ends stay in the conversation.
     """
-    long = keep_long_result((output if error is None else error) or "", inline)
+    add_long = keep_long_result((output if error is None else error) or "", inline)
     with held(turn) as record:
-        kept = write_result(record, part_id, output=output, error=error, long=long)
+        kept = write_result(record, part_id, output=output, error=error, add_long=add_long)
     return estimate_text(kept)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongResult:
-    text: str
-    content_id: str
-    kind: Kind
-    size: int
-    tokens: int
-    characters: int  # that stay in the conversation
+def keep_long_result(text: str, characters: int) -> AddLong | None:
+    """Store the content of a result longer than ``characters``, before the lock of its session is taken.
 
-
-def keep_long_result(text: str, characters: int) -> LongResult | None:
-    """Store the content of a result longer than ``characters``, before the lock of its session is taken."""
+    Return what makes it a file of the session, for a part, and returns the two ends that stay in the conversation.
+    """
     if len(text) <= characters:
         return None
     data = bytes_of_text(text)
-    return LongResult(
-        text=text,
-        content_id=put_content(data),
-        kind=kind_of_text(data),
-        size=len(data),
-        tokens=estimate_text(text),
-        characters=characters,
-    )
+    content_id, kind, size, tokens = put_content(data), kind_of_text(data), len(data), estimate_text(text)
+
+    def add(record: Change, part_id: str) -> str:
+        path = f"{OUTPUTS}{part_id}{kind.suffixes[0]}"
+        file_id = add_file(record, content_id=content_id, path=path, file_type=kind.name, token_count=tokens, size=size)
+        return shorten_output(text, characters, file_id=file_id)
+
+    return add
 
 
 def write_result(
-    record: Change, part_id: str, *, output: str | None, error: str | None, long: LongResult | None
+    record: Change, part_id: str, *, output: str | None, error: str | None, add_long: AddLong | None
 ) -> str:
-    """Write the result of a tool call, as ``keep_long_result`` has it if it is long; return what stays of it."""
-    kept = (output if error is None else error) or ""
-    if long is not None:
-        file_id = add_file(
-            record,
-            content_id=long.content_id,
-            path=f"{OUTPUTS}{part_id}{long.kind.suffixes[0]}",
-            file_type=long.kind.name,
-            token_count=long.tokens,
-            size=long.size,
-        )
-        kept = shorten_output(long.text, long.characters, file_id=file_id)
+    """Write the result of a tool call, and what ``keep_long_result`` made of it if it is long; return what stays of it."""
+    kept = add_long(record, part_id) if add_long else (output if error is None else error) or ""
     result = {"output": kept, "error": None} if error is None else {"output": None, "error": kept}
     message_store.finish_tool(record, part_id, **result)
     return kept
@@ -324,12 +282,11 @@ def suspend_turn(
     """Let a turn wait for the calls that have no answer; return the state that it is in then.
 
     ``RUNNING``: every answer has come meanwhile. ``CANCELLED``: its end was requested, and is to be written.
-
-    :param ratio: as for ``finish_turn``, and so is ``context``
+    ``ratio`` and ``context`` are as for ``finish_turn``.
     """
     trigger = trigger_after(*context) if context else None
     with held(turn) as record:
-        waiting = unanswered_tools(turn.id)
+        waiting = message_queries.unanswered_tools(turn.id)
         if not waiting:
             return TurnState.RUNNING
         if not turn_store.suspend_turn(record, turn.id, fence=turn.fence, part_ids=waiting):
@@ -358,10 +315,10 @@ def finish_turn(
     trigger = trigger_after(*context) if context else None
     with held(turn) as record:
         # A cancellation may come while the step's own end is being written by another thread.
-        if step is not None and step.message_id in unfinished_messages(turn.id):
+        if step is not None and step.message_id in message_queries.unfinished_messages(turn.id):
             # What this process holds of the answer is newer than the journal.
             message_end = MessageEnd(
-                outcome=(Outcome.CANCELLED if end.state is TurnState.CANCELLED else Outcome.BROKEN).value,
+                outcome=(llm.Outcome.CANCELLED if end.state is TurnState.CANCELLED else llm.Outcome.BROKEN).value,
                 error_code=end.error_code,
                 error_message=end.error_message,
                 usage=step.used_so_far(),
@@ -370,16 +327,7 @@ def finish_turn(
             message_store.finalize_message(record, step.message_id, message_end)
             turn_store.finish_call(record, step.call.id, message_end, attempts=step.call.attempts)
             message_store.delete_journal(message_id=step.message_id)
-        close_open_rows(record, turn.id, error_code=end.error_code, error_message=end.error_message)
-        turn_store.finish_turn(
-            record,
-            turn.id,
-            state=end.state,
-            fence=turn.fence,
-            usage=usage,
-            error_code=end.error_code,
-            error_message=end.error_message,
-        )
+        close_turn(record, turn.id, end, fence=turn.fence, usage=usage)
         if ratio is not None:
             model_store.share_ratio(turn.model, ratio)
         if spending is not None:
@@ -389,19 +337,23 @@ def finish_turn(
         request_if_due(record, trigger)
 
 
-def close_open_rows(record: Change, turn_id: str, *, error_code: str | None, error_message: str | None) -> None:
-    """End whatever a turn left open: streamed text becomes parts, calls and tools get its error, or that of a cut."""
-    if not leaves_open(turn_id):
-        return
-    code, message = error_code or TurnCancelled.code, error_message or CUT_OFF
-    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=code, error_message=message)
-    for call_id in running_calls(turn_id):
-        turn_store.finish_call(record, call_id, end)
-    for message_id in unfinished_messages(turn_id):
-        pieces = journal_texts(record.session_id, message_id=message_id)
-        parts = [_part_of(piece.part_type, piece.text) for piece in pieces]
-        message_store.append_parts(record, message_id=message_id, parts=parts)
-        message_store.finalize_message(record, message_id, end)
-        message_store.delete_journal(message_id=message_id)
-    for part_id in unanswered_tools(turn_id):
-        message_store.finish_tool(record, part_id, output=None, error=message)
+def close_turn(record: Change, turn_id: str, end: TurnEnd, **values: Any) -> None:
+    """End a turn, and what it left open: streamed text becomes parts, calls and tools get its error, or that of a cut.
+
+    :param values: as for ``turn_store.finish_turn``
+    """
+    if message_queries.leaves_open(turn_id):
+        code, message = end.error_code or TurnCancelled.code, end.error_message or CUT_OFF
+        cut = MessageEnd(outcome=llm.Outcome.BROKEN.value, error_code=code, error_message=message)
+        for call_id in running_calls(turn_id):
+            turn_store.finish_call(record, call_id, cut)
+        for message_id in message_queries.unfinished_messages(turn_id):
+            pieces = message_queries.journal_texts(record.session_id, message_id=message_id)
+            parts = [_part_of(piece.part_type, piece.text) for piece in pieces]
+            message_store.append_parts(record, message_id=message_id, parts=parts)
+            message_store.finalize_message(record, message_id, cut)
+            message_store.delete_journal(message_id=message_id)
+        for part_id in message_queries.unanswered_tools(turn_id):
+            message_store.finish_tool(record, part_id, output=None, error=message)
+    values |= {"error_code": end.error_code, "error_message": end.error_message}
+    turn_store.finish_turn(record, turn_id, state=end.state, **values)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from agents_app.tools import ToolContext, tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
 from audit_app.proof.verify import verify_session

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from agents_app.tools import ToolContext, tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import ToolResult
 from agents_app.turns.runner import runner

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agents_app.tools import Tool, ToolContext, ToolScope, call_tool, offered_tools, tool
-from agents_app.tools.registry import ToolThreads, check_tool_names
+from agents_app.tools.registry import (
+    Tool,
+    ToolContext,
+    ToolScope,
+    ToolThreads,
+    call_tool,
+    check_tool_names,
+    offered_tools,
+    tool,
+)
 from mnesis_core.config import Config, override
 from mnesis_core.errors import AtCapacity, InvalidRequest
 from mnesis_core.llm.interface import ToolSpec

@@ -14,8 +14,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command, load_command_class
 
-from agents_app.endpoints.terminal import Screen, read_message, watch
-from agents_app.tools import ToolContext, tool
+from agents_app.endpoints.terminal import read_message, watch
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from files_app.intake import explore_file
 from mnesis_core.errors import InvalidRequest, ModelUnreachable
@@ -71,7 +71,7 @@ def test_an_answer_that_is_there_before_anybody_looks_is_printed_too(alice: User
         await lifecycle.wait_turn(session_id, turn.id, owner_id=alice.pk)
         return turn
 
-    turn = asyncio.run(watch(session_id, alice.pk, begin, Screen(text=printed.append, note=print)))
+    turn = asyncio.run(watch(session_id, alice.pk, begin, text=printed.append, note=print))
     assert (printed, turn.state) == (["Paris."], "completed")
 
 

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from agents_app.tools import ToolContext, find_tool
+from agents_app.tools.registry import ToolContext
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now
@@ -30,6 +30,7 @@ from sessions_app.record.turn_queries import list_calls
 from tests.defects.talks import WORDS, add_turn, compact_all, model_of
 from tests.support.hostile_models import MODELS
 from tests.support.planted_files import PLACES, Planted, ids_for, parts_of
+from tests.support.tools import find_tool
 
 WINDOW = {"context_window": 32_000, "max_output_tokens": 1_000}
 PAGE_END = re.compile(r"go on with offset=(\d+)\]")

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from agents_app.tools import ToolContext, tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import SessionRead
 from mnesis_core.llm.interface import ToolCall, Usage

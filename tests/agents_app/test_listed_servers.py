@@ -18,7 +18,7 @@ from django.test import Client
 
 from agents_app import store
 from agents_app.queries import list_servers, load_server
-from agents_app.tools.mcp.admin import attach_server, list_again
+from agents_app.tools.pages import attach_server, list_again
 from mnesis_core.errors import NotListed, ToolServerUnreachable
 from mnesis_core.network import hosts
 from mnesis_core.turns.mcp_servers import ServerAddress

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from agents_app.tools import ToolContext, tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from files_app.queries import load_file_reference, read_range
 from mnesis_core.context.fitting import cap_output, file_of_output, shorten_output

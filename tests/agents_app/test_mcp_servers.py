@@ -12,15 +12,16 @@ from django.test import Client
 from agents_app import store
 from agents_app.models import McpServer
 from agents_app.queries import list_servers, load_server
-from agents_app.tools import check_tools, find_tool, list_tools, offered_tools
-from agents_app.tools.mcp.admin import attach_server, list_again
+from agents_app.tools.pages import attach_server, list_again
+from agents_app.tools.registry import check_tools, list_tools, offered_tools
 from agents_app.turns import lifecycle
-from mnesis_core.errors import InvalidRequest, ToolNotFoundError, ToolServerNotFound, ToolServerUnreachable
+from mnesis_core.errors import InvalidRequest, ToolServerNotFound, ToolServerUnreachable
 from mnesis_core.messages import ToolState
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from sessions_app.database.threads import db
 from tests.support.mcp_servers import hostile
 from tests.support.story import history, say, tool_call
+from tests.support.tools import find_tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = ServerAddress(name="away", argv=("/no/such/program",), entered_on_host=True)
@@ -101,7 +102,7 @@ def test_another_address_takes_the_place_of_the_first_which_stays_known():
     assert list_servers() == []
     assert McpServer.objects.count() == 2
     for again in (lambda: find_tool("hostile__act"), lambda: store.remove_server("hostile")):
-        with pytest.raises((ToolNotFoundError, ToolServerNotFound)):
+        with pytest.raises((KeyError, ToolServerNotFound)):
             again()
 
 

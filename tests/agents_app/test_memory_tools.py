@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app.tools import ToolContext, find_tool
 from agents_app.tools.memory.grepping import LARGEST_PAGE
+from agents_app.tools.registry import ToolContext
 from agents_app.turns import lifecycle
 from compaction_app import store as compaction_store
 from compaction_app.context import build_context
@@ -27,6 +27,7 @@ from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
 from tests.support.inspected import add_summary, add_turn, claim, finish, revise, tool_part
+from tests.support.tools import find_tool
 
 ASKING = {"lcm_describe": "id", "lcm_read": "id", "lcm_expand": "summary_id"}
 

@@ -14,7 +14,7 @@ from django.db import connections
 from django.test import AsyncClient
 
 from agents_app.endpoints.openai import ask, follow_answer
-from agents_app.tools import ToolContext, tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from mnesis_core.completions import CompletionRequest, RequestMessage
 from mnesis_core.errors import ModelStreamBroken

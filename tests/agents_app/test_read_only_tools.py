@@ -17,8 +17,7 @@ from django.test import Client
 
 from agents_app import store
 from agents_app.queries import load_server
-from agents_app.tools import find_tool
-from agents_app.tools.mcp.admin import mark_read_only
+from agents_app.tools.pages import mark_read_only
 from agents_app.tools.registry import close_connections
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
@@ -35,6 +34,7 @@ from tests.support.cast import make_user
 from tests.support.filesystem_server import filesystem_server
 from tests.support.maps import start, worked
 from tests.support.story import say, tool_call
+from tests.support.tools import find_tool
 
 __all__ = ["filesystem_server"]
 

@@ -11,7 +11,7 @@ from django.test import Client
 
 from agents_app import store
 from agents_app.queries import load_server
-from agents_app.tools import check_tools, list_tools, offered_tools
+from agents_app.tools.registry import check_tools, list_tools, offered_tools
 from agents_app.turns import lifecycle
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import ToolState

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from agents_app.tools import ToolContext, tool
+from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.claim import ToolResult, claim_turn
 from agents_app.turns.runner import runner
@@ -21,7 +21,7 @@ from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
-from sessions_app.record import message_store, turn_store
+from sessions_app.record import message_queries, message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.turn_queries import load_turn
@@ -60,7 +60,7 @@ def test_a_turn_that_is_to_be_interrupted_does_not_go_to_wait(session, claimed):
 
 def test_a_turn_does_not_wait_for_what_came_meanwhile(session, claimed):
     with change(session.id) as record:
-        part_id = transactions.unanswered_tools(claimed.id)[0]
+        part_id = message_queries.unanswered_tools(claimed.id)[0]
         message_store.finish_tool(record, part_id, output="rain", error=None)
     assert transactions.suspend_turn(claimed) is TurnState.RUNNING
 

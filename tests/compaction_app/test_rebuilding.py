@@ -23,6 +23,7 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.turn_queries import list_calls
 from tests.support.story import say
+from tests.support.tools import find_tool
 
 SUM = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 
@@ -137,7 +138,7 @@ def test_no_stored_text_makes_an_error_of_ours(session, read_payload, text):
 
 
 def test_tools_are_read_again_to_the_letter():
-    tools = tuple(registry.find_tool(name).spec for name in ("lcm_grep", "calculator"))
+    tools = tuple(find_tool(name).spec for name in ("lcm_grep", "calculator"))
     assert read_tools(write_tools(tools)) == tools
 
 
@@ -167,12 +168,12 @@ def test_a_call_says_whether_its_payload_can_be_rebuilt(session, client, alice):
 
 def test_another_sessions_summaries_and_texts_are_not_read(session, bob):
     elsewhere = session_store.create_session(owner=bob, model="demo")
-    add_call(elsewhere, [], texts={"tools": write_tools([registry.find_tool("calculator").spec])})
+    add_call(elsewhere, [], texts={"tools": write_tools([find_tool("calculator").spec])})
     theirs = list_calls(elsewhere)[0]
     add_call(session.id, [{"kind": "tools", "names": ["calculator"]}])
     mine = replace(list_calls(session.id)[0], parameters=theirs.parameters)
     assert rebuild_payload(mine).payload == {"messages": []}
-    assert theirs.parameters["texts"]["tools"] == text_digest(write_tools([registry.find_tool("calculator").spec]))
+    assert theirs.parameters["texts"]["tools"] == text_digest(write_tools([find_tool("calculator").spec]))
 
 
 def test_the_inspector_shows_a_payload_and_what_is_wrong_with_it(session, client, admin_user):

@@ -8,13 +8,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.tools import ToolContext, find_tool
+from agents_app.tools.registry import ToolContext
 from compaction_app.compact import compact_now
 from compaction_app.queries import list_summaries
 from files_app.store import store_file_reference
 from mnesis_core.messages import TextPart
 from sessions_app.record.change import change
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
+from tests.support.tools import find_tool
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.tools import ToolContext, find_tool
+from agents_app.tools.registry import ToolContext
 from agents_app.turns import lifecycle
 from audit_app.transfer.export import export_session
 from compaction_app.compact import compact_session, request_compaction
@@ -18,6 +18,7 @@ from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import load_messages
 from tests.compaction_app.test_compaction import add_turns, model_of
+from tests.support.tools import find_tool
 
 END = "END-OF-THE-LEDGER"
 OUTPUT = "row of the ledger " * 400 + END

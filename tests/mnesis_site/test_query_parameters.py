@@ -11,8 +11,7 @@ from django.test import Client, RequestFactory
 from ninja.operation import Operation
 
 from mnesis_core.errors import UnknownParameter
-from mnesis_site.api import api
-from mnesis_site.endpoints import openai_api
+from mnesis_site.endpoints import api, openai_api
 from tests.support.openapi_document import openapi_document
 
 
@@ -85,4 +84,4 @@ def test_the_endpoint_for_openai_clients_ignores_what_it_does_not_know() -> None
         for operation in view.operations
     ]
     assert views
-    assert not [view for view in views if view.__module__ == "mnesis_site.api" or hasattr(view, "__wrapped__")]
+    assert not [view for view in views if view.__module__ == "mnesis_site.endpoints" or hasattr(view, "__wrapped__")]

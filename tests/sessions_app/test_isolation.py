@@ -269,7 +269,6 @@ NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
             agent_queries.accepted_outputs,
-            agent_queries.first_failures,
             agent_queries.last_item,
             agent_queries.list_items,
             agent_queries.load_item,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from mnesis_site.api import api
+from mnesis_site.endpoints import api
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 from agents_app import store
 from agents_app.endpoints.terminal import EndpointCommand
 from agents_app.queries import list_servers, load_server
-from agents_app.tools.mcp.admin import attach_server, list_again, mark_read_only, show_servers
+from agents_app.tools.pages import attach_server, list_again, mark_read_only, show_servers
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.text import excerpt, printable
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, hints_in_words

@@ -5,20 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
-from agents_app.endpoints.terminal import (
-    Begin,
-    Decision,
-    EndpointCommand,
-    Screen,
-    deciding,
-    failed,
-    find_user,
-    read_message,
-    starting,
-    watch,
-)
+from agents_app.endpoints import terminal
+from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut
 from mnesis_core.errors import MnesisError, TurnCancelled, TurnSuspended, error_of
@@ -26,7 +17,7 @@ from mnesis_core.records import TurnRecord, TurnState, WaitsFor
 from sessions_app.pages.markdown import show_invisible
 
 
-class Command(EndpointCommand):
+class Command(terminal.EndpointCommand):
     help = (
         "Start a session with one message and print the answer as it comes. Ctrl-C interrupts and keeps what was said."
     )
@@ -40,7 +31,7 @@ class Command(EndpointCommand):
         self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user, message = find_user(options["user"]), read_message(options["message"])
+        user, message = terminal.find_user(options["user"]), terminal.read_message(options["message"])
         session = lifecycle.create_session(
             owner=user,
             model=options["model"],
@@ -50,15 +41,15 @@ class Command(EndpointCommand):
             host_mode=bool(options["host"]),
             peer_name=options["host"],
         )
-        self.turn(session.id, user.pk, starting(session.id, user.pk, message), as_json=options["as_json"])
+        self.turn(session.id, user.pk, terminal.starting(session.id, user.pk, message), as_json=options["as_json"])
 
-    def turn(self, session_id: str, owner_id: int, begin: Begin, *, as_json: bool) -> None:
+    def turn(self, session_id: str, owner_id: int, begin: terminal.Begin, *, as_json: bool) -> None:
         """Run one turn at the terminal, with questions where a person must decide.
 
         :raises CommandError: it did not come to a good end.
         """
-        screen = Screen(text=(lambda text: None) if as_json else self.print_text, note=self.print_note)
-        turn = asyncio.run(watch(session_id, owner_id, begin, screen))
+        show = partial(terminal.watch, text=(lambda text: None) if as_json else self.print_text, note=self.print_note)
+        turn = asyncio.run(show(session_id, owner_id, begin))
         may_ask = not as_json and sys.stdin.isatty()
         while may_ask and (asked := [one for one in turn.waits_for if one.reason == WaitsFor.APPROVAL]):
             decisions = []
@@ -68,12 +59,11 @@ class Command(EndpointCommand):
                     answer = input(f"Allow {show_invisible(waiting.tool_name)}? [y/N, or why not] ").strip()
                     approved, refused = answer.lower() in ("y", "yes"), answer.lower() in ("n", "no")
                     note = "" if approved or refused else answer
-                    decisions.append(Decision(part_id=waiting.part_id, approved=approved, note=note))
+                    decisions.append(DecisionIn(part_id=waiting.part_id, approved=approved, note=note))
             except (KeyboardInterrupt, EOFError):
                 turn = lifecycle.interrupt(session_id, owner_id=owner_id)
             else:
-                begin = deciding(session_id, owner_id, decisions)
-                turn = asyncio.run(watch(session_id, owner_id, begin, screen))
+                turn = asyncio.run(show(session_id, owner_id, terminal.deciding(session_id, owner_id, decisions)))
         if as_json:
             self.print_json(AnswerOut.model_validate(turn).dict())
         else:
@@ -82,7 +72,7 @@ class Command(EndpointCommand):
         tokens = f"{usage.tokens_input or 0:,} + {usage.tokens_output or 0:,} tokens"
         self.print_note(f"{turn.session_id}  {turn.state}, {tokens} ({usage.usage_source or 'unknown'})")
         if turn.state != TurnState.COMPLETED:
-            raise failed(_error_of(turn))
+            raise terminal.failed(_error_of(turn))
 
 
 def _error_of(turn: TurnRecord) -> MnesisError:

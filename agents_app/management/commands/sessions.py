@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from agents_app.endpoints.terminal import Decision, deciding, find_user, read_message
+from agents_app.endpoints.terminal import deciding, find_user, read_message
 from agents_app.management.commands.run import Command as RunCommand
+from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import deliver
 from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_page
@@ -123,7 +124,7 @@ class Command(RunCommand):
         self._print(CompactionOut, compact_now(session_id), options)
 
     def do_approve(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        said = Decision(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])
+        said = DecisionIn(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])
         self.turn(session_id, owner_id, deciding(session_id, owner_id, [said]), as_json=options["as_json"])
 
     do_refuse = do_approve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from agents_app.queries import first_failures
+from agents_app.queries import list_items
 from agents_app.queries import load_run as load_map
 from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
 from agents_app.tools.registry import ToolContext
@@ -16,7 +16,7 @@ from files_app.queries import MOST_LINES, load_file_reference, load_file_referen
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
 from mnesis_core.files.references import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text
-from mnesis_core.maps.values import OperatorKind, RunRecord, RunState
+from mnesis_core.maps.values import ItemState, OperatorKind, RunRecord, RunState
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, StoredPart, ToolPart
 from mnesis_core.records import FileReference, SummaryRecord, UsageRecord
 from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, text_of_bytes
@@ -52,7 +52,6 @@ _MORE = {
 
 
 def describe_operator_run(run: RunRecord) -> str:
-    """Describe an operator's run in a few lines, however many items it has."""
     counts = run.counts
     why = f" ({run.reason})" if run.reason else ""
     lines = [f"{KINDS[run.kind]} {run.id}: {run.state.value}{why}"]
@@ -71,7 +70,7 @@ def describe_operator_run(run: RunRecord) -> str:
         )
     if counts.failed:
         lines.append("first failures:")
-        for item in first_failures(run.id, limit=FAILURES):
+        for item in list_items(run.id, limit=FAILURES, states=[ItemState.FAILED]):
             error = excerpt(printable(item.error), LONGEST_ERROR)
             lines.append(f"- item {item.number}, {item.error_kind or 'error'}: {error}")
     if run.error_code:
@@ -82,7 +81,6 @@ def describe_operator_run(run: RunRecord) -> str:
 
 
 def describe_file(file: FileReference, offset: int = 0) -> str:
-    """Describe a file; of a list of files, the page of its entries from ``offset`` on."""
     size = find_size(file.content_id) if is_file_manifest(file.path) else None
     if size is None:
         return _facts(file)

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from agents_app.maps.worker import work_for_a_slice
 from agents_app.queries import list_runs
-from agents_app.tools import ToolContext, call_tool, find_tool
+from agents_app.tools.registry import ToolContext, call_tool
 from agents_app.turns import lifecycle
 from files_app.intake import keep_file
 from mnesis_core.errors import MnesisError
@@ -25,6 +25,7 @@ from sessions_app.database.threads import db, work
 from sessions_app.record.message_queries import load_messages
 from tests.support.maps import lines_of, output_of, worked
 from tests.support.story import alice, bob, quiet_runner, script, session, tool_call
+from tests.support.tools import find_tool
 
 __all__ = ["alice", "bob", "quiet_runner", "script", "session"]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -15,7 +15,6 @@ from agents_app.models import OperatorItem, OperatorTry
 from agents_app.queries import (
     accepted_outputs,
     attempts_of_item,
-    first_failures,
     forgotten_runs,
     list_items,
     live_runs,
@@ -88,7 +87,7 @@ def test_a_run_from_its_first_claim_to_its_end(session_id):
         (1, False, "this is no JSON"),
         (2, True, ""),
     ]
-    assert [item.number for item in first_failures(run_id)] == [2]
+    assert [item.number for item in list_items(run_id, states=[ItemState.FAILED])] == [2]
     assert {call.state for call in list_calls(session_id)} == {"completed"}
     assert event_types(session_id) == [
         "map.started",

@@ -24,19 +24,11 @@ from agents_app import store
 from agents_app.models import McpServer
 from agents_app.queries import audiences_of, list_servers, load_server
 from agents_app.store import check_entered
-from agents_app.tools import SHIPPED, list_tools
-from agents_app.tools.registry import ask_for_tools
+from agents_app.tools.registry import SHIPPED, ask_for_tools, list_tools
 from mnesis_core.errors import InvalidRequest, MnesisError, NotListed, ToolServerNotFound
 from mnesis_core.text import excerpt
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, check_address, take_listing
-from sessions_app.catalogue.views import (
-    AudienceFields,
-    audience_initial,
-    forget_refused,
-    offer_programs,
-    say_addresses,
-    say_variables,
-)
+from sessions_app.catalogue import views
 from sessions_app.conf import host_lists, site_config
 from sessions_app.database.threads import db, waiting_for
 from sessions_app.pages.markdown import show_invisible
@@ -108,7 +100,7 @@ async def list_again(name: str, *, errors: TextIO | int = subprocess.DEVNULL) ->
     return await db(load_server, name)
 
 
-class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
+class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type-arg]
     # It catches mistakes that would otherwise show at the server's first call.
     program = forms.CharField(
         required=False,
@@ -148,14 +140,14 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
         self.initial["secrets"] = "\n".join(f"{name}={variable}" for name, variable in row.secrets.items())
         if row.pk:
             groups, users = audiences_of([row.pk])[row.pk]
-            self.initial.update(audience_initial(is_restricted=row.is_restricted, groups=groups, users=users))
+            self.initial.update(views.audience_initial(is_restricted=row.is_restricted, groups=groups, users=users))
             # Another name would be another server.
             del self.fields["name"]
         self.fields["url"].required = False
         lists = host_lists()
-        offer_programs(self.fields["program"], lists, current=self.initial["program"])
-        say_variables(self.fields["secrets"], lists)
-        say_addresses(self.fields["url"], lists)
+        views.offer_programs(self.fields["program"], lists, current=self.initial["program"])
+        views.say_variables(self.fields["secrets"], lists)
+        views.say_addresses(self.fields["url"], lists)
         for field in self.fields.values():
             if not isinstance(field.widget, CHOICES):
                 field.widget.attrs["class"] = "input"
@@ -171,30 +163,25 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
         self.check_audience(values)
         if not self.errors:
             try:
-                values["address"] = self._read_address(values)
-                check_address(values["address"])
-                check_entered(values["address"])
+                pairs = [line.strip().partition("=") for line in values["secrets"].splitlines() if line.strip()]
+                address = values["address"] = ServerAddress(
+                    name=values.get("name") or self.instance.name,
+                    argv=tuple(shlex.split(values["program"])),
+                    url=values["url"],
+                    secrets={name: variable for name, _, variable in pairs},
+                    timeout_seconds=values["timeout_seconds"],
+                    needs_approval=values["needs_approval"],
+                    trust_annotations=values["trust_annotations"],
+                )
+                check_address(address)
+                check_entered(address)
             except (InvalidRequest, NotListed) as error:
                 field = str(error.details["field"]).replace("argv", "program")
                 self.add_error(field if field in self.fields else None, error.message)
-        forget_refused(self, SECRETS)
+            except ValueError as error:
+                self.add_error("program", f"the program cannot be read: {error}")
+        views.forget_refused(self, SECRETS)
         return values
-
-    def _read_address(self, values: dict[str, Any]) -> ServerAddress:
-        try:
-            argv = tuple(shlex.split(values["program"]))
-        except ValueError as error:
-            raise InvalidRequest(f"the program cannot be read: {error}", field="argv") from None
-        pairs = [line.strip().partition("=") for line in values["secrets"].splitlines() if line.strip()]
-        return ServerAddress(
-            name=values.get("name") or self.instance.name,
-            argv=argv,
-            url=values["url"],
-            secrets={name: variable for name, _, variable in pairs},
-            timeout_seconds=values["timeout_seconds"],
-            needs_approval=values["needs_approval"],
-            trust_annotations=values["trust_annotations"],
-        )
 
 
 class ToolOut(Schema):
