@@ -1,4 +1,4 @@
-"""The models of a site: which there are, how they are entered and checked, and who may use them; and API keys."""
+"""The only writer of the models of a site, of who may use them, and of API keys."""
 
 from __future__ import annotations
 

@@ -123,7 +123,17 @@ def configured_roles() -> list[Role]:
 def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
     """Return the SQL that creates a role, or gives an existing one exactly its rights; passwords are left to the owner."""
     [[schema, database]] = _rows(connection, "SELECT current_schema(), current_database()")
-    name = f'"{role.name}"'
+    name, grants = f'"{role.name}"', []
+    # A column that does not exist yet, because migrations are half way, gets its grant once it does.
+    for table, columns in _rows(connection, TABLES):
+        rights = role.rights(table)
+        granted = [privilege for privilege in ("SELECT", "INSERT", "DELETE") if rights.permit(privilege)]
+        if rights.update is None:
+            granted.append("UPDATE")
+        elif changeable := rights.update.intersection(columns):
+            granted.append("UPDATE (" + ", ".join(f'"{column}"' for column in sorted(changeable)) + ")")
+        if granted:
+            grants.append(f'GRANT {", ".join(granted)} ON "{table}" TO {name}')
     return [
         *([] if _exists(connection, role.name) else [f"CREATE ROLE {name} LOGIN"]),
         *([f"ALTER ROLE {name} SET default_transaction_read_only = on"] if role.reads_only else []),
@@ -134,7 +144,7 @@ def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
         f'REVOKE ALL ON ALL SEQUENCES IN SCHEMA "{schema}" FROM PUBLIC, {name}',
         f'GRANT USAGE ON SCHEMA "{schema}" TO {name}',
         *([] if role.reads_only else [f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{schema}" TO {name}']),
-        *(f'GRANT {", ".join(granted)} ON "{table}" TO {name}' for table, granted in _grants(connection, role)),
+        *grants,
     ]
 
 
@@ -199,19 +209,6 @@ def restore_grants(*, using: str, **_: object) -> None:
             logger.warning("There is no role %s: 'manage.py roles' makes it.", role.name)
         elif role_differences(connection, role):
             apply_role(connection, role)
-
-
-def _grants(connection: BaseDatabaseWrapper, role: Role) -> Iterator[tuple[str, list[str]]]:
-    # A column that does not exist yet, because migrations are half way, gets its grant once it does.
-    for table, columns in _rows(connection, TABLES):
-        rights = role.rights(table)
-        granted = [privilege for privilege in ("SELECT", "INSERT", "DELETE") if rights.permit(privilege)]
-        if rights.update is None:
-            granted.append("UPDATE")
-        elif changeable := rights.update.intersection(columns):
-            granted.append("UPDATE (" + ", ".join(f'"{column}"' for column in sorted(changeable)) + ")")
-        if granted:
-            yield table, granted
 
 
 def _exists(connection: BaseDatabaseWrapper, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Changes to messages, parts, the context and the stream journal: rows are appended, then finished once, never rewritten."""
+"""The only writer of messages, parts, the context and the stream journal: rows are appended, then finished once."""
 
 from __future__ import annotations
 

@@ -276,7 +276,13 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
     rows = Message.objects.filter(session_id=session_id, turn_id=turn_id, seq__gt=after).order_by("seq")
     messages = list(rows[:limit])
     ids = [row.id for row in messages]
-    calls = _call_steps(turn_id, ids, with_others=after == 0)
+    whose = Q(message_id__in=ids)
+    if after == 0:
+        whose |= Q(message__isnull=True)
+    asked = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters")
+    calls: dict[str | None, list[CallHeading]] = defaultdict(list)
+    for call in asked.order_by("created_at", "id"):
+        calls[call.message_id].append(record_of(CallHeading, call, usage=usage_of(call)))
     parts = MessagePart.objects.filter(message_id__in=ids, part_type="tool").order_by("part_index")
     steps = parts.values(
         *("id", "message_id", "started_at", "completed_at", "compacted_at"),
@@ -302,23 +308,11 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
             usage=usage_of(row),
             opening=openings.get(row.id, ""),
             # Calls that wrote no message are shown where the turn begins.
-            calls=(*calls.get(row.id, []), *(calls.get(None, []) if row.id == ids[0] else [])),
+            calls=(*calls[row.id], *(calls[None] if row.id == ids[0] else [])),
             tools=tuple(tools[row.id]),
         )
         for row in messages
     ]
-
-
-def _call_steps(turn_id: str, message_ids: list[str], *, with_others: bool) -> dict[str | None, list[CallHeading]]:
-    """Return the calls of a turn by the message that each wrote; ``with_others`` includes those that wrote none, under ``None``."""
-    whose = Q(message_id__in=message_ids)
-    if with_others:
-        whose |= Q(message__isnull=True)
-    rows = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters").order_by("created_at", "id")
-    found: dict[str | None, list[CallHeading]] = {}
-    for row in rows:
-        found.setdefault(row.message_id, []).append(record_of(CallHeading, row, usage=usage_of(row)))
-    return found
 
 
 def load_heading(session_id: str) -> SessionHeading | None:

@@ -1,4 +1,4 @@
-"""Changes to turns and to their model calls.
+"""The only writer of turns, of model calls and of the texts that their prompts were made with.
 
 A turn is claimed by one process, held by a lease and ended once. A call's request is written before the call, its end once
 afterwards.

@@ -1,4 +1,4 @@
-"""What was spent and what may be: limits of accounts, paid calls, kept sums, usage by day; and attempts to sign in.
+"""The only writer of limits of accounts, kept sums of spending and attempts to sign in; and reads of what calls took.
 
 Nothing that is written here belongs to the record.
 """
