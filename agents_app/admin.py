@@ -60,7 +60,7 @@ class OperatorRunAdmin(ReadOnlyAdmin):
         links = [
             ("Its items", list_url(OperatorItem, run=row.id), row.item_count),
             ("Items that failed", list_url(OperatorItem, run=row.id, state=ItemState.FAILED), None),
-            ("What was tried", list_url(OperatorTry, run=row.id), row.try_count),
+            ("Attempts", list_url(OperatorTry, run=row.id), row.try_count),
         ]
         files = (("Its input", row.input_file_id), ("Its output", row.output_file_id))
         page = "admin:files_app_filereference_change"
@@ -91,7 +91,7 @@ class OperatorItemAdmin(ReadOnlyAdmin):
         return load_heading(session_id or "")
 
     def page(self, request: HttpRequest, row: OperatorItem) -> dict[str, Any]:
-        links = [("What was tried", list_url(OperatorTry, run=row.run_id, item=row.number), None)]
+        links = [("Attempts", list_url(OperatorTry, run=row.run_id, item=row.number), None)]
         if row.child_session_id:
             url = reverse("admin:sessions_app_session_change", args=[quote(row.child_session_id)])
             links.append(("Its session", url, None))

@@ -78,7 +78,7 @@ class CompactionRunAdmin(ReadOnlyAdmin):
     def page(self, request: HttpRequest, row: CompactionRun) -> dict[str, Any]:
         links: list[Any] = [
             ("Its summaries", list_url(SummaryNode, run=row.id), None),
-            ("What was tried", list_url(SummaryTry, run=row.id), None),
+            ("Attempts", list_url(SummaryTry, run=row.id), None),
         ]
         if row.end_seq is not None:
             url = reverse("admin:inspect_context", args=[row.session_id], query={"at": row.end_seq})

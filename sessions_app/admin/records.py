@@ -377,7 +377,7 @@ class PortalAdmin(ReadOnlyAdmin):
         return redirect(f"{self.portal}-remove", getattr(row, self.name_column))
 
     def facts(self, row: Any) -> list[Fact]:
-        audience = "everybody"
+        audience = "everyone"
         if row.is_restricted:
             # Sorted here: the databases disagree on where NULL stands.
             grants = row.grants.select_related("group", "user")

@@ -51,7 +51,7 @@ class AudienceFields(forms.Form):
     """Who may use a model or a server, at the end of a form. Its subclasses call ``check_audience`` in ``clean``."""
 
     audience = forms.ChoiceField(
-        choices=[(EVERYBODY, "Everybody"), (NAMED, "Only these groups and people")],
+        choices=[(EVERYBODY, "Everyone"), (NAMED, "Only these groups and people")],
         initial=EVERYBODY,
         widget=forms.RadioSelect,
         label="Who may use it",
@@ -81,11 +81,11 @@ class AudienceFields(forms.Form):
 
     def check_audience(self, values: dict[str, Any]) -> None:
         if values.get("audience") == NAMED and not self.errors and not (values["groups"] or values["users"]):
-            self.add_error("audience", "Name a group or a person, or let everybody use it.")
+            self.add_error("audience", "Name a group or a person, or let everyone use it.")
 
     @property
     def chosen_audience(self) -> model_store.Audience | None:
-        """Return whom it is for, or ``None`` for everybody; only of a valid form."""
+        """Return whom it is for, or ``None`` for everyone; only of a valid form."""
         values = self.cleaned_data
         if values["audience"] == EVERYBODY:
             return None

@@ -13,13 +13,13 @@ from sessions_app.record.session_queries import find_session
 
 
 class Command(EndpointCommand):
-    help = "Give a session a file, list files, or show what is known of one."
+    help = "Give a session a file, list files, or describe one."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         subs = parser.add_subparsers(dest="verb", required=True)
         add, listing, show = (subs.add_parser(verb) for verb in ("add", "list", "show"))
         add.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
-        add.add_argument("path", help="a file of this machine; '-' for what is piped in")
+        add.add_argument("path", help="a file on this machine; '-' reads standard input")
         add.add_argument("--as", dest="name", help="the path that it has there (default: as it is given here)")
         listing.add_argument("session", nargs="?", help="only of this session")
         listing.add_argument("--limit", type=int, default=100)

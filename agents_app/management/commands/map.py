@@ -47,7 +47,7 @@ class Command(EndpointCommand):
             sub.add_argument(
                 "template", help="Jinja that uses item, such as 'Translate: {{ item.text }}'; '@FILE' reads it"
             )
-            sub.add_argument("--input", required=True, help="a JSON Lines file of this machine, '-', or a file_ id")
+            sub.add_argument("--input", required=True, help="a JSON Lines file on this machine, '-', or a file_ id")
             sub.add_argument("--session", help="an id, 'last', or '~N' (default: a new one)")
             sub.add_argument("--schema", help="a file with the JSON Schema of the results")
             sub.add_argument("--model", default="")
@@ -57,10 +57,10 @@ class Command(EndpointCommand):
             sub.add_argument("--timeout", type=float, help="seconds of one try")
             sub.add_argument("--temperature", type=float)
             sub.add_argument("--most-tokens", type=int, help="of the whole run")
-            sub.add_argument("--most-micros", type=int, help="what the whole run may cost, in millionths")
+            sub.add_argument("--most-micros", type=int, help="the most that the whole run may cost, in millionths")
             sub.add_argument("--no-wait", action="store_true", help="begin it and print its id")
             if kind is OperatorKind.AGENTIC:
-                sub.add_argument("--tools", nargs="*", help="what its sub-agents have (default: what the session has)")
+                sub.add_argument("--tools", nargs="*", help="the tools of its sub-agents (default: the session's)")
                 sub.add_argument("--may-write", action="store_true", help="also tools that change something")
                 sub.add_argument("--max-turns", type=int, help="model calls of one answer")
         listing = subs.add_parser("list")

@@ -33,11 +33,11 @@ class Command(EndpointCommand):
             "environment variable VARIABLE; the value is never stored",
         )  # fmt: skip
         add.add_argument("--timeout", type=float, default=60.0, help="seconds that one call may take (60)")
-        add.add_argument("--needs-approval", action="store_true", help="a person is asked before each call")
+        add.add_argument("--needs-approval", action="store_true", help="ask a person before each call")
         add.add_argument(
             "--trust-annotations",
             action="store_true",
-            help="take its own word for which of its tools change nothing (readOnlyHint)",
+            help="believe the server about which of its tools change nothing (readOnlyHint)",
         )
         program = "the program to start and its arguments; the last option"
         add.add_argument("--program", nargs=REMAINDER, default=[], help=program)

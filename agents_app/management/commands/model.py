@@ -37,16 +37,16 @@ class Command(EndpointCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = verbs.add_parser("add", help="add a model, or replace the one with this alias")
         add.add_argument("--alias", required=True, help="the name people see")
-        add.add_argument("--litellm", required=True, help="what litellm calls it, such as openai/gpt-4o")
+        add.add_argument("--litellm", required=True, help="its name in litellm, such as openai/gpt-4o")
         add.add_argument("--api-base", default="", help="the address of an OpenAI-compatible server, with /v1")
         add.add_argument("--api-key-env", default="", help="the environment variable that holds the key")
-        add.add_argument("--context", type=int, help="tokens of its window (default: what litellm knows)")
-        add.add_argument("--max-output", type=int, help="tokens of an answer at most (default: what litellm knows)")
+        add.add_argument("--context", type=int, help="tokens in its window (default: from litellm)")
+        add.add_argument("--max-output", type=int, help="the most tokens of an answer (default: from litellm)")
         add.add_argument(
             "--fallback",
             action="append",
             default=[],
-            help="a model that is asked when this one gives nothing; repeatable",
+            help="a model to ask when this one returns nothing; repeatable",
         )
         add.add_argument("--timeout", type=float, default=120.0, help="longest silence in a stream, in seconds (120)")
         add.add_argument(
@@ -57,7 +57,7 @@ class Command(EndpointCommand):
         )
         for name, tokens in PRICES.items():
             option = f"--{name.replace('_', '-')}-price"
-            add.add_argument(option, type=float, help=f"of a million {tokens} tokens (default: what litellm knows)")
+            add.add_argument(option, type=float, help=f"the price of a million {tokens} tokens (default: from litellm)")
         listing = verbs.add_parser("list", help="list the models")
         listing.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
         check = verbs.add_parser("check", help="ask a model one short question")

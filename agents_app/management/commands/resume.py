@@ -15,7 +15,7 @@ class Command(RunCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
-        parser.add_argument("message", nargs="*", help="what to say; '-', or none, stands for what is piped in")
+        parser.add_argument("message", nargs="*", help="the message; '-' or nothing reads standard input")
         self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -23,7 +23,7 @@ class Command(terminal.EndpointCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("message", nargs="*", help="what to say; '-', or none, stands for what is piped in")
+        parser.add_argument("message", nargs="*", help="the message; '-' or nothing reads standard input")
         parser.add_argument("--model", default="")
         parser.add_argument("--title", default="")
         parser.add_argument("--system-prompt", default="")

@@ -33,7 +33,7 @@ _CHOICE = {"yes": True, "no": False, "all": None}
 class Command(RunCommand):
     help = (
         "List, read, interrupt, archive, reopen, fork, compact or delete sessions; approve or refuse a tool call; have one "
-        "stay alive for messages, send it one, or list its inbox. What is deleted is out of sight, and every row of it stays."
+        "stay alive for messages, send it one, or list its inbox. Deleted sessions are hidden; all their rows stay."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -53,7 +53,7 @@ class Command(RunCommand):
                 sub.add_argument("mode", choices=("on", "off"))
                 sub.add_argument("--name", help="by which peers address it (default: its agent)")
             if verb == "send":
-                sub.add_argument("message", nargs="*", help="what to send; '-', or none, stands for what is piped in")
+                sub.add_argument("message", nargs="*", help="the text to send; '-' or nothing reads standard input")
                 kinds = [kind.value for kind in MessageKind]
                 sub.add_argument("--kind", choices=kinds, default=MessageKind.MESSAGE.value)
                 sub.add_argument(
@@ -64,8 +64,8 @@ class Command(RunCommand):
         listing.add_argument("--q", default="", help="a word of the title")
         listing.add_argument("--label", help="key=value")
         listing.add_argument("--archived", choices=tuple(_CHOICE), default="all")
-        listing.add_argument("--parent", metavar="SESSION", help="only what was launched by or forked from this one")
-        listing.add_argument("--sub-agents", choices=tuple(_CHOICE), default="all", help="what turns have launched")
+        listing.add_argument("--parent", metavar="SESSION", help="only sessions launched by this one or forked from it")
+        listing.add_argument("--sub-agents", choices=tuple(_CHOICE), default="all", help="sessions launched by turns")
         listing.add_argument("--limit", type=int, default=100)
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -27,12 +27,20 @@ class Command(BaseCommand):
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("summary", nargs="?", metavar="SUMMARY", help="make a preview of this one")
         what.add_argument("--show", metavar="PREVIEW", help="show a preview's difference once more")
-        what.add_argument("--apply", metavar="PREVIEW", help="put exactly what was previewed in place")
-        what.add_argument("--undo", metavar="SUMMARY", help="give a summary its text of before, as one more revision")
-        parser.add_argument("--subtree", action="store_true", help="with all under it (--undo: all applied with it)")
-        parser.add_argument("--stale", action="store_true", help="of these only what is stale")
-        parser.add_argument("--model", default="", metavar="ALIAS", help="who to ask (default: who summarises here)")
-        parser.add_argument("--prompt", type=Path, metavar="FILE", help="in the shape of mnesis_core/prompts/level1.md")
+        what.add_argument("--apply", metavar="PREVIEW", help="put exactly this preview in place")
+        what.add_argument(
+            "--undo", metavar="SUMMARY", help="restore the earlier text of a summary, as one more revision"
+        )
+        parser.add_argument(
+            "--subtree", action="store_true", help="with everything below it (--undo: everything applied with it)"
+        )
+        parser.add_argument("--stale", action="store_true", help="only stale summaries")
+        parser.add_argument(
+            "--model", default="", metavar="ALIAS", help="the model to ask (default: the one that summarises here)"
+        )
+        parser.add_argument(
+            "--prompt", type=Path, metavar="FILE", help="a prompt file; see mnesis_core/compaction/prompts/level1.md"
+        )
         parser.add_argument("--to", metavar="SUMMARY", help="with --undo: the revision whose text comes back")
         parser.add_argument("--json", action="store_true")
 

@@ -22,10 +22,10 @@ class Command(BaseCommand):
         actions = parser.add_subparsers(dest="action", required=True)
         create = actions.add_parser("create", help="make a key for a user")
         create.add_argument("username")
-        create.add_argument("--scope", default="all", choices=SCOPES, help="what its holder may do")
+        create.add_argument("--scope", default="all", choices=SCOPES, help="what the key permits")
         revoke = actions.add_parser("revoke", help="end a key")
         revoke.add_argument("prefix", help="the part between the underscores of mns_PREFIX_…")
-        listing = actions.add_parser("list", help="show the keys there are")
+        listing = actions.add_parser("list", help="list the keys")
         listing.add_argument("--json", action="store_true", dest="as_json")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -33,9 +33,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="+", metavar="FILE", type=Path)
-        parser.add_argument("--format", choices=sorted(FORMATS), help="what the files are (default: look at each)")
-        parser.add_argument("--user", help="whose sessions they become (default: the first administrator)")
-        parser.add_argument("--model", default="", help="the model to go on with (default: MNESIS_DEFAULT_MODEL)")
+        parser.add_argument("--format", choices=sorted(FORMATS), help="the format of the files (default: detect each)")
+        parser.add_argument("--user", help="the owner of the sessions (default: the first administrator)")
+        parser.add_argument("--model", default="", help="the model to continue with (default: MNESIS_DEFAULT_MODEL)")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -21,12 +21,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        change = actions.add_parser("set", help="change some limits of a user; 0 takes one away")
+        change = actions.add_parser("set", help="change some limits of a user; 0 removes one")
         change.add_argument("username")
         change.add_argument("limits", nargs="+", metavar="NAME=NUMBER")
-        clear = actions.add_parser("clear", help="take all limits of a user away")
+        clear = actions.add_parser("clear", help="remove all limits of a user")
         clear.add_argument("username")
-        listing = actions.add_parser("list", help="show who has limits of their own")
+        listing = actions.add_parser("list", help="list the users with limits of their own")
         listing.add_argument("--json", action="store_true", dest="as_json")
 
     def handle(self, *args: Any, **options: Any) -> None:
