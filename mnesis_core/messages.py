@@ -36,10 +36,8 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningPart:
-    """The model's thinking, which is kept and not sent back to a model."""
-
     type: ClassVar[str] = "reasoning"
-    text: str
+    text: str  # the model's thinking, which is kept and not sent back to a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

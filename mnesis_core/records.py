@@ -312,8 +312,6 @@ class LiveText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt at a summary or at a piece of one, without its text."""
-
     id: str
     run_id: str | None
     call_id: str | None

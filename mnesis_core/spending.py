@@ -127,8 +127,6 @@ def settled_until(calls: Sequence[PaidCall], before: datetime) -> datetime | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingSum:
-    """The stored sum of a scope up to a moment, and its warnings."""
-
     until: datetime | None = None
     spent: Spent = Spent()
     # measure -> the limit that was nearly used up at the warning

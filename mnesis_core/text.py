@@ -48,7 +48,6 @@ def printable(text: str) -> str:
 
 
 def printable_json(value: Any) -> Any:
-    """Apply ``printable`` to every string inside a JSON value, keys included."""
     return _map_strings(value, printable)
 
 

@@ -320,10 +320,8 @@ def _excerpt(line: bytes, places: list[tuple[int, int]]) -> tuple[str, tuple[tup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Bytes from ``first`` to before ``end``."""
-
     first: int
-    end: int
+    end: int  # the place after the last byte
 
 
 def parse_range(header: str, *, size: int) -> Span | None:

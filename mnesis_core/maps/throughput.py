@@ -226,9 +226,8 @@ class Throughput:
 
     @property
     def per_second(self) -> float:
-        """Return items per second; 0 while unknown."""
         if len(self._seen) < 2:
-            return 0.0
+            return 0.0  # It is not known yet.
         (began, before), (now, ended) = self._seen[0], self._seen[-1]
         return max(0.0, (ended - before) / (now - began)) if now > began else 0.0
 

@@ -130,9 +130,7 @@ class _Sentence(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A sentence that may go into a summary; ``place`` is its index in the source."""
-
-    place: int
+    place: int  # its index in the source
     text: str
     words: frozenset[str]
     heading: str

@@ -146,7 +146,6 @@ class TranscriptDraft:
         return not self.turns and not self._waiting
 
     def add(self, message: MessageDraft, *, starts_turn: bool = False) -> None:
-        """Append a message, which takes the parts that waited for a first message."""
         message.parts = [*self.take_waiting(), *message.parts]
         begins = starts_turn or message.role == "assistant"
         if not self.turns or (starts_turn and self.turns[-1].begun):
