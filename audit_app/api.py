@@ -93,8 +93,7 @@ def export(request: HttpRequest, session_id: str, format: Format = "jsonl") -> A
 
 
 IMPORT_ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 413: ErrorOut, 422: ErrorOut}
-# The size of a request beside its files.
-FORM_BYTES = 1_000_000
+FORM_BYTES = 1_000_000  # the size of a request beside its files
 FILES = {
     "requestBody": {
         "required": True,
@@ -170,8 +169,7 @@ def read_import(request: HttpRequest, import_id: str) -> Any:
     return follow_import(import_id, owner_id=owner_id(request))
 
 
-# Sessions of one import.
-MOST_SHOWN = 200
+MOST_SHOWN = 200  # sessions of one import
 
 
 @signed_in

@@ -44,8 +44,7 @@ _FINDABLE = (
     " OR (p.part_type IN ('text', 'reasoning', 'patch', 'file_ref') AND p.content <> '')))"
     " ORDER BY m.seq DESC LIMIT 1"
 )
-# Messages among which the newest is that can be found.
-_LOOK_BACK = 100
+_LOOK_BACK = 100  # messages among which the newest is that can be found
 _JOURNAL = "SELECT COUNT(*) FROM (SELECT 1 FROM stream_journal WHERE session_id = %s LIMIT 10000) AS pieces"
 _RUNS = (
     "SELECT r.id, r.state, r.failed_count, EXISTS (SELECT 1 FROM operator_items i"
@@ -68,11 +67,9 @@ class State(StrEnum):
 class Check:
     name: str
     state: State
-    # How it is, in a sentence.
-    words: str
+    words: str  # how it is, in a sentence
     to_do: str = ""
-    # Where more is to be seen, and the text of the link to it.
-    address: str = ""
+    address: str = ""  # where more is to be seen, and the text of the link to it
     label: str = ""
 
 

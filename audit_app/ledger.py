@@ -28,20 +28,16 @@ from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import number_in, number_of, signed_in, signed_in_to_post
 
-# Entries that one request looks through for what was asked: of more, the next page goes on.
-WINDOW = 150_000
-# Commitments of one entry that are compared with their rows at once: a row may have 20 MB.
-ROWS_PROVEN = 50
+WINDOW = 150_000  # entries that one request looks through for what was asked: of more, the next page goes on
+ROWS_PROVEN = 50  # commitments of one entry that are compared with their rows at once: a row may have 20 MB
 LARGEST, LEAST = 2**63 - 1, -(2**63)
 # Stored characters at either end of a body in which a list looks for ids. The names of a body are in the order of
 # the alphabet, and a batch of a run has thousands of ids in the middle.
 HEAD, TAIL = 1_500, 700
 PAGE = 50
-# Entries above the one that was asked for.
-NEWER_SHOWN = 10
+NEWER_SHOWN = 10  # entries above the one that was asked for
 IDS_SHOWN, FACTS_SHOWN, SHORT = 2, 3, 7
-# Characters of a body that are shown; the whole has an address of its own.
-LONGEST_BODY = 30_000
+LONGEST_BODY = 30_000  # characters of a body that are shown; the whole has an address of its own
 
 # Who acts, by the types of entries that tell of it; of a message its role says so.
 ACTORS: Mapping[str, tuple[str, ...]] = {
@@ -75,8 +71,7 @@ class Wanted:
 
     type: str = ""
     actor: str = ""
-    # Part of an id, or the beginning of a hash.
-    text: str = ""
+    text: str = ""  # part of an id, or the beginning of a hash
 
     @property
     def is_any(self) -> bool:
@@ -89,19 +84,15 @@ class EntryLine:
     type: str
     prev_hash: str
     hash: str
-    # None where the row holds no time.
-    at: datetime | None
-    # Both ends of the body.
-    head: str
+    at: datetime | None  # None where the row holds no time
+    head: str  # both ends of the body
     tail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPage:
-    # The newest first.
-    lines: Sequence[EntryLine]
-    # Where older ones begin, and where newer ones do; None where there are none.
-    before: int | None
+    lines: Sequence[EntryLine]  # the newest first
+    before: int | None  # where older ones begin, and where newer ones do; None where there are none
     after: int | None
     # Entries were looked through down to this one, and there may be more before it; None: to the end of the page, or the first.
     looked_to: int | None
@@ -115,8 +106,7 @@ class Bound:
     id: str
     commitment: str
     columns: Sequence[str]
-    # fits, differs, or last (the value may be set again, and the last commitment counts).
-    state: str
+    state: str  # fits, differs, or last (the value may be set again, and the last commitment counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +117,8 @@ class Entry:
     prev_hash: str
     hash: str
     at: datetime | None
-    # Why it does not follow from the one before it; empty when it does.
-    problem: str
-    # What its body says beside its commitments; None where it cannot be read.
-    told: Any
+    problem: str  # why it does not follow from the one before it; empty when it does
+    told: Any  # what its body says beside its commitments; None where it cannot be read
     bound: Sequence[Bound]
     bound_count: int
 

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from audit_app.models import Verification
 from sessions_app.record.lease import Lease, expired
+from sessions_app.record.message_queries import record_of
 
-# In the place of a session's id: the verification of the whole database.
-EVERYTHING = "everything"
+EVERYTHING = "everything"  # in the place of a session's id: the verification of the whole database
 LEASE_SECONDS = 20.0
 
 
@@ -28,10 +28,8 @@ class Found:
     entries: int
     commitments: int
     problem_count: int
-    # The first of them: seq (0 where no entry tells of it), kind, detail.
-    problems: Sequence[tuple[int, str, str]]
-    # For each of those its session; empty for what concerns the whole database.
-    sessions: Sequence[str]
+    problems: Sequence[tuple[int, str, str]]  # the first of them: seq (0 where no entry tells of it), kind, detail
+    sessions: Sequence[str]  # for each of those its session; empty for what concerns the whole database
     is_unbound: bool
     is_moved: bool
 
@@ -41,8 +39,7 @@ class VerificationRecord:
     """The verification of a session that waits or runs, and the last one that came to its end."""
 
     session_id: str
-    # queued, running, lost, failed or done.
-    state: str
+    state: str  # queued, running, lost, failed or done
     asked_at: datetime
     started_at: datetime | None
     entries_total: int
@@ -60,29 +57,11 @@ def find_verification(session_id: str) -> VerificationRecord | None:
         return None
     found = None
     if row.verified_at is not None:
-        found = Found(
-            at=row.verified_at,
-            duration_ms=row.duration_ms,
-            seq=row.seq,
-            head_hash=row.head_hash,
-            entries=row.entries,
-            commitments=row.commitments,
-            problem_count=row.problem_count,
-            problems=[(one["seq"], one["kind"], one["detail"]) for one in row.problems],
-            sessions=[one.get("session", "") for one in row.problems],
-            is_unbound=row.is_unbound,
-            is_moved=row.is_moved,
-        )
+        problems = [(one["seq"], one["kind"], one["detail"]) for one in row.problems]
+        sessions = [one.get("session", "") for one in row.problems]
+        found = record_of(Found, row, at=row.verified_at, problems=problems, sessions=sessions)
     is_lost = row.state == "running" and (row.lease_expires_at is None or row.lease_expires_at < timezone.now())
-    return VerificationRecord(
-        session_id=row.session_id,
-        state="lost" if is_lost else row.state,
-        asked_at=row.asked_at,
-        started_at=row.started_at,
-        entries_total=row.entries_total,
-        entries_done=row.entries_done,
-        found=found,
-    )
+    return record_of(VerificationRecord, row, state="lost" if is_lost else row.state, found=found)
 
 
 def count_verifications() -> tuple[int, int, list[str]]:

@@ -48,12 +48,10 @@ LEFT_BEHIND = {
     "django_q.Task": "outcomes of the queue's wake-ups",
     "django_q.OrmQ": "wake-ups of the queue: what waits is queued again",
 }
-# The collation that orders keys alike on every machine.
-IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
+IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}  # the collation that orders keys alike on every machine
 BATCH_ROWS = 500
 BATCH_CHARACTERS = 4_000_000
-# Rows that the database's driver holds at once; a row may have 20 MB.
-FETCHED_ROWS = 50
+FETCHED_ROWS = 50  # rows that the database's driver holds at once; a row may have 20 MB
 
 
 @dataclass(frozen=True)
@@ -201,8 +199,7 @@ def same_row(table: Table, one: Row, other: Row) -> bool:
 @dataclass(frozen=True)
 class SessionTable:
     table: Table
-    # The lookup from a row to its session.
-    path: str
+    path: str  # the lookup from a row to its session
 
     @property
     def model(self) -> type[Model]:

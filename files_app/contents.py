@@ -21,8 +21,7 @@ from django.core.files.storage import FileSystemStorage, storages
 from mnesis_core.errors import FileContentNotFound, RequestTooLarge
 from mnesis_core.files.lines import Read
 
-# Bytes requested at once from a remote storage.
-FIRST_AHEAD, MOST_AHEAD = 262_144, 8_388_608
+FIRST_AHEAD, MOST_AHEAD = 262_144, 8_388_608  # bytes requested at once from a remote storage
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

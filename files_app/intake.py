@@ -74,8 +74,7 @@ TASK = "files_app.tasks.explore"
 CALL_SECONDS = 60.0  # of one call, and of all calls about one file together
 LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)  # a call that has run longer has lost its process
 CHUNK_BYTES = 1_048_576
-# A little more than a model reads, to find where the last character ends.
-_READ = READ_BYTES + LONGEST_CHARACTER
+_READ = READ_BYTES + LONGEST_CHARACTER  # a little more than a model reads, to find where the last character ends
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a pipe must not wait for its writer; a pipe is refused below.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

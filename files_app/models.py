@@ -9,8 +9,7 @@ from sessions_app.database.fields import EncodedCharField, EncodedJSONField, Enc
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
-# Stored characters: the longest path of Linux (PATH_MAX).
-PATH_LENGTH = 4_096
+PATH_LENGTH = 4_096  # stored characters: the longest path of Linux (PATH_MAX)
 TYPE_LENGTH = 64
 
 

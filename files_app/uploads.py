@@ -31,8 +31,7 @@ from sessions_app.conf import site_config
 from sessions_app.schemas import ErrorOut
 
 CHUNK_BYTES = 1_048_576
-# An upload is forgotten a day after its last byte.
-KEPT_SECONDS = 86_400.0
+KEPT_SECONDS = 86_400.0  # an upload is forgotten a day after its last byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,12 +33,9 @@ from sessions_app.database.threads import snapshot
 from sessions_app.guards.triggers import guarded_models
 
 ENTRIES_AT_A_TIME = 4_000
-# Rows held at once: more are hardly faster, and one row may have 20 MB.
-ROWS_A_QUERY = 200
-# Raised by forged bodies.
-UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
-# Positions in a row as it is read, after the proven columns.
-_ID, _SALT, _SESSION = -3, -2, -1
+ROWS_A_QUERY = 200  # rows held at once: more are hardly faster, and one row may have 20 MB
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # raised by forged bodies
+_ID, _SALT, _SESSION = -3, -2, -1  # positions in a row as it is read, after the proven columns
 
 _ENTRIES = (
     "SELECT seq, type, body, prev_hash, hash, {at} FROM events"
@@ -73,12 +70,10 @@ class Finding(NamedTuple):
 
 
 class Cut(NamedTuple):
-    # Empty for the frozen columns.
-    later: tuple[str, ...]
+    later: tuple[str, ...]  # empty for the frozen columns
     names: tuple[str, ...]
     values: Callable[[Sequence[Any]], Sequence[Any]]
-    # The columns may be set again, so only the last claim counts.
-    is_free: bool
+    is_free: bool  # the columns may be set again, so only the last claim counts
 
 
 Claim = tuple[int, str, Cut]
@@ -175,7 +170,7 @@ class BoundRows:
     def _compare(self, binding: Commitments, ids: list[str], claims: dict[str, list[Claim]]) -> Iterator[Finding]:
         table, rows = binding.table, self._read(binding, ids)
         for row in rows:
-            id, told = row[_ID], 0
+            id, later, told = row[_ID], row[len(binding.frozen) : _ID], 0
             key = row_key(row[_SALT] or self._salt, table=table, id=id)
             for seq, commitment, cut in claims[id]:
                 # The frozen columns come first. Naming zip's argument would take a third of the line's time.
@@ -185,23 +180,19 @@ class BoundRows:
                     yield Finding(seq, "row", f"{table} {id} {', '.join(cut.later)}".rstrip())
                 if cut.later:
                     told += len(held)
-            self._account(binding, row, claims[id], told)
+            is_inserted = not claims[id][0][2].later or not all(cut.later for _, _, cut in claims[id])
+            if is_inserted:
+                self.accounts.claimed[table].add(id)
+                if len(claims[id]) < 3 and told == len(later) - later.count(None):
+                    continue
+            names = {name for _, _, cut in claims[id] for name in cut.later}
+            if not is_inserted:
+                self.accounts.tell((table, id), names)
+            elif untold := {name for name, held in zip(binding.later, later, strict=True) if held is not None} - names:
+                self.accounts.untold[table, id] = untold
         if len(rows) < len(ids):
             missing = sorted(set(ids) - {row[_ID] for row in rows})
             yield from (Finding(seq, "missing", f"{table} {id}") for id in missing for seq, _, _ in claims[id])
-
-    def _account(self, binding: Commitments, row: Sequence[Any], claims: list[Claim], told: int) -> None:
-        id, later = row[_ID], row[len(binding.frozen) : _ID]
-        is_inserted = not claims[0][2].later or not all(cut.later for _, _, cut in claims)
-        if is_inserted:
-            self.accounts.claimed[binding.table].add(id)
-            if len(claims) < 3 and told == len(later) - later.count(None):
-                return
-        names = {name for _, _, cut in claims for name in cut.later}
-        if not is_inserted:
-            self.accounts.tell((binding.table, id), names)
-        elif untold := {name for name, value in zip(binding.later, later, strict=True) if value is not None} - names:
-            self.accounts.untold[binding.table, id] = untold
 
     def _read(self, binding: Commitments, ids: Sequence[str]) -> list[Sequence[Any]]:
         vendor = connections[self._using].vendor
@@ -251,10 +242,8 @@ class LedgerSegment:
     projection: Projection = field(default_factory=Projection)
     accounts: Accounts = field(default_factory=Accounts)
     findings: list[Finding] = field(default_factory=list)
-    # The account that began the session, if the segment holds its first entry.
-    began_by: tuple[Any, ...] = ()
-    # The session began before rows were bound to the ledger.
-    is_unbound: bool = False
+    began_by: tuple[Any, ...] = ()  # the account that began the session, if the segment holds its first entry
+    is_unbound: bool = False  # the session began before rows were bound to the ledger
 
     def add(self, later: LedgerSegment) -> None:
         self.seq, self.hash = later.seq, later.hash
@@ -372,8 +361,7 @@ class ChainHead:
     session_id: str
     seq: int
     hash: str
-    # Empty when the chain is whole.
-    problem: str = ""
+    problem: str = ""  # empty when the chain is whole
 
 
 def chain_heads(*, using: str) -> Iterator[ChainHead]:

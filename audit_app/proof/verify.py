@@ -66,20 +66,16 @@ from sessions_app.search.index import search_differences, stray_entries
 # A damaged SQLite may answer with bytes that its driver cannot decode: a ValueError.
 DAMAGED = (DatabaseError, ValueError)
 ENTRIES_PER_SEGMENT = 20_000
-# With fewer entries, starting another process takes longer than verifying them.
-WORTH_PROCESSES = 50_000
-# Rows of a session's table, and findings of SQLite's own check.
-MOST_NAMED = 50
+WORTH_PROCESSES = 50_000  # with fewer entries, starting another process takes longer than verifying them
+MOST_NAMED = 50  # rows of a session's table, and findings of SQLite's own check
 ROWS_AT_ONCE = 200
 LONGEST_REASON = 200
 TASK = "audit_app.tasks.verify"
-# The cluster kills a worker that takes longer: it hangs.
-TASK_SECONDS = 3_600
+TASK_SECONDS = 3_600  # the cluster kills a worker that takes longer: it hangs
 BEAT_SECONDS = 0.5
 PROBLEMS_KEPT = 200
 LOOK_SECONDS = 0.25
-# How long verify_now waits for other verifications.
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 10.0  # how long verify_now waits for other verifications
 
 Spread = Callable[..., Iterable[Any]]
 """``map``, or a parallel one that gives its results in order."""
@@ -87,12 +83,9 @@ Spread = Callable[..., Iterable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    # Empty for what concerns the whole database.
-    session: str
-    # The entry that says otherwise, or 0.
-    seq: int
-    # guard, chain, head, row, missing, unexplained, owner, replay, content, search or damage.
-    kind: str
+    session: str  # empty for what concerns the whole database
+    seq: int  # the entry that says otherwise, or 0
+    kind: str  # guard, chain, head, row, missing, unexplained, owner, replay, content, search or damage
     detail: str
 
 
@@ -101,13 +94,11 @@ class Report:
     sessions: int = 0
     entries: int = 0
     commitments: int = 0
-    # Begun before rows were bound to the ledger: only a replay proves their older rows.
-    unbound_sessions: int = 0
+    unbound_sessions: int = 0  # begun before rows were bound to the ledger: only a replay proves their older rows
     # Imported: the directory names another account than the one that began them.
     moved: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    # The last entry of each session, and its hash.
-    heads: list[tuple[int, str]] = field(default_factory=list)
+    heads: list[tuple[int, str]] = field(default_factory=list)  # the last entry of each session, and its hash
 
     @property
     def ok(self) -> bool:

@@ -12,8 +12,7 @@ from mnesis_core.records import find_ids
 from sessions_app.pages.markdown import format_duration
 
 LONG_WAIT_SECONDS = 20
-# With fewer entries, how quickly they were read says nothing.
-MANY = 2_000
+MANY = 2_000  # with fewer entries, how quickly they were read says nothing
 KINDS = {
     "chain": "An entry was edited, swapped or removed.",
     "head": "The end was cut off, or the hashes were recomputed.",

@@ -32,8 +32,7 @@ from sessions_app.database.threads import snapshot, work
 from sessions_app.record.session_queries import load_session
 
 CONTENTS = "file_contents"
-# A multiple of three, so only the last piece of a content has base64 padding.
-PIECE_BYTES = 3 * 1_048_576
+PIECE_BYTES = 3 * 1_048_576  # a multiple of three, so only the last piece of a content has base64 padding
 _COLUMNS = {"content_id": str, "offset": int, "data": str}
 
 CHUNK_BYTES = 65_536

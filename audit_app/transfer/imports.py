@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -57,14 +58,11 @@ from sessions_app.search import index as search_index
 
 PAGE = 200
 TASK = "audit_app.tasks.run_import"
-# The cluster kills a worker that takes longer: it hangs.
-TASK_SECONDS = 3_600
+TASK_SECONDS = 3_600  # the cluster kills a worker that takes longer: it hangs
 MOST_FILES = 50
-# An import and its outcome are forgotten after a day.
-KEPT_SECONDS = 86_400.0
+KEPT_SECONDS = 86_400.0  # an import and its outcome are forgotten after a day
 FIRST_BYTES = 65_536
-# Seconds between two notes of progress.
-PACE = 0.5
+PACE = 0.5  # seconds between two notes of progress
 MOST_NOTES = 50
 MOST_ATTEMPTS = 3
 _GZIP = b"\x1f\x8b"
@@ -77,8 +75,7 @@ State = Literal["waiting", "running", "done", "failed"]
 class ImportedSession:
     session_id: str
     rows: int
-    # False when the very same session was there already.
-    imported: bool
+    imported: bool  # False when the very same session was there already
 
 
 def import_sessions(
@@ -96,27 +93,31 @@ def import_sessions(
     for item in read_sessions(read()):
         if isinstance(item, RowLine):
             piece_in(item) if item.table == CONTENTS else _row_of(item, owner_id)
-    items = read_sessions(read())
-    return [_import(item, items, owner_id, progress) for item in items if isinstance(item, Header)]
+    items: Iterator[Any] = read_sessions(read())
 
-
-def _import(header: Header, items: Iterator[Any], owner_id: int, progress: Progress) -> ImportedSession:
-    total = sum(header.rows.values())
-
-    def read_rows() -> Iterator[RowLine]:
+    def rows_of(session_id: str, total: int) -> Iterator[RowLine]:
         for number, item in enumerate(items, 1):
             if isinstance(item, End):
                 return
             yield item
-            progress("imported", header.session_id, number, total)
+            progress("imported", session_id, number, total)
 
-    rows = read_rows()
-    there: Any = _rows("Session").filter(pk=header.session_id).first()
-    if there is None:
-        _store(header, rows, owner_id)
-    else:
-        _compare(header, rows, there, owner_id)
-    return ImportedSession(session_id=header.session_id, rows=total, imported=there is None)
+    done = []
+    for header in items:
+        total = sum(header.rows.values())
+        rows, there = rows_of(header.session_id, total), _rows("Session").filter(pk=header.session_id).first()
+        if there is None:
+            _store(header, rows, owner_id)
+        else:
+            _compare(header, rows, there, owner_id)
+        done.append(ImportedSession(session_id=header.session_id, rows=total, imported=there is None))
+    return done
+
+
+def lines_of(open_file: Callable[[], Any]) -> Iterator[bytes]:
+    with open_file() as file:
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            yield line
 
 
 def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int) -> None:
@@ -295,24 +296,17 @@ def _rows(name: str) -> QuerySet[Any, Any]:
 class Import:
     id: str
     owner_id: int
-    # The names of the files, in the order in which they were sent.
-    names: tuple[str, ...]
-    # Alias of the model that the sessions continue with.
-    model: str
+    names: tuple[str, ...]  # the names of the files, in the order in which they were sent
+    model: str  # alias of the model that the sessions continue with
     state: State = "waiting"
-    # Workers that have begun it.
-    attempts: int = 0
-    # The current step: read or stored.
-    verb: str = ""
+    attempts: int = 0  # workers that have begun it
+    verb: str = ""  # the current step: read or stored
     unit: str = ""
     done: int = 0
-    # In units; 0 while it is unknown.
-    total: int = 0
+    total: int = 0  # in units; 0 while it is unknown
     session_ids: tuple[str, ...] = ()
-    # What was skipped, or is kept in another form.
-    notes: tuple[str, ...] = ()
-    # code, message and details.
-    error: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()  # what was skipped, or is kept in another form
+    error: dict[str, Any] | None = None  # code, message and details
 
     @property
     def has_ended(self) -> bool:
@@ -475,28 +469,19 @@ class _ImportJob:
         for name, path in [file for file in files if file not in companions] or files:
             with _open(path) as file:
                 first = file.read(FIRST_BYTES)
-            if first.lstrip().startswith(_OURS):
-                self._import_export(path)
+            if not first.lstrip().startswith(_OURS):
+                format = detect_format(name, first)
+                beside = [other for other in companions if other[1] != path] if format == "claude_code" else []
+                self._import_transcript(name, path, format, beside)
                 continue
-            format = detect_format(name, first)
-            beside = [other for other in companions if other[1] != path] if format == "claude_code" else []
-            self._import_transcript(name, path, format, beside)
-
-    def _import_export(self, path: Path) -> None:
-
-        def read_lines() -> Iterator[bytes]:
-            with _open(path) as file:
-                while line := file.readline(MAX_LINE_BYTES + 1):
-                    yield line
-
-        done = import_sessions(
-            read_lines,
-            owner_id=self.about.owner_id,
-            progress=lambda verb, session_id, done, total: self._note(verb, "rows", done, total),
-        )
-        self._add_sessions(session.session_id for session in done)
-        known = sum(not session.imported for session in done)
-        self.notes += [f"{known} of the sessions were here already, the very same."] if known else []
+            done = import_sessions(
+                partial(lines_of, partial(_open, path)),
+                owner_id=self.about.owner_id,
+                progress=lambda verb, session_id, done, total: self._note(verb, "rows", done, total),
+            )
+            self._add_sessions(session.session_id for session in done)
+            known = sum(not session.imported for session in done)
+            self.notes += [f"{known} of the sessions were here already, the very same."] if known else []
 
     def _import_transcript(self, name: str, path: Path, format: Any, companions: list[tuple[str, Path]]) -> None:
         with ExitStack() as stack:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,8 @@ from audit_app.tables import (
 from mnesis_core.errors import Conflict, InvalidRequest, NotReady, SessionBusy
 from sessions_app.search import index
 
-# How long a move waits for writers of the source; SQLite waits as long, by its settings.
-LOCK_SECONDS = 20
-# The advisory lock that a move holds on both databases; no other lock has its number.
-MOVER = 7_663_911
+LOCK_SECONDS = 20  # how long a move waits for writers of the source; SQLite waits as long, by its settings
+MOVER = 7_663_911  # the advisory lock that a move holds on both databases; no other lock has its number
 
 Progress = Callable[[str, str, int, int], None]
 """The stage (``copied``, ``compared``, ``indexed``), the table, rows done, rows in all."""
@@ -100,8 +97,7 @@ def move_database(
             if there != total:
                 words = f"{table.name} has {total} rows in the source and {there} in the target."
                 raise Conflict(words, table=table.name)
-            compared = partial(_tell, progress, table.name, total)
-            for key in _different_keys(table, dealt, source=source, target=target, progress=compared):
+            for key in _different_keys(table, dealt, source=source, target=target, progress=progress):
                 raise Conflict(f"{table.name} {key!r} is not equal on both sides.", table=table.name)
         _compare_chains(report, source=source, target=target)
     index.rebuild(lambda done, total: progress("indexed", "sessions", done, total), using=target)
@@ -183,20 +179,11 @@ def _refuse_unfit(source: str, target: str) -> None:
             raise Conflict(f"{name_of(target)} holds another record. Name an empty database with --to.")
 
 
-def _tell(progress: Progress, name: str, total: int, done: int) -> None:
-    progress("compared", name, done, total)
-
-
 def _different_keys(
-    table: Table,
-    dealt: Dealt,
-    *,
-    source: str,
-    target: str,
-    progress: Callable[[int], None] = lambda done: None,
+    table: Table, dealt: Dealt, *, source: str, target: str, progress: Progress = lambda stage, table, done, total: None
 ) -> Iterator[Any]:
     """Yield the keys of the target's rows that the source lacks or has otherwise."""
-    done = 0
+    done, total = 0, table.count(target)
     for rows in batches(table.read(table.query(target).order_by("pk")), row_characters):
         found = table.read(table.query(source).filter(pk__in=[row[table.key] for row in rows]))
         wanted = {row[table.key]: renumbered(table, row, dealt) for row in found}
@@ -205,7 +192,7 @@ def _different_keys(
             if key not in wanted or not same_row(table, wanted[key], row):
                 yield key
         done += len(rows)
-        progress(done)
+        progress("compared", table.name, done, total)
 
 
 def _copy(table: Table, dealt: Dealt, *, source: str, target: str, progress: Progress) -> dict[str, int]:

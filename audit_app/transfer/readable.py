@@ -50,17 +50,15 @@ from sessions_app.pages.markdown import (
 from sessions_app.record.context_queries import load_context_items
 from sessions_app.record.message_queries import load_message_rows, load_messages, usage_of
 
-# Messages read at a time: for a transcript each may hold many long texts.
-MESSAGES = 20
+MESSAGES = 20  # messages read at a time: for a transcript each may hold many long texts
 PAGE = 200
 SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
-# Our own headings are of the first three levels.
-DEEPER = 3
+DEEPER = 3  # our own headings are of the first three levels
 _MARK = "<!-- entries -->"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!])")
 _TICKS = re.compile("`{3,}")
-_CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
-_ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+# A span of code, which stays as it is, or the beginning of a tag or an image.
+_CODE_OR_ACTIVE = re.compile(r"(?P<code>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))|<(?=[A-Za-z/!?])|!(?=\[)")
 # Every text with a heading, a block of code or something active matches; parsing the others would take milliseconds.
 _ODD = re.compile(r"[<#]|!\[|`{3}|~{3}|^ *(?:=+|-+)[ \t]*$", re.MULTILINE)
 _LEVELS = {"=": "####", "-": "#####"}
@@ -92,8 +90,7 @@ class Entry:
     at: datetime | None
     facts: tuple[str, ...]
     blocks: tuple[Block, ...]
-    # Empty for a compaction.
-    seq: int | None = None
+    seq: int | None = None  # empty for a compaction
     role: str = ""
 
 
@@ -322,7 +319,10 @@ def _prose(text: str) -> str:
     lines = text.split("\n")
     tokens = _MARKDOWN.parse(text)
     code = {at for token in tokens if token.type in ("fence", "code_block") and token.map for at in range(*token.map)}
-    escaped = [line if at in code else _escape_line(line) for at, line in enumerate(lines)]
+    escaped = [
+        line if at in code else _CODE_OR_ACTIVE.sub(lambda found: found["code"] or f"\\{found[0]}", line)
+        for at, line in enumerate(lines)
+    ]
     for token in tokens:
         if token.type == "heading_open" and token.map and not token.level:
             first, end = token.map
@@ -341,14 +341,6 @@ def _prose(text: str) -> str:
     # looks for what a reader that lets HTML through would find.
     found = (each for token in _LENIENT.parse(prose) for each in (token, *(token.children or ())))
     return _fenced(Passage(label="", text=text)) if any(each.type in _ACTING for each in found) else prose
-
-
-def _escape_line(line: str) -> str:
-    end, said = 0, []
-    for span in _CODE_SPAN.finditer(line):
-        said += [_ACTIVE.sub(r"\\\g<0>", line[end : span.start()]), span[0]]
-        end = span.end()
-    return "".join([*said, _ACTIVE.sub(r"\\\g<0>", line[end:])])
 
 
 def memory_files(session_id: str) -> Iterator[tuple[str, Iterator[bytes]]]:

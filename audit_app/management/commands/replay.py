@@ -31,8 +31,24 @@ class Command(BaseCommand):
             raise CommandError(
                 "--check compares with the rows as they are now; do not combine it with --at.", returncode=2
             )
+        found: dict[str, Any] = {}
         try:
-            found = {session_id: self._replay(session_id, options) for session_id in chosen_sessions(options)}
+            for session_id in chosen_sessions(options):
+                if options["check"]:
+                    found[session_id] = [asdict(difference) for difference in check_replay(session_id)]
+                    lines = [f"{session_id} {json.dumps(difference)}" for difference in found[session_id]]
+                else:
+                    projection = replay_session(session_id, at=options["at"])
+                    found[session_id] = asdict(projection)
+                    items = list(projection.items.values())
+                    present = sum(item.removed_seq is None for item in items)
+                    lines = [
+                        f"{session_id}: {projection.turn_seq} turns, {projection.message_seq} messages, "
+                        f"{len(projection.summaries)} summaries, {present} of {len(items)} items in context, "
+                        f"{len(projection.tombstones)} tombstones"
+                    ]
+                for line in [] if options["json"] else lines:
+                    self.stdout.write(line)
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from error
         if options["json"]:
@@ -42,19 +58,3 @@ class Command(BaseCommand):
         if different := [session_id for session_id, answer in found.items() if answer]:
             raise CommandError(f"{len(different)} of {len(found)} sessions differ from their ledger.")
         self.stderr.write(f"{len(found):,} sessions match their ledgers.")
-
-    def _replay(self, session_id: str, options: dict[str, Any]) -> Any:
-        if options["check"]:
-            found = [asdict(difference) for difference in check_replay(session_id)]
-            for difference in [] if options["json"] else found:
-                self.stdout.write(f"{session_id} {json.dumps(difference)}")
-            return found
-        projection = replay_session(session_id, at=options["at"])
-        if not options["json"]:
-            present = [item for item in projection.items.values() if item.removed_seq is None]
-            self.stdout.write(
-                f"{session_id}: {projection.turn_seq} turns, {projection.message_seq} messages, "
-                f"{len(projection.summaries)} summaries, {len(present)} of {len(projection.items)} items in context, "
-                f"{len(projection.tombstones)} tombstones"
-            )
-        return asdict(projection)
