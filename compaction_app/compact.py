@@ -22,7 +22,7 @@ from compaction_app import store
 from compaction_app.context import ContextState, Frame, load_state, meter_of, read_state, size_of
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
-from compaction_app.summary_requests import ask_for_summary
+from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.compaction.selection import Condensation, Situation, Span, must_go_on, next_round, outcome
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, select_prunable, should_compact
@@ -126,11 +126,10 @@ def _wake_worker(run_id: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedRun:
+class ClaimedRun(Work):
     """A compaction claimed by this process: held under a lease, and fenced, so that it disturbs no other claim."""
 
     run_id: str
-    session_id: str
     fence: int
     lease: Lease
 

@@ -30,19 +30,14 @@ from sessions_app.database.threads import snapshot
 from sessions_app.record import context_queries
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
 from sessions_app.record.lease import expired
-from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session
+from sessions_app.record.message_queries import load_messages_by_ids, record_of, seq_of_message, seqs_of_session
 from sessions_app.record.session_queries import load_session
 
 MOST_RUNS = 500
 MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
 HEAD_CHARACTERS = 400
-_RUN_COLUMNS = [field.name for field in fields(RunRecord) if field.name not in ("tries", "summary_ids")]
 _TRY_COLUMNS = [field.name for field in fields(AttemptRecord)]
 _ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
-_SUMMARY_COLUMNS = [
-    field.name for field in fields(SummaryRecord) if field.name not in ("text", "revises", "restores", "source_ids")
-]
-_PREVIEW_COLUMNS = [field.name for field in fields(PreviewRecord) if field.name not in ("depth", "text", "source_ids")]
 _NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
 _HEAD = ("id", "kind", "first_seq", "last_seq", "token_count", "level", "model")
 
@@ -81,14 +76,7 @@ def run_records(rows: Iterable[CompactionRun]) -> list[RunRecord]:
     attempts = SummaryTry.objects.filter(run_id__in=[row.id for row in found]).order_by("created_at", "id")
     for values in attempts.values(*_TRY_COLUMNS):
         tries[values["run_id"]].append(AttemptRecord(**values))
-    return [
-        RunRecord(
-            **{name: getattr(row, name) for name in _RUN_COLUMNS},
-            tries=tuple(tries[row.id]),
-            summary_ids=row.summary_ids or [],
-        )
-        for row in found
-    ]
+    return [record_of(RunRecord, row, tries=tuple(tries[row.id]), summary_ids=row.summary_ids or []) for row in found]
 
 
 def list_runs_between(session_id: str, *, first: int, last: int | None, limit: int = 200) -> list[RunRecord]:
@@ -206,12 +194,7 @@ def load_previews(
     """
     rows = SummaryPreview.objects.filter(_scope(session_id, owner_id), batch_id=preview_id).select_related("summary")
     found = [
-        PreviewRecord(
-            **{name: getattr(row, name) for name in _PREVIEW_COLUMNS},
-            depth=row.summary.depth,
-            text=row.text,
-            source_ids=tuple(row.source_ids),
-        )
+        record_of(PreviewRecord, row, depth=row.summary.depth, source_ids=tuple(row.source_ids))
         for row in rows.order_by("summary__depth", "created_at", "id")
     ]
     if not any(preview.id == preview_id for preview in found):
@@ -247,12 +230,6 @@ def summarised_sessions() -> list[str]:
     return list(rows.order_by("session_id").values_list("session_id", flat=True).distinct())
 
 
-def leaf_of_message(message_id: str, *, session_id: str) -> str | None:
-    """Return the id of a leaf that stands for a message, if one does; there may be newer revisions of it."""
-    edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", node__session_id=session_id)
-    return edges.values_list("node_id", flat=True).first()
-
-
 def messages_of_slices(session_id: str, slices: Sequence[tuple[str, int, int]]) -> list[str]:
     """Return the ids of the messages of neighbouring leaves, in order; one query.
 
@@ -266,15 +243,6 @@ def messages_of_slices(session_id: str, slices: Sequence[tuple[str, int, int]]) 
     edges = SummaryEdge.objects.filter(wanted, node__session_id=session_id)
     found = edges.values_list("node_id", "position", "source_id")
     return [id for _, _, id in sorted((places[node_id], position, id) for node_id, position, id in found)]
-
-
-def messages_of_leaves(session_id: str) -> dict[str, list[str]]:
-    """Return the ids of the messages of every leaf, in order; reads as many rows as messages were summarised."""
-    edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="leaf")
-    found: dict[str, list[str]] = defaultdict(list)
-    for node_id, source_id in edges.order_by("node_id", "position").values_list("node_id", "source_id").iterator():
-        found[node_id].append(source_id)
-    return found
 
 
 def last_summary(session_id: str) -> SummaryRecord | None:
@@ -363,8 +331,7 @@ def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
 
 
 def _summary(row: SummaryNode, sources: list[tuple[str, str]]) -> SummaryRecord:
-    values = {name: getattr(row, name) for name in _SUMMARY_COLUMNS}
-    return SummaryRecord(**values, text=row.text, revises=row.revises_id, restores=row.restores_id, source_ids=sources)
+    return record_of(SummaryRecord, row, revises=row.revises_id, restores=row.restores_id, source_ids=sources)
 
 
 def tally_runs(session_id: str) -> dict[str, int]:
@@ -531,7 +498,8 @@ def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
     """:raises MessageNotFoundError: the session has no such message."""
     seq = seq_of_message(message_id, session_id=session_id)
     graph = load_graph(session_id)
-    leaf_id = leaf_of_message(message_id, session_id=session_id)
+    edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", node__session_id=session_id)
+    leaf_id = edges.values_list("node_id", flat=True).first()
     above = [] if leaf_id is None else [graph.newest(leaf_id), *graph.above(leaf_id)]
     standing = _standing([message_id, *(node.id for node in above)], session_id)
     return MessageLineage(seq=seq, above=above, in_context=standing)
@@ -566,9 +534,10 @@ def cover(session_id: str) -> Cover:
     with snapshot():
         session = load_session(session_id)
         seqs = seqs_of_session(session_id)
-        messages_of = {
-            leaf_id: [seqs.get(id, 0) for id in ids] for leaf_id, ids in messages_of_leaves(session_id).items()
-        }
+        messages_of: dict[str, list[int]] = defaultdict(list)
+        edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="leaf")
+        for leaf_id, id in edges.order_by("node_id", "position").values_list("node_id", "source_id").iterator():
+            messages_of[leaf_id].append(seqs.get(id, 0))
         items = load_context_items(session_id)
         standing = [seqs.get(item.item_id, 0) if item.item_type == "message" else item.item_id for item in items]
         return check_cover(load_graph(session_id), standing, messages_of, last_seq=session.message_seq)

@@ -7,16 +7,13 @@ that writes exactly the previewed texts, or nothing when something was revised m
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypeVar
 
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
-from compaction_app.summary_requests import ask_for_summary
+from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
 from mnesis_core.compaction.requests import Prompts, SummaryPrompt
 from mnesis_core.compaction.selection import Condensation, Span
@@ -27,12 +24,10 @@ from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
 from mnesis_core.llm.interface import Model
 from mnesis_core.records import SummaryRecord, new_id
 from sessions_app.conf import get_model, site_prompts
-from sessions_app.record.change import Change, change
+from sessions_app.record.change import change
 from sessions_app.record.file_port import keep_text
 from sessions_app.record.message_queries import load_messages_by_ids
 from sessions_app.record.turn_queries import running_preview_calls
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +38,6 @@ class Comparison:
     before: SummaryRecord
     lines: list[str]  # the difference of the texts, line by line
     is_applied: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
-    """A preview as ``summary_requests.Work``: no other process takes it over, so it has no fence and no lease."""
-
-    session_id: str
-    run_id: None = None
-
-    def held(self) -> AbstractContextManager[Change]:
-        return change(self.session_id)
-
-    async def asking(self, question: Coroutine[Any, Any, T]) -> T:
-        return await question
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,7 +173,7 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
     columns, manifest = ask_for_summary(
         task.state,
         chosen,
-        attempt=_Asking(session_id=task.state.session.id),
+        attempt=Work(session_id=task.state.session.id),
         model=task.model,
         summary_id=preview_id,
         began=time.monotonic(),

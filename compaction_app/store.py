@@ -55,44 +55,41 @@ WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hou
 LONGEST_ERROR = 1_000  # characters of an error's message that are kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAttempt:
-    run_id: str | None
-    summary_id: str
-    kind: str
-    attempt: Attempt
-    call_id: str | None
-    target: int | None
-    prompt_version: str
-    text: str
-    reasoning: str
-    tool_calls: tuple[ToolCall, ...]
-    cost_micros: int | None
-
-
-def record_attempt(record: Change, new: NewAttempt) -> str:
-    attempt = new.attempt
-    same = ("run_id", "call_id", "summary_id", "kind", "prompt_version", "text", "reasoning", "cost_micros")
+def record_attempt(
+    record: Change,
+    attempt: Attempt,
+    *,
+    run_id: str | None,
+    summary_id: str,
+    kind: str,
+    cost_micros: int | None,
+    tool_calls: Sequence[ToolCall] = (),
+    **columns: Any,
+) -> str:
+    """Write an attempt with the other ``columns`` that it has, and return its id."""
     row = _TRIES.row(
         id=new_id("try"),
         salt=new_salt(),
         session_id=record.session_id,
-        number=SummaryTry.objects.filter(summary_id=new.summary_id).count() + 1,
-        target_tokens=new.target,
-        tool_calls=[asdict(call) for call in new.tool_calls],
+        run_id=run_id,
+        summary_id=summary_id,
+        number=SummaryTry.objects.filter(summary_id=summary_id).count() + 1,
+        kind=kind,
+        tool_calls=[asdict(call) for call in tool_calls],
         tokens_input=attempt.usage.input_tokens,
         tokens_output=attempt.usage.output_tokens,
         usage_source=attempt.usage.source.value,
+        cost_micros=cost_micros,
         created_at=record.now,
-        **{name: getattr(new, name) for name in same},
         **{name: getattr(attempt, name) for name in ("level", "piece", "pieces", "accepted", "reason")},
+        **columns,
     )
     record.insert(_TRIES, row)
     record.publish(
         EventType.SUMMARY_TRIED,
         try_id=row.id,
-        run_id=new.run_id,
-        summary_id=new.summary_id,
+        run_id=run_id,
+        summary_id=summary_id,
         level=attempt.level,
         accepted=attempt.accepted,
         reason=attempt.reason,

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from compaction_app import store
 from compaction_app.context import ContextState
 from compaction_app.queries import compaction_micros, compaction_micros_of_owner
-from compaction_app.store import NewAttempt
 from mnesis_core.compaction.requests import (
     Answer,
     Attempt,
@@ -37,13 +36,11 @@ from mnesis_core.compaction.selection import (
 )
 from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import VERSION, piece_limit
-from mnesis_core.config import CompactionConfig
-from mnesis_core.context.entries import SummaryKind
 from mnesis_core.errors import BudgetExhausted, CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.files.references import manifest_path
-from mnesis_core.llm.interface import Model, ModelSpec, Reply
-from mnesis_core.llm.retrying import Patience, patience_of
+from mnesis_core.llm.interface import Model, Reply
+from mnesis_core.llm.retrying import patience_of
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import new_id
@@ -60,55 +57,36 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Work(Protocol):
-    """The work that a model is asked for: a compaction under its lease, or a preview."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The work that a model is asked for: a preview, which no other process takes over, or a claimed compaction."""
 
-    @property
-    def session_id(self) -> str: ...
-
-    @property
-    def run_id(self) -> str | None:
-        """The compaction; ``None`` for a preview."""
+    session_id: str
+    run_id: str | None = None  # the compaction; None for a preview
 
     def held(self) -> AbstractContextManager[Change]:
-        """Change the session, if this process still has the work.
-
-        :raises TakenOver: it does not.
-        """
+        return change(self.session_id)
 
     async def asking(self, question: Coroutine[Any, Any, R]) -> R:
-        """Ask a model with no lock held, and keep the work meanwhile.
-
-        :raises TakenOver: another process has it.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summariser:
-    model: Model
-    spec: ModelSpec  # the model with the prices that count in this session
-    reads: int  # how many tokens one question to it may have
+        return await question
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordedAttempts:
     """The attempts at one summary: a ``mnesis_core.compaction.requests.Recorder``."""
 
+    state: ContextState
+    chosen: Span | Condensation  # what the summary is to stand for
+    context_seq: int  # the event as of which it was read
     attempt: Work
     began: float  # when this process began, by time.monotonic
-    owner_id: int
     summary_id: str
-    kind: SummaryKind
-    summarisers: tuple[Summariser, ...]  # the first is asked until it gives nothing; without any, only level 3 is left
-    config: CompactionConfig
-    patience: Patience
-    sources: Sequence[dict[str, Any]]  # manifest rows of what the summary is to stand for
-    context_seq: int  # the event as of which they were read
+    models: tuple[Model, ...]  # the first is asked until it gives nothing; without any, only level 3 is left
     cost_micros: int = 0  # the cost of all attempts so far
 
     @property
     def alias(self) -> str:
-        return self.summarisers[0].spec.alias if self.summarisers else ""
+        return self.models[0].spec.alias if self.models else ""
 
     async def ask(self, question: Question, judge: Judge) -> Answer:
         """Ask if the limits allow it, and another model where one gives nothing.
@@ -116,7 +94,7 @@ class RecordedAttempts:
         :raises TakenOver: another process has the compaction.
         :raises ValueError: there is no model.
         """
-        if not self.summarisers:
+        if not self.models:
             raise ValueError("there is no model to ask")
         try:
             return await SummaryCalls(self, question, judge).ask_model()
@@ -125,7 +103,7 @@ class RecordedAttempts:
 
         def refuse() -> str:
             with self.attempt.held() as record:
-                try_id = store.record_attempt(record, self.new_try(attempt, question=question))
+                try_id = self.write(record, attempt, question=question)
                 facts = {"run_id": self.attempt.run_id, "try_id": try_id, "reason": attempt.reason}
                 record.publish(EventType.BUDGET_EXHAUSTED, **facts)
             return try_id
@@ -133,35 +111,31 @@ class RecordedAttempts:
         return Answer(try_id=await in_waiting_thread(refuse)(), attempt=attempt, reply=None)
 
     async def excerpt(self, attempt: Attempt, text: str) -> str:
-        def write() -> str:
+        def write_excerpt() -> str:
             with self.attempt.held() as record:
-                return store.record_attempt(record, self.new_try(attempt, text=text, prompt_version=VERSION))
+                return self.write(record, attempt, text=text, prompt_version=VERSION)
 
-        return await in_waiting_thread(write)()
+        return await in_waiting_thread(write_excerpt)()
 
-    def new_try(
+    def write(
         self,
+        record: Change,
         attempt: Attempt,
         *,
         question: Question | None = None,
-        call_id: str | None = None,
-        reply: Reply | None = None,
-        text: str = "",
-        prompt_version: str = "",
-        cost: int | None = 0,
-    ) -> NewAttempt:
-        return NewAttempt(
+        cost_micros: int | None = 0,
+        **columns: Any,
+    ) -> str:
+        if question is not None:
+            columns |= {"target_tokens": question.target, "prompt_version": question.prompt.version}
+        return store.record_attempt(
+            record,
+            attempt,
             run_id=self.attempt.run_id,
             summary_id=self.summary_id,
-            kind=self.kind,
-            attempt=attempt,
-            call_id=call_id,
-            target=question.target if question else None,
-            prompt_version=question.prompt.version if question else prompt_version,
-            text=reply.text if reply else text,
-            reasoning=reply.reasoning if reply else "",
-            tool_calls=reply.tool_calls if reply else (),
-            cost_micros=cost,
+            kind=self.chosen.kind,
+            cost_micros=cost_micros,
+            **columns,
         )
 
 
@@ -170,22 +144,23 @@ class SummaryCalls(ModelCaller[Answer]):
         self.tries = tries
         self.question = question
         self.judge = judge
-        self.patience = tries.patience
+        self.patience = patience_of(tries.state.config.turn)
 
     async def plan(self) -> PlannedCall:
-        asked, question = self.tries.summarisers[0], self.question
-        request, longest = question.request, asked.spec.max_output_tokens
+        model, question = self.tries.models[0], self.question
+        spec = self.tries.state.priced(model.spec)
+        request, longest = question.request, spec.max_output_tokens
         if 0 < longest < request.max_output_tokens:
             request = replace(request, max_output_tokens=longest)
         return PlannedCall(
-            model=asked.model,
-            spec=asked.spec,
+            model=model,
+            spec=spec,
             request=request,
             purpose="summary",
             prompt_tokens=question.tokens,
             estimated_tokens=question.tokens,
             parameters={"run_id": self.tries.attempt.run_id, "summary_id": self.tries.summary_id},
-            manifest=question_manifest(question, self.tries.sources),
+            manifest=question_manifest(question, source_rows(self.tries.chosen)),
             digest=digest(request.payload),
             context_seq=self.tries.context_seq,
             texts={"prompt": question.prompt.text},
@@ -202,24 +177,23 @@ class SummaryCalls(ModelCaller[Answer]):
 
         :raises BudgetExhausted: one of compaction's own limits would be passed; ``reason`` says which.
         """
-        tries, site = self.tries, site_config().compaction
-        session_id = tries.attempt.session_id
-        by_session = site.spend_limit_session_micros or tries.config.spend_limit_session_micros
-        by_day = site.spend_limit_day_micros or tries.config.spend_limit_day_micros
+        session, own, site = self.tries.state.session, self.tries.state.config.compaction, site_config().compaction
+        by_session = site.spend_limit_session_micros or own.spend_limit_session_micros
+        by_day = site.spend_limit_day_micros or own.spend_limit_day_micros
         allowances = own_allowances(
             site,
-            tries.config,
-            session_micros=compaction_micros(session_id) if by_session else 0,
-            day_micros=compaction_micros_of_owner(tries.owner_id, since=midnight()) if by_day else 0,
-            seconds=time.monotonic() - tries.began,
+            own,
+            session_micros=compaction_micros(session.id) if by_session else 0,
+            day_micros=compaction_micros_of_owner(session.owner_id, since=midnight()) if by_day else 0,
+            seconds=time.monotonic() - self.tries.began,
         )
         reason = refusal(allowances, highest)
         if reason is not None:
             raise BudgetExhausted(reason=reason)
-        return load_limits(session_id)
+        return load_limits(session.id)
 
     def seconds(self, call: RunningCall) -> float:
-        config = self.tries.config
+        config = self.tries.state.config.compaction
         longest = min(site_config().compaction.run_timeout_seconds, config.run_timeout_seconds)
         of_run = self.tries.began + longest - time.monotonic()
         left = math.inf if call.time_limit is None else call.time_limit.left
@@ -228,15 +202,21 @@ class SummaryCalls(ModelCaller[Answer]):
     async def finish(self, call: RunningCall, reply: Reply) -> Answer:
         attempt = attempt_of(self.question, self.judge(reply), reply.usage)
         end = end_of_reply(reply, call.planned.spec)
-        new = self.tries.new_try(
-            attempt, question=self.question, call_id=call.id, reply=reply, cost=end.usage.cost_micros
-        )
         self.tries.cost_micros += end.usage.cost_micros or 0
 
         def write() -> str:
             # Not fenced: the reply and its cost are true, whichever process has the compaction and closed the call.
             with change(self.tries.attempt.session_id) as record:
-                try_id = store.record_attempt(record, new)
+                try_id = self.tries.write(
+                    record,
+                    attempt,
+                    question=self.question,
+                    call_id=call.id,
+                    text=reply.text,
+                    reasoning=reply.reasoning,
+                    tool_calls=reply.tool_calls,
+                    cost_micros=end.usage.cost_micros,
+                )
                 with suppress(CallNotFoundError):
                     turn_store.finish_call(record, call.id, end, attempts=call.attempts)
             return try_id
@@ -245,8 +225,11 @@ class SummaryCalls(ModelCaller[Answer]):
         return Answer(try_id=try_id, attempt=attempt, reply=reply)
 
     async def use_next_model(self) -> bool:
-        others = tuple(other for other in self.tries.summarisers[1:] if self.question.tokens <= other.reads)
-        self.tries.summarisers = others or self.tries.summarisers
+        config = self.tries.state.config
+        others = tuple(
+            other for other in self.tries.models[1:] if self.question.tokens <= piece_limit(other.spec, config)
+        )
+        self.tries.models = others or self.tries.models
         return bool(others)
 
 
@@ -269,11 +252,17 @@ def ask_for_summary(
     :param limit: tokens of a piece that is asked about at once
     """
     asked_at = time.monotonic()
-    recorder = _record_attempts(
-        state, chosen, attempt=attempt, model=model, summary_id=summary_id, began=began, context_seq=context_seq
+    recorder = RecordedAttempts(
+        state=state,
+        chosen=chosen,
+        context_seq=context_seq,
+        attempt=attempt,
+        began=began,
+        summary_id=summary_id,
+        models=(model, *load_fallbacks(model.spec.alias, state.session, state.config)) if model else (),
     )
     # A loop of its own: connections to models belong to one, and are closed with it.
-    result = waiting_for(_summarise, own_loop=True)(state, chosen, recorder, model, limit, prompts)
+    result = waiting_for(_summarise, own_loop=True)(recorder, model, limit, prompts)
     columns = {
         "level": result.level,
         "text": result.text,
@@ -294,42 +283,8 @@ def ask_for_summary(
     return columns, file_port.prepare_text(manifest.text, file_id=manifest.name.id, path=path, about=about)
 
 
-def _record_attempts(
-    state: ContextState,
-    chosen: Span | Condensation,
-    *,
-    attempt: Work,
-    model: Model | None,
-    summary_id: str,
-    began: float,
-    context_seq: int,
-) -> RecordedAttempts:
-    models = [model, *load_fallbacks(model.spec.alias, state.session, state.config)] if model else []
-    return RecordedAttempts(
-        attempt=attempt,
-        began=began,
-        owner_id=state.session.owner_id,
-        summary_id=summary_id,
-        kind=chosen.kind,
-        summarisers=tuple(
-            Summariser(model=each, spec=state.priced(each.spec), reads=piece_limit(each.spec, state.config))
-            for each in models
-        ),
-        config=state.config.compaction,
-        patience=patience_of(state.config.turn),
-        sources=source_rows(chosen),
-        context_seq=context_seq,
-    )
-
-
-async def _summarise(
-    state: ContextState,
-    chosen: Span | Condensation,
-    recorder: RecordedAttempts,
-    model: Model | None,
-    limit: int,
-    prompts: Prompts,
-) -> SummaryResult:
+async def _summarise(recorder: RecordedAttempts, model: Model | None, limit: int, prompts: Prompts) -> SummaryResult:
+    state, chosen = recorder.state, recorder.chosen
     pieces, quotables = reading_of(chosen, limit)
     question = summarise(
         pieces,
@@ -337,7 +292,7 @@ async def _summarise(
         model,
         state.config,
         state.budget,
-        kind=recorder.kind,
+        kind=chosen.kind,
         manifest_id=new_id("file"),
         quotables=quotables,
         named=chosen.named,

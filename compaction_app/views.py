@@ -72,8 +72,7 @@ class CompactionOut(Out):
     id: str
     state: str
     trigger: str
-    attempts: int
-    """Workers that have taken it up; more than one when one died."""
+    attempts: int  # workers that have taken it up; more than one when one died
     outcome: str | None
     level: int | None
     tries: list[TryOut]

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from compaction_app import store as compaction_store
-from compaction_app.store import NewAttempt, Revision
+from compaction_app.store import Revision
 from mnesis_core.compaction.requests import Attempt
 from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
@@ -186,21 +186,19 @@ def add_try(
     """An attempt at a summary, accepted unless there is a reason why not; returns its id."""
     usage = Usage(input_tokens=900, output_tokens=120, source=Source.PROVIDER)
     attempt = Attempt(level=level, accepted=not reason, reason=reason, usage=usage)
-    new = NewAttempt(
-        run_id=run.id,
-        summary_id=summary_id,
-        kind=kind,
-        attempt=attempt,
-        call_id=call_id,
-        target=200,
-        prompt_version="level1.1",
-        text=text,
-        reasoning="",
-        tool_calls=(),
-        cost_micros=cost,
-    )
     with change(session_id) as record:
-        return compaction_store.record_attempt(record, new)
+        return compaction_store.record_attempt(
+            record,
+            attempt,
+            run_id=run.id,
+            summary_id=summary_id,
+            kind=kind,
+            call_id=call_id,
+            target_tokens=200,
+            prompt_version="level1.1",
+            text=text,
+            cost_micros=cost,
+        )
 
 
 def finish(session_id: str, run: Claimed) -> None:
