@@ -55,8 +55,6 @@ _RUNS = (
 
 
 class State(StrEnum):
-    """The state of something, in the word that the page shows."""
-
     GOOD = "good"
     NOTE = "note"
     LOOK = "look"

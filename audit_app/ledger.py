@@ -132,7 +132,6 @@ class Link:
 
     @property
     def short(self) -> str:
-        """The id for a narrow column: its kind and its end."""
         kind, _, rest = self.id.partition("_")
         return f"{kind}_…{rest[-SHORT:]}" if len(rest) > SHORT else self.id
 
@@ -340,7 +339,6 @@ def _verification(about: Inspected) -> dict[str, Any]:
 
 
 def _view_lines(lines: Sequence[EntryLine], about: Inspected) -> list[dict[str, Any]]:
-    """Return entries of a page with links to what they are about; two queries."""
     named = []
     for line in lines:
         pairs = [(name, id) for name, id in _NAMED.findall(f"{line.head}\n{line.tail}") if is_id(id)]

@@ -12,8 +12,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from audit_app.models import Verification
+from mnesis_core.values import record_of
 from sessions_app.record.lease import Lease, expired
-from sessions_app.record.message_queries import record_of
 
 EVERYTHING = "everything"  # in the place of a session's id: the verification of the whole database
 LEASE_SECONDS = 20.0

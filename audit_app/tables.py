@@ -197,37 +197,29 @@ def same_row(table: Table, one: Row, other: Row) -> bool:
 
 
 @dataclass(frozen=True)
-class SessionTable:
-    table: Table
+class SessionTable(Table):
     path: str  # the lookup from a row to its session
 
-    @property
-    def model(self) -> type[Model]:
-        return self.table.model
-
     @cached_property
-    def fields(self) -> list[Field[Any, Any]]:
-        return [
-            field
-            for field in self.table.fields
-            if field not in self.account_fields and not isinstance(field, models.AutoField)
-        ]
+    def exported(self) -> list[Field[Any, Any]]:
+        left_out = self.account_fields
+        return [field for field in self.fields if field not in left_out and not isinstance(field, models.AutoField)]
 
     @cached_property
     def account_fields(self) -> list[Field[Any, Any]]:
         account = get_user_model()
-        return [self.table.fields[index] for index, model in self.table.foreign_keys if issubclass(account, model)]
+        return [self.fields[index] for index, model in self.foreign_keys if issubclass(account, model)]
 
     def rows(self, session_id: str) -> QuerySet[Any, Any]:
         """Return a session's rows, in the same order on every database."""
         rows: QuerySet[Any, Any] = QuerySet(self.model).filter(**{self.path: session_id})
-        dealt = isinstance(self.table.fields[self.table.key], models.AutoField)
+        dealt = isinstance(self.fields[self.key], models.AutoField)
         return rows.order_by("pk" if dealt else Collate("pk", IN_BYTES[connection.vendor]))
 
     def values(self, session_id: str) -> Iterator[dict[str, Any]]:
-        for row in stored_values(self.rows(session_id), self.fields).iterator(chunk_size=FETCHED_ROWS):
+        for row in stored_values(self.rows(session_id), self.exported).iterator(chunk_size=FETCHED_ROWS):
             values = {}
-            for field, value in zip(self.fields, row, strict=True):
+            for field, value in zip(self.exported, row, strict=True):
                 if isinstance(value, datetime):
                     value = value.isoformat()
                 elif not isinstance(value, str | int | float | None) and not isinstance(field, JSONField):
@@ -236,16 +228,16 @@ class SessionTable:
             yield values
 
     def row_of(self, values: Mapping[str, Any], *, account_id: int) -> tuple[Any, ...]:
-        """Return a row to be inserted, in the order of ``fields`` and then ``account_fields``.
+        """Return a row to be inserted, in the order of ``exported`` and then ``account_fields``.
 
         A column that is missing was added after the export: it takes its default.
 
         :raises ValueError: a column is unknown, or its value impossible.
         """
-        if unknown := values.keys() - {field.attname for field in self.fields}:
-            raise ValueError(f"{self.table.name} has no column {min(unknown)!r}")
+        if unknown := values.keys() - {field.attname for field in self.exported}:
+            raise ValueError(f"{self.name} has no column {min(unknown)!r}")
         row: list[Any] = []
-        for field in self.fields:
+        for field in self.exported:
             if field.attname in values:
                 value = values[field.attname]
                 row.append(None if value is None and field.null else _read_value(field, value))
@@ -266,7 +258,7 @@ def session_tables() -> dict[str, SessionTable]:
         path = paths.get(table.model) or _path(table, paths)
         if path:
             paths[table.model] = path
-            found[table.name] = SessionTable(table, path)
+            found[table.name] = SessionTable(table.model, path)
     return found
 
 

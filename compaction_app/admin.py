@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
@@ -20,7 +19,7 @@ from compaction_app.context import load_frame, rebuild_payload
 from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sources
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
-from compaction_app.queries import SummaryHead, load_graph, load_heads, load_summary
+from compaction_app.queries import load_graph, load_heads, load_summary
 from compaction_app.templatetags.compaction import span_name, summary_name
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome
@@ -45,7 +44,7 @@ from sessions_app.admin.read_only import (
 from sessions_app.admin.records import context_facts
 from sessions_app.pages.permissions import address_of, inspected
 from sessions_app.record import timeline_queries
-from sessions_app.record.timeline_queries import NOW, MessagePreview, SessionHeading, load_heading, preview_messages
+from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, preview_messages
 from sessions_app.record.turn_queries import load_call
 
 ITEMS_PER_PAGE = 200
@@ -188,7 +187,6 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         ]
 
     def context_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
-        """Render the active context, now or as of the event ``?at=``."""
         about = _session(request, session_id)
         return self._page(request, "context", about, "Context", _context(request, about))
 
@@ -267,20 +265,6 @@ def _session(request: HttpRequest, session_id: str) -> SessionHeading:
     return about
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownItem:
-    record: ContextItemRecord
-    kind: str  # who spoke, or what kind of summary
-    span: str
-    tokens: int
-    text: str
-    level: int | None = None  # None for a message
-
-    @property
-    def url(self) -> str:
-        return _item_url(self.record.item_type, self.record.item_id)
-
-
 def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     at = request.GET.get("at", "")
     wanted = parse_seq(at)
@@ -331,22 +315,23 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     }
 
 
-def _items(session_id: str, records: list[ContextItemRecord], *, at: int) -> list[ShownItem]:
+def _items(session_id: str, records: list[ContextItemRecord], *, at: int) -> list[dict[str, Any]]:
     # Two queries whatever the items are; a removed one is shown as it was right before.
     previews = preview_messages([r.item_id for r in records if r.item_type == "message"], at=at)
     summaries = [r.item_id for r in records if r.item_type == "summary"]
     heads = load_heads(summaries, session_id=session_id) if summaries else {}
-    return [_item(record, previews.get(record.item_id), heads.get(record.item_id)) for record in records]
-
-
-def _item(record: ContextItemRecord, preview: MessagePreview | None, head: SummaryHead | None) -> ShownItem:
-    kind, span, tokens, text = "missing", "", 0, "There is no such message."
-    if head is not None:
-        kind, span, tokens, text = f"{head.kind} summary", _span(head), head.token_count, head.text
-    elif preview is not None:
-        kind, span, tokens, text = preview.role, f"message {preview.seq}", preview.tokens, preview.text
-    level = head.level if head else None
-    return ShownItem(record=record, kind=kind, span=span, tokens=tokens, text=excerpt(text, PREVIEW), level=level)
+    items = []
+    for record in records:
+        kind, span, tokens, text = "missing", "", 0, "There is no such message."
+        head, preview = heads.get(record.item_id), previews.get(record.item_id)
+        if head is not None:
+            kind, span, tokens, text = f"{head.kind} summary", _span(head), head.token_count, head.text
+        elif preview is not None:
+            kind, span, tokens, text = preview.role, f"message {preview.seq}", preview.tokens, preview.text
+        shown = {"kind": kind, "span": span, "tokens": tokens, "text": excerpt(text, PREVIEW)}
+        url = _item_url(record.item_type, record.item_id)
+        items.append({"record": record, "url": url, "level": head and head.level} | shown)
+    return items
 
 
 def _revision(node: Node) -> tuple[str, str, str]:

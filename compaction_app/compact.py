@@ -224,11 +224,9 @@ def _run(claimed: ClaimedRun) -> None:
         _compact(claimed)
     except (TakenOver, *AWAY):
         raise
-    except ContextChanged as error:
-        with claimed.held() as record:
-            store.supersede_run(record, claimed.run_id, error, fence=claimed.fence)
     except Exception as error:
-        logger.exception("compaction %s failed", claimed.run_id)
+        if not isinstance(error, ContextChanged):
+            logger.exception("compaction %s failed", claimed.run_id)
         reason = error if isinstance(error, MnesisError) else MnesisError(str(error))
         with claimed.held() as record:
             store.fail_run(record, claimed.run_id, reason, fence=claimed.fence)

@@ -37,6 +37,7 @@ from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import StoredMessage
 from mnesis_core.providers.rendering import digest, render
 from mnesis_core.records import CallRecord, SessionRecord
+from mnesis_core.values import record_of
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 
@@ -51,8 +52,6 @@ Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltContext:
-    """The prompt that the model will see, and all that is known about it."""
-
     assembled: Assembled
     payload: dict[str, Any]
     digest: str
@@ -101,8 +100,8 @@ class Frame:
 class ContextState(Frame):
     entries: list[ContextEntry]
     context_seq: int  # the event as of which they were read
+    # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
-    """The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated."""
 
     def assemble(self, tools: Sequence[ToolSpec] = ()) -> Assembled:
         return assemble(
@@ -208,13 +207,9 @@ def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> Cont
     if rows.summaries:
         entries = in_order([*entries, *load_summary_entries(rows.summaries, session_id=frame.session.id)])
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
-    return ContextState(
-        session=frame.session,
-        spec=frame.spec,
-        config=frame.config,
-        budget=frame.budget,
-        calibration=frame.calibration,
-        tool_tokens=frame.tool_tokens,
+    return record_of(
+        ContextState,
+        frame,
         entries=entries,
         context_seq=seq if at is None else at,
         unread_tokens=rows.unread_tokens,
@@ -222,17 +217,14 @@ def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> Cont
 
 
 def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | None = None) -> BuiltContext:
-    """:raises SessionNotFoundError: there is no such session."""
     return load_state(session_id, at=at).build(tools)
 
 
 def size_of(state: ContextState) -> Size:
-    """Return the estimated size of a context, with the tools that its newest call had."""
     return Size(tokens=meter_of(state).used_tokens, source=state.calibration.source)
 
 
 def load_meter(session_id: str) -> Meter:
-    """:raises SessionNotFoundError: there is no such session."""
     return meter_of(read_newest_state(load_frame(session_id)))
 
 
@@ -303,8 +295,6 @@ def _manifest_to_compare(call: CallRecord) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltPayload:
-    """A payload that a model was sent, rebuilt from the record."""
-
     payload: dict[str, Any] | None  # None when the record does not give one
     digest: str  # the digest of this payload; empty without one
     stored_digest: str  # the digest of the payload that was sent
@@ -317,8 +307,6 @@ class RebuiltPayload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSources:
-    """The sources of the prompt of a turn's call, read from the record."""
-
     manifest: list[Row]
     entries: list[ContextEntry]
     system_prompt: str

@@ -144,7 +144,6 @@ class SummaryNode(AppendOnlyModel):
     run = models.ForeignKey(CompactionRun, on_delete=models.PROTECT, null=True, related_name="summaries")
     """The compaction that wrote it; none for a revision."""
     revises = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
-    """The summary whose place it takes."""
     restores = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
     """The earlier revision whose text it has, after an undo."""
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
@@ -183,7 +182,6 @@ class SummaryPreview(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)  # the id of the revision, when it is applied
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     summary = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="previews")
-    """The summary whose place it would take."""
     batch_id = IdField(max_length=ID_LENGTH)
     """The preview at the top of its subtree, or itself: they are applied together."""
     level = models.IntegerField()

@@ -24,13 +24,14 @@ from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import decode_text
+from mnesis_core.values import record_of
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
 from sessions_app.record import context_queries
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
 from sessions_app.record.lease import expired
-from sessions_app.record.message_queries import load_messages_by_ids, record_of, seq_of_message, seqs_of_session
+from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session
 from sessions_app.record.session_queries import load_session
 
 MOST_RUNS = 500
@@ -44,8 +45,6 @@ _HEAD = ("id", "kind", "first_seq", "last_seq", "token_count", "level", "model")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryHead:
-    """A summary with the beginning of its text."""
-
     id: str
     kind: str
     first_seq: int
@@ -53,16 +52,7 @@ class SummaryHead:
     token_count: int
     level: int
     model: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryCount:
-    kind: str
-    level: int
-    freshness: str
-    is_superseded: bool
-    number: int
+    text: str  # its beginning
 
 
 def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
@@ -225,7 +215,6 @@ def load_graph(session_id: str) -> Graph:
 
 
 def summarised_sessions() -> list[str]:
-    """Return the sessions that have a summary, without the deleted ones."""
     rows = SummaryNode.objects.filter(session__deleted_at__isnull=True)
     return list(rows.order_by("session_id").values_list("session_id", flat=True).distinct())
 
@@ -251,7 +240,6 @@ def last_summary(session_id: str) -> SummaryRecord | None:
 
 
 def list_summaries(session_id: str) -> list[SummaryRecord]:
-    """Return the summaries of a session in the order they were made; two queries."""
     sources = _sources(node__session_id=session_id)
     rows = SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")
     return [_summary(row, sources[row.id]) for row in rows]
@@ -372,12 +360,11 @@ def runs_that_pruned(session_id: str, seqs: Collection[int]) -> dict[int, RunRec
     return {seq: runs[id] for seq, id in named.items() if id in runs}
 
 
-def count_summaries(session_id: str) -> list[SummaryCount]:
-    """Return how many summaries of a session there are of each sort; one query."""
+def count_summaries(session_id: str) -> list[dict[str, Any]]:
+    """Return the ``number`` of summaries of each ``kind``, ``level``, ``freshness`` and ``is_superseded``; one query."""
     superseded = Case(When(superseded_seq__isnull=False, then=Value(True)), default=Value(False))
     rows = SummaryNode.objects.filter(session_id=session_id).order_by().annotate(is_superseded=superseded)
-    counted = rows.values("kind", "level", "freshness", "is_superseded").annotate(number=Count("id"))
-    return [SummaryCount(**row) for row in counted]
+    return list(rows.values("kind", "level", "freshness", "is_superseded").annotate(number=Count("id")))
 
 
 def load_sources(summary_id: str, *, offset: int, limit: int) -> list[str]:

@@ -32,8 +32,6 @@ from sessions_app.record.turn_queries import running_preview_calls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A preview beside the summary whose place it would take."""
-
     preview: PreviewRecord
     before: SummaryRecord
     lines: list[str]  # the difference of the texts, line by line

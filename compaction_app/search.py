@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
 
@@ -161,18 +159,6 @@ class PageQuery:
         return reverse("search", query={k: value for k, value in wanted.items() if value and value != usual.get(k)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HitView:
-    hit: Hit
-    title: str
-    what: str  # who said it, or what it is
-    pieces: tuple[tuple[str, bool], ...]  # the snippet in order: a piece, and whether it matches
-    said_at: datetime | None
-    left_turn: int | None  # the number of the turn since when a model no longer reads the text as it was said
-    is_pruned: bool  # whether a tombstone stands in its place, and not a summary
-    covered_by: str | None  # the summary that stands for its message
-
-
 @signed_in
 def search_page(request: HttpRequest) -> HttpResponse:
     """Search in all texts, or in those of one session; htmx asks for the hits alone, ``brief`` for a few of them."""
@@ -226,7 +212,7 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
     }
 
 
-def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> HitView:
+def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> dict[str, Any]:
     left = place.left_turn if place else None
     pruned = place.pruned_turn if place and hit.field in ("output", "error_message") else None
     is_pruned = pruned is not None and (left is None or pruned <= left)
@@ -241,24 +227,20 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> HitView:
     else:
         names = {"reasoning": "Reasoning", "patch": "Change to files", "file_ref": f"{speaker}, a file"}
         what = names.get(hit.part_type, speaker)
-    return HitView(
-        hit=hit,
-        title=shown_title(hit.session_title),
-        what=what,
-        pieces=tuple((show_invisible(text), matches) for text, matches in _pieces(hit)),
-        said_at=place.said_at if place else None,
-        left_turn=pruned if is_pruned else left,
-        is_pruned=is_pruned,
-        covered_by=covered_by if left is not None else None,
-    )
-
-
-def _pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
-    end = 0
+    pieces, end = [], 0
     for first, last in hit.matches:
-        if first > end:
-            yield hit.snippet[end:first], False
-        yield hit.snippet[first:last], True
+        pieces += [(hit.snippet[end:first], False), (hit.snippet[first:last], True)]
         end = last
-    if end < len(hit.snippet):
-        yield hit.snippet[end:], False
+    pieces.append((hit.snippet[end:], False))
+    return {
+        "hit": hit,
+        "title": shown_title(hit.session_title),
+        "what": what,
+        # The snippet in order: a piece, and whether it matches.
+        "pieces": [(show_invisible(text), matches) for text, matches in pieces],
+        "said_at": place.said_at if place else None,
+        # The turn since when a model no longer reads the text as it was said.
+        "left_turn": pruned if is_pruned else left,
+        "is_pruned": is_pruned,
+        "covered_by": covered_by if left is not None else None,
+    }

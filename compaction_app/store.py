@@ -28,6 +28,7 @@ from compaction_app.queries import load_graph
 from mnesis_core.compaction.requests import Attempt
 from mnesis_core.errors import (
     CompactionAbandoned,
+    ContextChanged,
     MnesisError,
     ModelCallAbandoned,
     SessionArchived,
@@ -205,21 +206,13 @@ def finish_run(record: Change, run_id: str, *, outcome: str, tokens_after: int, 
 
 
 def fail_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
-    """:raises TakenOver: another process has the compaction, or it has ended."""
-    _end_with(error, EventType.COMPACTION_FAILED, record, run_id, fence=fence, state=RunState.FAILED)
-
-
-def supersede_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
-    """End a compaction whose sources left the context before their summary was there.
+    """End a compaction as failed; as superseded if its sources left the context before their summary was there.
 
     :raises TakenOver: another process has the compaction, or it has ended.
     """
-    _end_with(error, EventType.COMPACTION_SUPERSEDED, record, run_id, fence=fence, state=RunState.SUPERSEDED)
-
-
-def _end_with(
-    error: MnesisError, event: EventType, record: Change, run_id: str, *, fence: int, state: RunState
-) -> None:
+    state, event = RunState.FAILED, EventType.COMPACTION_FAILED
+    if isinstance(error, ContextChanged):
+        state, event = RunState.SUPERSEDED, EventType.COMPACTION_SUPERSEDED
     message = error.message[:LONGEST_ERROR]
     _end(record, run_id, fence, state=state.value, error_code=error.code, error_message=message)
     record.publish(event, run_id=run_id, error_code=error.code)
@@ -245,8 +238,6 @@ def _end(record: Change, run_id: str, fence: int, **values: Any) -> dict[str, An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """The replacement of a summary, and what it cost."""
-
     id: str
     summary_id: str
     source_ids: tuple[str, ...]  # what was read for it, in order; revisions of the same change among it

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from compaction_app import store
 from compaction_app.context import ContextState
@@ -53,7 +53,6 @@ from sessions_app.record import file_port, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.usage.limits import SpendingLimit, load_limits, midnight
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -165,9 +164,6 @@ class SummaryCalls(ModelCaller[Answer]):
             context_seq=self.tries.context_seq,
             texts={"prompt": question.prompt.text},
         )
-
-    async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return await in_waiting_thread(call)(*args, **kwargs)
 
     def held(self) -> AbstractContextManager[Change]:
         return self.tries.attempt.held()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -114,37 +114,13 @@ def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at:
     return body | {"messages": printable_json([asdict(message) for message in built.assembled.messages])}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """One stretch of the bar, in its own units of ``BAR_WIDTH``."""
-
-    name: str
-    label: str
-    tokens: str
-    percent: str
-    x: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeterView:
-    segments: list[Segment]
-    meter: Meter
-    window_source: str
-    percent: int  # the share of the usable window
-    soft_x: int
-    hard_x: int
-    used_width: int
-    counted: str  # how the tokens were counted, and how well
-
-
 @signed_in
 def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    meter = view_meter(load_meter(session.id))
+    meter = load_meter(session.id)
     last = next(iter(list_runs(session.id, limit=1)), None)
     limits = [(line, allowance.spent) for allowance in look(limits_now(session)) for line in lines_of([allowance])]
-    context = {"session": session, "view": meter, "meter": meter.meter, "last": last, "limits": limits}
+    context = {"session": session, "view": view_meter(meter), "meter": meter, "last": last, "limits": limits}
     return render(request, "compaction_app/_context.html", context)
 
 
@@ -168,22 +144,21 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
     return render(request, "compaction_app/_dividers.html", {"session": session, "dividers": dividers, "out": out})
 
 
-def view_meter(meter: Meter) -> MeterView:
+def view_meter(meter: Meter) -> dict[str, Any]:
     """Put a meter's numbers on one scale: the model's whole window, or more if more is used."""
     scale = max(meter.window, meter.usable_tokens, meter.used_tokens, 1)
-    return MeterView(
-        segments=_segments(meter, scale),
-        meter=meter,
-        window_source=WINDOW_SOURCES[meter.window_source],
-        percent=round(100 * meter.used_tokens / max(1, meter.usable_tokens)),
-        soft_x=_place(meter.soft_tokens, scale),
-        hard_x=_place(meter.hard_tokens, scale),
-        used_width=_place(meter.used_tokens, scale),
-        counted=describe_count(source=meter.source, ratio=meter.ratio, samples=meter.samples, error=meter.error),
-    )
+    return {
+        "segments": _segments(meter, scale),
+        "window_source": WINDOW_SOURCES[meter.window_source],
+        "percent": round(100 * meter.used_tokens / max(1, meter.usable_tokens)),  # of the usable window
+        "soft_x": _place(meter.soft_tokens, scale),
+        "hard_x": _place(meter.hard_tokens, scale),
+        "used_width": _place(meter.used_tokens, scale),
+        "counted": describe_count(source=meter.source, ratio=meter.ratio, samples=meter.samples, error=meter.error),
+    }
 
 
-def _segments(meter: Meter, scale: int) -> list[Segment]:
+def _segments(meter: Meter, scale: int) -> list[dict[str, Any]]:
     known = {name: tokens for name, tokens in meter.breakdown.items() if tokens > 0 and name != "free"}
     parts = [(name, SEGMENTS[name], known[name]) for name in SEGMENTS if name in known]
     parts += [("other", name.replace("_", " "), known[name]) for name in known if name not in SEGMENTS]
@@ -197,9 +172,9 @@ def _segments(meter: Meter, scale: int) -> list[Segment]:
     for name, label, tokens in parts:
         x, share = _place(at, scale), 100 * tokens / max(1, meter.usable_tokens)
         percent = "" if name == "reserved" else "<1 %" if 0 < share < 0.5 else f"{share:,.0f} %"
-        width = _place(at + tokens, scale) - x
-        segments.append(Segment(name=name, label=label, tokens=format_count(tokens), percent=percent, x=x, width=width))
         at += tokens
+        said = {"name": name, "label": label, "tokens": format_count(tokens), "percent": percent}
+        segments.append(said | {"x": x, "width": _place(at, scale) - x})
     return segments
 
 

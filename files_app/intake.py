@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import PurePosixPath
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -68,8 +68,6 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import running_file_calls
 from sessions_app.usage.limits import SpendingLimit, load_limits
 
-P = ParamSpec("P")
-R = TypeVar("R")
 TASK = "files_app.tasks.explore"
 CALL_SECONDS = 60.0  # of one call, and of all calls about one file together
 LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)  # a call that has run longer has lost its process
@@ -151,7 +149,7 @@ def keep_path(session_id: str | None, *, owner_id: int, path: str) -> FileRefere
     :raises MnesisError: see ``keep_file``
     """
     with open_allowed(path) as file:
-        return keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks_of(file, CHUNK_BYTES))
+        return keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks_of(file))
 
 
 def check_room(session_id: str, *, owner_id: int, size: int) -> None:
@@ -204,8 +202,8 @@ def open_allowed(path: str) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
-def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
-    while data := file.read(size):
+def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
+    while data := file.read(CHUNK_BYTES):
         yield data
 
 
@@ -363,11 +361,7 @@ class FileCalls(ModelCaller[Asked]):
         self.question = self._next_question()
 
     async def ask(self) -> Asked:
-        """Return the first reply that gives anything, or else the last one.
-
-        :raises AlreadyAsked: another process asks, or the file is explored.
-        :raises BudgetExhausted: a limit would be passed; ``reason`` says which.
-        """
+        """Return the first reply that gives anything, or else the last one; raises what ``ask_model`` and ``check`` do."""
         try:
             return await self.ask_model()
         finally:
@@ -388,9 +382,6 @@ class FileCalls(ModelCaller[Asked]):
             digest=digest(question.request.payload),
             texts={"prompt": question.prompt.text},
         )
-
-    async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return await in_waiting_thread(call)(*args, **kwargs)
 
     def held(self) -> AbstractContextManager[Change]:
         return change(self.file.session_id)

@@ -24,7 +24,6 @@ from mnesis_core.files.lines import (
     FileSearch,
     LineHit,
     LineIndex,
-    LinePattern,
     Mode,
     Place,
     Read,
@@ -38,6 +37,7 @@ from mnesis_core.files.lines import (
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
+from mnesis_core.values import record_of
 
 LINES_SECONDS, LINES_BYTES = 1.5, 1_073_741_824  # the limits of one request for lines; the first window is always read
 MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000  # of one answer
@@ -191,9 +191,18 @@ def read_lines(
     """
     if first_line < 1 or lines < 1:
         raise InvalidRequest("lines are counted from 1 on, and at least one is read", field="first_line")
+    found: list[FileLine] = []
     with _open_text(file_id, session_id, owner_id) as text:
         index = _line_index(text)
-        found = list(_lines_from(text, index, first_line, min(lines, MOST_LINES))) if index.reaches(first_line) else []
+        walk = windows(text.read, text.encoding, index.before(first_line), size=text.size)
+        here = (line for window in _in_time(walk) if window.after.line >= first_line for line in lines_of(window))
+        wanted = (line for line in here if line.number >= first_line) if index.reaches(first_line) else ()
+        characters = 0
+        for line in islice(wanted, min(lines, MOST_LINES)):
+            found.append(line)
+            characters += len(line.text)
+            if characters >= MOST_CHARACTERS:
+                break
     after = found[-1].number + 1 if found else first_line
     is_end = index.total is not None and after > index.total
     return FileLines(file=text.file, lines=tuple(found), total=index.total, next_line=None if is_end else after)
@@ -218,9 +227,20 @@ def search_file(
     :raises FileNotText: it has no lines.
     :raises InvalidRequest: the pattern or the cursor is invalid.
     """
-    wanted = parse_lines(pattern, mode)
+    wanted, limit = parse_lines(pattern, mode), min(max(limit, 1), MOST_HITS)
+    hits: list[LineHit] = []
     with _open_text(file_id, session_id, owner_id) as text:
-        hits, place = _search_lines(text, wanted, _place_of(cursor, text), min(max(limit, 1), MOST_HITS))
+        place = _place_of(cursor, text)
+        walk = windows(
+            text.read, text.encoding, place, size=text.size, window_bytes=wanted.window_bytes, overlap=OVERLAP_BYTES
+        )
+        for window in _in_time(walk):
+            found = list(islice(hits_in(window, wanted), limit - len(hits)))
+            hits += [hit for hit, _ in found]
+            if len(hits) == limit:
+                place = found[-1][1]
+                break
+            place = window.after
     return FileSearch(
         file=text.file,
         hits=tuple(hits),
@@ -241,17 +261,6 @@ def _open_text(file_id: str, session_id: str | None, owner_id: int | None) -> It
         yield _Text(file=file, read=read, size=size, encoding=encoding_of(head))
 
 
-def _lines_from(text: _Text, index: LineIndex, first: int, count: int) -> Iterator[FileLine]:
-    walk = windows(text.read, text.encoding, index.before(first), size=text.size)
-    wanted = (line for window in _in_time(walk) if window.after.line >= first for line in lines_of(window))
-    characters = 0
-    for line in islice((line for line in wanted if line.number >= first), count):
-        yield line
-        characters += len(line.text)
-        if characters >= MOST_CHARACTERS:
-            return
-
-
 def _line_index(text: _Text) -> LineIndex:
     """Return where lines begin, from the cache, or counted as far as the time of a request allows and cached."""
     key = f"{_CACHE_KEY}:{text.file.content_id}"
@@ -266,21 +275,6 @@ def _line_index(text: _Text) -> LineIndex:
     index = LineIndex(places=tuple(places), after=after, is_whole=after.offset >= text.size)
     cache.set(key, index, _CACHE_SECONDS)
     return index
-
-
-def _search_lines(text: _Text, wanted: LinePattern, place: Place, limit: int) -> tuple[list[LineHit], Place]:
-    """Return hits and the place to continue: the end of the file when nothing is left."""
-    hits: list[LineHit] = []
-    walk = windows(
-        text.read, text.encoding, place, size=text.size, window_bytes=wanted.window_bytes, overlap=OVERLAP_BYTES
-    )
-    for window in _in_time(walk):
-        for hit, after in hits_in(window, wanted):
-            hits.append(hit)
-            if len(hits) == limit:
-                return hits, after
-        place = window.after
-    return hits, place
 
 
 def _in_time(walk: Iterator[Window]) -> Iterator[Window]:
@@ -323,16 +317,5 @@ def _newest(session_id: str | None, owner_id: int | None, **where: str) -> FileR
 
 
 def _value(row: Row) -> FileReference:
-    return FileReference(
-        id=row.id,
-        session_id=row.session_id,
-        content_id=row.content_id,
-        path=row.path,
-        file_type=row.file_type,
-        token_count=row.token_count,
-        exploration_summary=row.exploration_summary or "",
-        created_at=row.created_at,
-        size=row.size,
-        exploration=row.exploration,
-        is_explored=row.exploration_summary is not None,
-    )
+    summary = row.exploration_summary
+    return record_of(FileReference, row, exploration_summary=summary or "", is_explored=summary is not None)

@@ -12,11 +12,11 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -82,7 +82,15 @@ def append_chunk(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> Fil
     :raises Conflict: ``offset`` is not the end of the bytes so far, or another request is sending.
     :raises RequestTooLarge: more bytes come than were announced; those beyond are not kept.
     """
-    with _held(upload) as file:
+    try:
+        file = _bytes_of(upload.id).open("r+b")
+    except FileNotFoundError:
+        raise UploadNotFound(upload_id=upload.id) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict("another request is sending this upload", upload_id=upload.id) from None
         end = file.seek(0, os.SEEK_END)
         if offset != end:
             raise Conflict(f"this upload goes on at byte {end}", upload_id=upload.id, offset=end)
@@ -95,9 +103,7 @@ def append_chunk(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> Fil
         if end < upload.size:
             return None
         file.seek(0)
-        kept = keep_file(
-            upload.session_id, owner_id=upload.owner_id, path=upload.name, chunks=chunks_of(file, CHUNK_BYTES)
-        )
+        kept = keep_file(upload.session_id, owner_id=upload.owner_id, path=upload.name, chunks=chunks_of(file))
         end_upload(upload)
         return kept
 
@@ -105,20 +111,6 @@ def append_chunk(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> Fil
 def end_upload(upload: Upload) -> None:
     for path in (_facts_of(upload.id), _bytes_of(upload.id)):
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _held(upload: Upload) -> Iterator[IO[bytes]]:
-    try:
-        file = _bytes_of(upload.id).open("r+b")
-    except FileNotFoundError:
-        raise UploadNotFound(upload_id=upload.id) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict("another request is sending this upload", upload_id=upload.id) from None
-        yield file
 
 
 def _bytes_of(upload_id: str) -> Path:

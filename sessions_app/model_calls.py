@@ -29,7 +29,7 @@ from mnesis_core.maps.throughput import pause_of_model
 from mnesis_core.records import SessionRecord
 from mnesis_core.spending import LimitUse, Spent, highest_of
 from sessions_app.conf import get_model, get_spec_to_read, site_config
-from sessions_app.database.threads import db
+from sessions_app.database.threads import db, in_waiting_thread
 from sessions_app.record import turn_store
 from sessions_app.record.change import Change
 from sessions_app.usage.limits import SpendingLimit, draw
@@ -180,9 +180,9 @@ class ModelCaller(ABC, Generic[A]):
     async def plan(self) -> PlannedCall:
         """Return the next call to the model that is asked now."""
 
-    @abstractmethod
     async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a function that uses the database."""
+        """Run a function that uses the database, in the thread that waits for the answer."""
+        return await in_waiting_thread(call)(*args, **kwargs)
 
     @abstractmethod
     def held(self) -> AbstractContextManager[Change]:

@@ -174,7 +174,6 @@ def verify_in_segments(
 
 
 def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
-    """Verify sessions, with several processes where that is worth their start."""
     guards = _database_problems("guard", "The guards", lambda: guard_differences(connections["default"]))
     report = Report(problems=list(guards))
     sizes: dict[str, Any] = {}
@@ -374,8 +373,8 @@ def unreadable_of_session(session_id: str, *, using: str) -> Iterator[str]:
     """Yield the tables, rows and columns of a session that cannot be read: at most ``MOST_NAMED`` rows of each table."""
     for table in session_tables().values():
         rows = table.rows(session_id).using(using)
-        if error := _error_of(rows, table.table.fields):
-            yield from _unreadable_rows(table, rows) or [f"{table.table.name}: {reason_of(error)}"]
+        if error := _error_of(rows, table.fields):
+            yield from _unreadable_rows(table, rows) or [f"{table.name}: {reason_of(error)}"]
 
 
 def _unreadable_rows(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]:
@@ -386,15 +385,15 @@ def _unreadable_rows(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]
     found: list[str] = []
     for first in range(0, len(keys), ROWS_AT_ONCE):
         some = keys[first : first + ROWS_AT_ONCE]
-        if not _error_of(rows.filter(pk__in=some), table.table.fields):
+        if not _error_of(rows.filter(pk__in=some), table.fields):
             continue
         for key in some:
             row = rows.filter(pk=key)
-            if error := _error_of(row, table.table.fields):
-                columns = " ".join(str(field.column) for field in table.table.fields if _error_of(row, [field]))
-                found.append(f"{table.table.name} {key} {columns}".rstrip() + f": {reason_of(error)}")
+            if error := _error_of(row, table.fields):
+                columns = " ".join(str(field.column) for field in table.fields if _error_of(row, [field]))
+                found.append(f"{table.name} {key} {columns}".rstrip() + f": {reason_of(error)}")
         if len(found) >= MOST_NAMED:
-            return [*found[:MOST_NAMED], f"{table.table.name}: there may be more"]
+            return [*found[:MOST_NAMED], f"{table.name}: there may be more"]
     return found
 
 

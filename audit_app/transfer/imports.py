@@ -160,13 +160,13 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
 def _insert(batch: list[RowLine], owner_id: int) -> None:
     table = session_tables()[batch[0].table]
     lines = _lines(batch)
-    keys = [row.values.get(table.table.fields[table.table.key].attname) for row in batch]
+    keys = [row.values.get(table.fields[table.key].attname) for row in batch]
     if QuerySet(table.model).filter(pk__in=[key for key in keys if key is not None]).exists():
         raise DuplicateIDError(f"{lines}: a row with one of these ids is there already.", line=batch[0].line)
     rows = [_row_of(row, owner_id) for row in batch]
     try:
         with transaction.atomic():
-            insert_rows(table.table.name, [*table.fields, *table.account_fields], rows, using="default")
+            insert_rows(table.name, [*table.exported, *table.account_fields], rows, using="default")
     except (DatabaseError, ValueError) as error:
         raise InvalidRequest(f"{lines} cannot be stored: {error}", line=batch[0].line) from error
 
@@ -189,7 +189,7 @@ def _refuse_foreign_ids(batch: list[RowLine], owner_id: int) -> None:
     """:raises InvalidRequest: a row names what belongs to another account."""
     table = session_tables()[batch[0].table]
     # Ids are how rows find each other, so none may lead to another account's rows.
-    long = {field.attname for field in table.fields if isinstance(field, models.TextField)}
+    long = {field.attname for field in table.exported if isinstance(field, models.TextField)}
     named = {id for row in batch for name, value in row.values.items() if name not in long for id in _ids_in(value)}
     for other in session_tables().values():
         if not isinstance(other.model._meta.pk, models.CharField):
@@ -205,10 +205,10 @@ def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
     tables = {table.model: table for table in session_tables().values()}
     table = session_tables()[batch[0].table]
     # Databases check foreign keys at the commit, too late to name a line, and do not know what a session is.
-    for index, model in table.table.foreign_keys:
+    for index, model in table.foreign_keys:
         if model not in tables:
             continue
-        name = table.table.fields[index].attname
+        name = table.fields[index].attname
         own = {row.values.get("id") for row in batch} if model is table.model else set()
         needed: set[Any] = {row.values.get(name) for row in batch} - {None} - own
         found: QuerySet[Any, Any] = QuerySet(model).filter(pk__in=needed)
@@ -390,7 +390,6 @@ def held(import_id: str) -> Iterator[Import | None]:
 
 
 def note_progress(about: Import, **changes: Any) -> Import:
-    """Change an import's values, write them down and return them."""
     changed = replace(about, **changes)
     # Written under another name first, since a page may be reading it.
     place = _folder(about.id) / "about.json"
@@ -426,7 +425,6 @@ def _keep(files: Iterable[tuple[str, Iterable[bytes]]], folder: Path) -> tuple[s
 
 
 def _folder(import_id: str = "") -> Path:
-    """Return the folder of an import, or that of all imports."""
     folder = Path(settings.MNESIS["UPLOAD_FOLDER"]) / "imports"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder / import_id

@@ -18,9 +18,8 @@ from compaction_app.context import (
     load_sources,
     rebuild_payload,
 )
-from compaction_app.inspector.occupancy import ScrubBar, call_at, draw, load_occupancy, place_of, size_of_call
+from compaction_app.inspector.occupancy import call_at, draw, load_occupancy, place_of, size_of_call
 from compaction_app.templatetags.compaction import KINDS
-from mnesis_core.context.prompt_diff import Difference
 from mnesis_core.context.replay import Block, BlockKind, blocks_of
 from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
@@ -60,13 +59,6 @@ class OpenedCall:
     blocks: list[Block]  # in order; empty where the record does not give them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedBlock:
-    difference: Difference
-    block: Block | None  # the block of the later prompt, else of the earlier one; None where neither can be read
-    tokens: int | None  # by how much the prompt grew for it; None where that is not known
-
-
 def open_call(call: CallRecord) -> OpenedCall:
     """Return a call with its payload and its blocks, from one read of the record. Never fails."""
     sources = _sources(call) if call.purpose == "turn" else None
@@ -86,8 +78,11 @@ def open_call(call: CallRecord) -> OpenedCall:
     return OpenedCall(record=call, rebuilt=rebuilt, blocks=blocks)
 
 
-def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tuple[ComparedCalls, list[ComparedBlock]]:
-    """Return the difference of a call from an earlier one, by default the one before it.
+def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tuple[ComparedCalls, list[dict[str, Any]]]:
+    """Return the difference of a call from an earlier one, by default the one before it, and each change for the page.
+
+    ``block`` is one of the later prompt, else of the earlier one; ``tokens``, by how much the prompt grew for it. Either
+    is ``None`` where it is not known.
 
     :raises CallNotFoundError: there is no such earlier call.
     :raises InvalidRequest: they cannot be compared.
@@ -101,7 +96,7 @@ def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tup
         then, now = before.get((change.kind, change.id), []), after.get((change.kind, change.id), [])
         tokens = sum(block.tokens for block in now) - sum(block.tokens for block in then)
         block = next(iter([*now, *then]), None)
-        changes.append(ComparedBlock(difference=change, block=block, tokens=tokens if is_known else None))
+        changes.append({"difference": change, "block": block, "tokens": tokens if is_known else None})
     return compared, changes
 
 
@@ -322,7 +317,7 @@ def _with_numbers(
     return [(call, numbers[call.id]) for call in calls]
 
 
-def _scrub(about: Inspected, call: CallRecord | None) -> ScrubBar | None:
+def _scrub(about: Inspected, call: CallRecord | None) -> dict[str, Any] | None:
     occupancy = load_occupancy(about.id)
     if occupancy is None:
         return None
@@ -366,7 +361,7 @@ def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall)
         return {"compared": None}
     wanted, kind = request.GET.get("compare", ""), request.GET.get("change", "")
     compared, changes = compare(opened, owner_id=about.owner_id, earlier_id=wanted or None)
-    chosen = [change for change in changes if kind in ("", change.difference.change)]
+    chosen = [change for change in changes if kind in ("", change["difference"].change)]
     first = number_in(request, "from") or 0
     end = first + CHANGES_SHOWN
 

@@ -119,27 +119,6 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenBy:
-    call: turn_queries.CallHeading
-    number: int  # its number among all calls of the session
-    how: str  # a value of how_shown
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sightings:
-    count: int
-    ends: list[SeenBy]  # the first and the last of them; one where there is only one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageTombstone:
-    seq: int
-    turn_seq: int
-    part_ids: list[str]
-    whole_in: Sightings  # the calls that had the outputs before that
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStory:
     message: MessageView
     written_by: turn_queries.CallHeading | None  # the call whose answer it is
@@ -148,10 +127,10 @@ class MessageStory:
     removed_turn: int  # the turn that was the newest when it left
     replaced_by: str  # the summary that took its place
     lineage: MessageLineage
-    seen: Sightings
+    seen: dict[str, Any]
     summarised_by: Readings
     """Calls that read it in order to summarise it, while it stood in the context or, for a revision, later."""
-    tombstones: list[MessageTombstone]
+    tombstones: list[dict[str, Any]]
 
 
 @signed_in
@@ -164,7 +143,7 @@ def message_page(request: HttpRequest, session_id: str, message_id: str) -> Http
         "session": about,
         "story": story,
         "message": story.message,
-        "pruned": {part_id: one.seq for one in story.tombstones for part_id in one.part_ids},
+        "pruned": {part_id: one["seq"] for one in story.tombstones for part_id in one["part_ids"]},
     }
     return render(request, "compaction_app/inspect_message.html", context)
 
@@ -178,6 +157,7 @@ def trace(session_id: str, message_id: str) -> MessageStory:
     stay = load_stay(session_id, message.id)
     added, removed = (None, None) if stay is None else (stay.added_seq, stay.removed_seq)
     event = None if removed is None else load_event_heading(session_id, removed)
+    pruned = tombstone_seqs(session_id, message.id)
     return MessageStory(
         message=message,
         written_by=turn_queries.call_of_message(session_id, message.id),
@@ -190,7 +170,18 @@ def trace(session_id: str, message_id: str) -> MessageStory:
         lineage=trace_message(message.id, session_id=session_id),
         seen=_sightings(session_id, message.id, added, removed),
         summarised_by=list_readings(session_id, message.seq),
-        tombstones=_tombstones(session_id, message.id, added, removed),
+        tombstones=[
+            {
+                "seq": seq,
+                "turn_seq": _turn_of(session_id, load_event_heading(session_id, seq)),
+                "part_ids": pruned[seq],
+                # The calls that had the outputs before that.
+                "whole_in": _sightings(
+                    session_id, message.id, added, min(seq, removed or MAX_INTEGER), part_ids=pruned[seq]
+                ),
+            }
+            for seq in sorted(pruned)[:MOST_TOMBSTONES]
+        ],
     )
 
 
@@ -198,35 +189,21 @@ def _turn_of(session_id: str, event: EventHeading | None) -> int:
     return 0 if event is None else turn_seq_at(session_id, event.created_at)
 
 
-def _tombstones(session_id: str, message_id: str, added: int | None, removed: int | None) -> list[MessageTombstone]:
-    by_event = tombstone_seqs(session_id, message_id)
-    return [
-        MessageTombstone(
-            seq=seq,
-            turn_seq=_turn_of(session_id, load_event_heading(session_id, seq)),
-            part_ids=by_event[seq],
-            whole_in=_sightings(
-                session_id, message_id, added, min(seq, removed or MAX_INTEGER), part_ids=by_event[seq]
-            ),
-        )
-        for seq in sorted(by_event)[:MOST_TOMBSTONES]
-    ]
-
-
 def _sightings(
     session_id: str, message_id: str, added: int | None, end: int | None, *, part_ids: Collection[str] = ()
-) -> Sightings:
+) -> dict[str, Any]:
+    """Return the number (``count``) of calls that had a message in their context, with the first and the last (``ends``)."""
     if added is None:
-        return Sightings(count=0, ends=[])
+        return {"count": 0, "ends": []}
     count, ends = turn_queries.calls_between(session_id, added, end)
     numbers = turn_queries.numbers_of_calls(session_id, [call.id for call in ends])
     # Of one call, calls_between gives the heading twice: it is the first and the last.
     # What stands in a context may be left out of a prompt for lack of room, so these calls' manifests are read.
     seen = [
-        SeenBy(call=call, number=numbers[call.id], how=how_shown(call.id, message_id, part_ids))
+        {"call": call, "number": numbers[call.id], "how": how_shown(call.id, message_id, part_ids)}
         for call in ends[:count]
     ]
-    return Sightings(count=count, ends=seen)
+    return {"count": count, "ends": seen}
 
 
 def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 from compaction_app.context import load_frame
 from compaction_app.models import CompactionRun, SummaryNode
@@ -84,12 +85,20 @@ def load_occupancy(session_id: str) -> Occupancy | None:
         summaries = min(size.used - opening, int(standing.at(size.context_seq) * size.ratio))
         column = Column(call_id=size.id, number=numbers[size.id], used=size.used, opening=opening, summaries=summaries)
         columns.append(column)
-    return Occupancy(
-        columns=columns,
-        calls=len(calls),
-        marks=marks_of(_ended_runs(session_id, stays), [size.context_seq for size in sizes]),
-        budget=frame.budget,
-    )
+    added = {id: seq for id, seq, _ in stays}
+    rows = CompactionRun.objects.filter(session_id=session_id, end_seq__isnull=False).order_by("end_seq")
+    runs = [
+        EndedRun(
+            seq=min([added[id] for id in row.summary_ids or [] if id in added], default=row.end_seq or 0),
+            level=row.level or 0,
+            tokens_before=row.tokens_before,
+            tokens_after=row.tokens_after,
+        )
+        for row in rows
+        if row.summary_ids or row.pruned_parts
+    ]
+    marks = marks_of(runs, [size.context_seq for size in sizes])
+    return Occupancy(columns=columns, calls=len(calls), marks=marks, budget=frame.budget)
 
 
 def size_of_call(call: CallRecord) -> int:
@@ -160,40 +169,6 @@ def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark
     return marks
 
 
-def _ended_runs(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -> list[EndedRun]:
-    added = {id: seq for id, seq, _ in stays}
-    rows = CompactionRun.objects.filter(session_id=session_id, end_seq__isnull=False).order_by("end_seq")
-    columns = ("end_seq", "level", "tokens_before", "tokens_after", "summary_ids", "pruned_parts")
-    return [
-        EndedRun(
-            seq=min([added[id] for id in summaries or [] if id in added], default=end_seq or 0),
-            level=level or 0,
-            tokens_before=before,
-            tokens_after=after,
-        )
-        for end_seq, level, before, after, summaries, pruned in rows.values_list(*columns)
-        if summaries or pruned
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScrubBar:
-    layers: list[tuple[str, str, str]]  # (name, label, path) of each, the lowest first
-    lines: list[tuple[str, str, float]]  # (name, label, y) of each level that is drawn across
-    marks: list[tuple[int, str, float]]  # (level, label, x) of the compactions between two columns
-    place: int  # the column, counted from 1, that is shown now
-    count: int
-    place_label: str
-    cursor_x: float
-    cursor_width: float
-    places: list[list[int]]  # (number of the call, tokens, percent of usable) of each column, for the script
-    sentence: str
-
-    @property
-    def has_cuts(self) -> bool:
-        return any(level == 3 for level, _, _ in self.marks)
-
-
 # From where to where each layer of a column reaches, in tokens.
 LAYERS: Sequence[tuple[str, str, Callable[[Column], tuple[int, int]]]] = (
     ("system", "System and tools", lambda column: (0, column.opening)),
@@ -202,7 +177,7 @@ LAYERS: Sequence[tuple[str, str, Callable[[Column], tuple[int, int]]]] = (
 )
 
 
-def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, int] | None = None) -> ScrubBar:
+def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return the bar with its cursor at the column ``place``, counted from 1, by default the last one.
 
     ``shown`` is (number, tokens) of the call on the page, which need not be the one that its column shows.
@@ -211,24 +186,26 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
     place = min(max(place or len(columns), 1), len(columns))
     scale = HEIGHT / (HEADROOM * max(budget.usable, *(column.used for column in columns), 1))
     width = WIDTH / len(columns)
+    # The number of the call, its tokens and what percentage of the usable window they are.
     places = [[column.number, column.used, _percent(column.used, budget.usable)] for column in columns]
     here = places[place - 1] if shown is None else [*shown, _percent(shown[1], budget.usable)]
     soft, usable = (
         f"soft threshold, {format_count(budget.soft)} tokens",
         f"usable window, {format_count(budget.usable)} tokens",
     )
-    return ScrubBar(
-        layers=[(name, label, _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
-        lines=[("soft", soft, _y(budget.soft, scale)), ("hard", usable, _y(budget.usable, scale))],
-        marks=[(mark.level, mark.label, round(mark.before * width, 2)) for mark in occupancy.marks],
-        place=place,
-        count=len(columns),
-        place_label=label_of(*here),
-        cursor_x=round((place - 1) * width, 2),
-        cursor_width=round(max(width, 2.0), 2),
-        places=places,
-        sentence=_sentence(occupancy),
-    )
+    return {
+        "layers": [(name, label, _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
+        "lines": [("soft", soft, _y(budget.soft, scale)), ("hard", usable, _y(budget.usable, scale))],
+        "marks": [(mark.level, mark.label, round(mark.before * width, 2)) for mark in occupancy.marks],
+        "has_cuts": any(mark.level == 3 for mark in occupancy.marks),
+        "place": place,
+        "count": len(columns),
+        "place_label": label_of(*here),
+        "cursor_x": round((place - 1) * width, 2),
+        "cursor_width": round(max(width, 2.0), 2),
+        "places": places,  # for the script
+        "sentence": _sentence(occupancy),
+    }
 
 
 def label_of(number: int, tokens: int, percent: int) -> str:

@@ -16,10 +16,11 @@ from django.views.decorators.gzip import gzip_page
 
 from compaction_app import queries
 from compaction_app.templatetags.compaction import summary_name
-from mnesis_core.compaction.dag import Cost, Graph, Node, Span
+from mnesis_core.compaction.dag import Graph, Node, Span
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord
 from mnesis_core.text import excerpt, printable
+from mnesis_core.values import record_of
 from sessions_app.pages import transcript
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
@@ -56,12 +57,8 @@ def load_drawing(session_id: str, *, at: int, last_seq: int) -> dict[str, Any]:
     marks, edges = [], []
     for node in nodes:
         is_superseded = node.superseded_seq is not None
-        marks.append(
-            ACTIVE * (node.id in active)
-            + STALE * (node.freshness == "stale" and not is_superseded)
-            + SUPERSEDED * is_superseded
-            + CONDENSED * (node.kind == "condensed")
-        )
+        mark = ACTIVE * (node.id in active) + SUPERSEDED * is_superseded + CONDENSED * (node.kind == "condensed")
+        marks.append(mark + STALE * (node.freshness == "stale" and not is_superseded))
         # Only the newest revisions: what was replaced stood for the same, and drawn twice it would hide the rest.
         if node.sources and not is_superseded:
             # A graph that was tampered with is drawn as far as it goes.
@@ -113,16 +110,11 @@ class Listing(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryView:
-    summary: SummaryRecord
+class SummaryView(queries.Description):
     sources: Listing[Source]
-    revisions: list[Node]  # every revision of it, itself among them, the oldest first
-    above: list[Node]  # the summaries that stand for it, the nearest first
-    in_context: str | None  # its newest revision or the one above that stands in the context now
     stay: ContextItemRecord | None
     run: RunRecord | None
     tries: list[AttemptRecord]
-    cost: Cost  # the cost of everything under it and of itself
 
     @property
     def is_active(self) -> bool:
@@ -135,23 +127,18 @@ class SummaryView:
 
 
 def load_view(summary: SummaryRecord) -> SummaryView:
-    """Return a summary with its lineage, its first sources and its attempts; a fixed number of queries."""
-    description = queries.describe_summary(summary)
     try:
         run = queries.load_run(summary.run_id, session_id=summary.session_id) if summary.run_id else None
     except CompactionNotFoundError:
         run = None
-    return SummaryView(
-        summary=summary,
+    return record_of(
+        SummaryView,
+        queries.describe_summary(summary),
         sources=open_sources(summary, offset=0),
-        revisions=description.revisions,
-        above=description.above,
-        in_context=description.in_context,
         stay=timeline_queries.load_stay(summary.session_id, summary.id),
         run=run,
         # An undone revision has the text of an earlier one, and so its attempts.
         tries=queries.load_attempts(summary.restores or summary.id, session_id=summary.session_id, limit=TRIES),
-        cost=description.cost,
     )
 
 
@@ -249,12 +236,18 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
     about = inspected(request, session_id)
     view = request.GET.get("view", "")
     kept = {name: printable(request.GET[name]) for name in ("id", "seq") if request.GET.get(name)}
+    wanted, chosen = request.GET.get("id", ""), None
+    if wanted:
+        try:
+            chosen = _context(queries.load_summary(wanted, session_id=about.id))
+        except SummaryNotFoundError:
+            chosen = {"missing": printable(wanted)[:100]}
     context = {
         "about": about,
         "tab": TAB,
         "view": view if view in VIEWS else VIEWS[0],
         "counts": queries.count_summaries(about.id),
-        "chosen": _chosen(request, about),
+        "chosen": chosen,
         "seq": number_in(request, "seq"),
         "links": [(name, f"?{urlencode({'view': name} | kept)}") for name in VIEWS],
     }
@@ -361,16 +354,6 @@ def _summary(request: HttpRequest, about: Inspected, node: SummaryRecord) -> Htt
     context = {"about": about, "tab": TAB} | _context(node)
     is_part = "HX-Request" in request.headers
     return render(request, f"compaction_app/{'_summary' if is_part else 'inspect_summary'}.html", context)
-
-
-def _chosen(request: HttpRequest, about: Inspected) -> dict[str, Any] | None:
-    wanted = request.GET.get("id", "")
-    if not wanted:
-        return None
-    try:
-        return _context(queries.load_summary(wanted, session_id=about.id))
-    except SummaryNotFoundError:
-        return {"missing": printable(wanted)[:100]}
 
 
 def _context(node: SummaryRecord) -> dict[str, Any]:

@@ -50,22 +50,7 @@ class Wanted:
         return urlencode({name: "1" if value is True else value for name, value in asdict(self).items() if value})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnView:
-    line: timeline_queries.TurnLine
-    seconds: float  # how long it took; until now for a running one
-    errors: int  # its own, and those of its calls and tools
-    compactions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    turns: list[TurnView]
-    before: int | None  # where the next page begins, if there is one
-    newest: int  # the newest turn when this was read
-
-
-def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None = None, start: int | None = None) -> Timeline:
+def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None, start: int | None) -> dict[str, Any]:
     """Return a page of a session's turns, the newest first: those before one, or with ``start`` those from one on."""
     if before is None and wanted.turn is not None:
         before = wanted.turn + 1
@@ -84,11 +69,11 @@ def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None = None
         last = max((line.last_message for line in shown), default=0)
         runs = queries.list_runs_after(about.id, first, last, with_live=shown[0].seq == about.turn_seq)
     now = timezone.now()
-    return Timeline(
-        turns=[view_turn(line, [run for run in runs if is_in_turn(run, line, about)], now) for line in shown],
-        before=shown[-1].seq if len(lines) > PAGE else None,
-        newest=about.turn_seq,
-    )
+    return {
+        "turns": [view_turn(line, [run for run in runs if is_in_turn(run, line, about)], now) for line in shown],
+        "before": shown[-1].seq if len(lines) > PAGE else None,
+        "newest": about.turn_seq,
+    }
 
 
 def load_totals(about: Inspected) -> list[tuple[str, str, str]]:
@@ -133,14 +118,14 @@ def is_in_turn(run: RunRecord, line: timeline_queries.TurnLine, about: Inspected
     return line.first_message <= run.after_message_seq <= line.last_message
 
 
-def view_turn(line: timeline_queries.TurnLine, runs: Sequence[RunRecord], now: datetime) -> TurnView:
-    return TurnView(
-        line=line,
-        seconds=((line.ended_at or now) - line.created_at).total_seconds(),
+def view_turn(line: timeline_queries.TurnLine, runs: Sequence[RunRecord], now: datetime) -> dict[str, Any]:
+    return {
+        "line": line,
+        "seconds": ((line.ended_at or now) - line.created_at).total_seconds(),
         # A turn that fails because of its call has one error, not two.
-        errors=max(bool(line.error_code), line.failed_calls) + line.failed_tools,
-        compactions=len(runs),
-    )
+        "errors": max(bool(line.error_code), line.failed_calls) + line.failed_tools,
+        "compactions": len(runs),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,14 +189,7 @@ class StepView:
     summary_ids: tuple[str, ...] = ()  # the first summaries that a compaction wrote
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSteps:
-    turn: TurnView
-    steps: list[StepView]
-    more_after: int | None  # the message after which there are more
-
-
-def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> TurnSteps:
+def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> dict[str, Any]:
     """Return a turn and its steps after the message ``after``; a bounded number of them and of queries.
 
     :raises TurnNotFoundError: the session has no such turn.
@@ -238,11 +216,11 @@ def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> TurnSt
         steps += [_tool(tool, message.seq, launched.get(tool.id, ()), axis) for tool in message.tools]
         steps += [_compaction(run, axis) for run in runs if run.after_message_seq == message.seq]
     steps += [_compaction(run, axis) for run in runs if run.after_message_seq is None]
-    return TurnSteps(
-        turn=view_turn(line, runs, now),
-        steps=steps,
-        more_after=messages[-1].seq if has_more else None,
-    )
+    return {
+        "turn": view_turn(line, runs, now),
+        "steps": steps,
+        "more_after": messages[-1].seq if has_more else None,
+    }
 
 
 def find_compaction(about: Inspected, run_id: str) -> tuple[str, int]:
@@ -375,7 +353,7 @@ def totals(request: HttpRequest, session_id: str) -> HttpResponse:
 @signed_in
 def turn(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
     context = _steps_context(request, session_id, turn_id)
-    seq = context["found"].turn.line.seq
+    seq = context["found"]["turn"]["line"].seq
     beside = timeline_queries.turns_beside(context["about"].id, seq)
     neighbours = {"previous": beside.get(seq - 1), "next": beside.get(seq + 1)}
     return render(request, "compaction_app/inspect_turn.html", context | {"beside": neighbours})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from django import template
 from django.utils.safestring import SafeString
 
 from compaction_app.models import LIVE
-from compaction_app.queries import SummaryCount, SummaryHead
+from compaction_app.queries import SummaryHead
 from mnesis_core.compaction.dag import Node
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.context.replay import Block, BlockKind
@@ -99,10 +98,10 @@ ENDINGS: dict[str, str] = {
     "the longest texts of it are shown to the model shortened.",
     Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
 }
-MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "asked for"}
+MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "on request"}
 CAUSES = {
     "soft": "after a turn, because the context had passed its soft threshold",
-    "hard": "before a call, because the context had passed its hard mark",
+    "hard": "before a call, because the context had passed its hard threshold",
     "manual": "because it was requested",
 }
 PRUNE_CAUSES = {
@@ -115,20 +114,17 @@ register = template.Library()
 register.filter(first_words)
 
 
-def _name_in(names: Mapping[Any, str], otherwise: str, key: str | None) -> str:
-    return names.get(key or "", otherwise)
-
-
-for _filter, _names, _otherwise in (
-    ("cause", CAUSES, ""),
-    ("change_reason", REASONS, ""),
-    ("change_tone", TONES, ""),
-    ("colour", COLOURS, "other"),
-    ("counted_by", SOURCES, ""),
-    ("prune_cause", PRUNE_CAUSES, ""),
-):
-    register.filter(_filter, partial(_name_in, _names, _otherwise))
-register.filter("kind", lambda kind: KINDS[kind])  # every kind of block has a name: one without is an error
+register.filter("cause", lambda trigger: CAUSES.get(trigger, ""))
+register.filter("change_reason", lambda reason: REASONS.get(reason, ""))
+register.filter("change_tone", lambda change: TONES.get(change, ""))
+register.filter("colour", lambda kind: COLOURS.get(kind, "other"))
+register.filter("counted_by", lambda source: SOURCES.get(source, ""))
+register.filter("moment_of", lambda trigger: MOMENTS.get(trigger, trigger))
+register.filter("prune_cause", lambda trigger: PRUNE_CAUSES.get(trigger, ""))
+# Of these every value has a name: one without is an error.
+register.filter("kind", lambda kind: KINDS[kind])
+register.filter("change_name", lambda change: CHANGES[change])
+register.filter("how_shown", lambda how: HOW_SHOWN[how])
 
 
 @register.filter
@@ -199,7 +195,6 @@ def span_name(first: int, last: int) -> str:
 
 @register.filter
 def span_of(block: Block) -> str:
-    """Return the messages that a block is about; empty where it is about none."""
     return span_name(block.first_seq, block.last_seq) if block.first_seq else ""
 
 
@@ -214,22 +209,11 @@ def origin_of(block: Block | None, session_id: str) -> str:
 
 
 @register.filter
-def change_name(change: str) -> str:
-    return CHANGES[change]
-
-
-@register.filter
 def signed(tokens: int | None) -> str:
     """Return ``+1,203`` or ``±0``; empty where the number is not known."""
     if tokens is None:
         return ""
     return f"{tokens:+,}".replace("-", "\N{MINUS SIGN}") if tokens else "±0"
-
-
-@register.filter
-def how_shown(how: str) -> str:
-    """Return what the manifest of a call says beside that a message stood in its context."""
-    return HOW_SHOWN[how]
 
 
 @register.filter
@@ -240,11 +224,6 @@ def is_live(run: RunRecord | None) -> bool:
 @register.filter
 def has_changed(run: RunRecord) -> bool:
     return bool(run.summary_ids) or bool(run.pruned_parts)
-
-
-@register.filter
-def moment_of(run: RunRecord) -> str:
-    return MOMENTS.get(run.trigger, run.trigger)
 
 
 @register.filter
@@ -282,16 +261,16 @@ def summary_html(summary: SummaryRecord) -> SafeString | None:
 
 
 @register.filter
-def count_words(sorts: Sequence[SummaryCount]) -> list[str]:
+def count_words(sorts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return ``31 in place``, ``24 leaves over messages`` and so on, without those that there are none of."""
-    here = [sort for sort in sorts if not sort.is_superseded]
-    leaves = sum(sort.number for sort in here if sort.kind == "leaf")
+    here = [sort for sort in sorts if not sort["is_superseded"]]
+    leaves = sum(sort["number"] for sort in here if sort["kind"] == "leaf")
     counted = (
-        (sum(sort.number for sort in here), "in place"),
+        (sum(sort["number"] for sort in here), "in place"),
         (leaves, "leaf over messages" if leaves == 1 else "leaves over messages"),
-        (sum(sort.number for sort in here if sort.kind == "condensed"), "condensed"),
-        (sum(sort.number for sort in here if sort.level == 3), "of level 3"),
-        (sum(sort.number for sort in here if sort.freshness == "stale"), "stale"),
-        (sum(sort.number for sort in sorts if sort.is_superseded), "superseded"),
+        (sum(sort["number"] for sort in here if sort["kind"] == "condensed"), "condensed"),
+        (sum(sort["number"] for sort in here if sort["level"] == 3), "of level 3"),
+        (sum(sort["number"] for sort in here if sort["freshness"] == "stale"), "stale"),
+        (sum(sort["number"] for sort in sorts if sort["is_superseded"]), "superseded"),
     )
     return [f"{number:,} {words}" for number, words in counted if number]

@@ -79,8 +79,8 @@ def eve(db: None) -> User:
 def rows_of(*session_ids: str) -> dict[str, Any]:
     """Every row of some sessions as the ORM has it, but for what each database deals out."""
     return {
-        table.table.name: [
-            {field.attname: getattr(row, field.attname) for field in table.fields}
+        table.name: [
+            {field.attname: getattr(row, field.attname) for field in table.exported}
             for session_id in session_ids
             for row in table.rows(session_id)
         ]
@@ -308,9 +308,9 @@ def test_every_table_of_a_session_is_exported_by_itself():
 def test_no_exported_row_is_known_by_a_number_that_the_database_deals_out():
     """Such a number would be another row's elsewhere."""
     for table in session_tables().values():
-        for _, needed in table.table.foreign_keys:
+        for _, needed in table.foreign_keys:
             other = next((each for each in session_tables().values() if each.model is needed), None)
-            assert other is None or not isinstance(needed._meta.pk, models.AutoField), table.table.name
+            assert other is None or not isinstance(needed._meta.pk, models.AutoField), table.name
 
 
 def test_the_commands_write_a_file_and_read_it(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

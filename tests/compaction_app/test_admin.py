@@ -44,7 +44,9 @@ def context_at(inspector: Client, session_id: str, query: str = "") -> Any:
     answer = inspector.get(f"{reverse('admin:inspect_context', args=[session_id])}{query}")
     assert answer.status_code == 200
     given = {name: answer.context[name] for name in ("page", "tokens", "steps", "is_now", "measured")}
-    tables = {verb or "items": items for verb, _, items in answer.context["tables"]}
+    tables = {
+        verb or "items": [SimpleNamespace(**item) for item in items] for verb, _, items in answer.context["tables"]
+    }
     totals = {f"total_{verb or 'items'}": total for verb, total, _ in answer.context["tables"]}
     return SimpleNamespace(**{"added": [], "removed": []} | given | tables | totals)
 

@@ -122,10 +122,10 @@ async def test_a_phrase_that_was_compacted_away_leads_to_its_summary_and_to_the_
         if "How much is it? 0" in str(request.payload["messages"])
     ]
     story = await db(trace, session.id, question.id)
-    assert (story.seen.count, story.seen.ends[0].call.id, story.seen.ends[-1].call.id) == (
+    assert (story.seen["count"], story.seen["ends"][0]["call"].id, story.seen["ends"][-1]["call"].id) == (
         len(saw), saw[0].id, saw[-1].id,
     )  # fmt: skip
-    assert (story.seen.ends[0].how, story.seen.ends[-1].how, story.removed_turn) == ("whole", "whole", 5)
+    assert (story.seen["ends"][0]["how"], story.seen["ends"][-1]["how"], story.removed_turn) == ("whole", "whole", 5)
     assert 0 < len(saw) < len(calls)
     shown = await db(page, reader, "inspect-sightings", session.id, question.id)
     assert "Not in the context since turn 5" in shown
@@ -151,9 +151,9 @@ async def test_an_output_that_became_a_tombstone_says_who_saw_it_whole(session, 
     whole = [call_id for call_id, row in rows if part.id not in row["tombstoned"]]
     story = await db(trace, session.id, part.message_id)
     [tombstone] = story.tombstones
-    assert (tombstone.part_ids, tombstone.seq, tombstone.turn_seq) == ([part.id], part.compacted_seq, 2)
-    assert [end.call.id for end in tombstone.whole_in.ends] == list(dict.fromkeys([whole[0], whole[-1]]))
-    assert (tombstone.whole_in.count, story.seen.count) == (len(whole), len(rows))
+    assert (tombstone["part_ids"], tombstone["seq"], tombstone["turn_seq"]) == ([part.id], part.compacted_seq, 2)
+    assert [end["call"].id for end in tombstone["whole_in"]["ends"]] == list(dict.fromkeys([whole[0], whole[-1]]))
+    assert (tombstone["whole_in"]["count"], story.seen["count"]) == (len(whole), len(rows))
     assert len(whole) < len(rows)
     shown = await db(page, reader, "inspect-sightings", session.id, part.message_id)
     assert "became a tombstone in turn 2" in shown
@@ -165,7 +165,7 @@ async def test_the_difference_of_any_two_calls_is_counted_and_priced(session, sc
     first, *_, last = await db(oldest_first, session)
     shown = await db(page, reader, "inspect-call", session.id, last.id, compare=first.id)
     answer = await db(reader.get, reverse("inspect-call", args=[session.id, last.id]), {"compare": first.id})
-    grown = sum(change.tokens or 0 for change in answer.context["changes"])
+    grown = sum(change["tokens"] or 0 for change in answer.context["changes"])
     assert grown == last.estimated_tokens - first.estimated_tokens
     assert "It was said since then." in shown
     one_kind = await db(page, reader, "inspect-call", session.id, last.id, section="difference", change="grew")

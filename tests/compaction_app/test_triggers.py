@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils.module_loading import import_string
 
-from compaction_app.compact import compact, compact_now, find_trigger
+from compaction_app.compact import TASK, compact, compact_now, find_trigger
 from compaction_app.context import load_meter
 from compaction_app.queries import list_runs
 from mnesis_core.context.fitting import Reason
@@ -192,3 +193,8 @@ async def test_what_is_left_below_the_high_mark_waits_for_the_next_turn(session,
     meter = await db(load_meter, session.id)
     assert (run.outcome, len(run.summary_ids)) == ("rounds_exhausted", 1)
     assert run.tokens_after < meter.soft_tokens
+
+
+def test_a_compaction_queued_before_an_upgrade_is_found_after_it() -> None:
+    assert TASK == "compaction_app.tasks.compact"
+    assert import_string(TASK) is compact

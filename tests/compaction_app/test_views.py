@@ -93,7 +93,7 @@ def test_the_meter_says_what_it_draws(owner_client: Client, owner: User) -> None
 def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     breakdown = {"system": 100, "tools": 0, "summaries": 400, "messages": 300, "free": 3_000, "new_kind": 200}
     breakdown |= {"files": 50, "tool_outputs": 150}
-    meter = view_meter(
+    view = view_meter(
         Meter(
             used_tokens=1_200,
             usable_tokens=4_200,
@@ -108,7 +108,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
             error=None,
         )
     )
-    assert [segment.name for segment in meter.segments] == [
+    assert [segment["name"] for segment in view["segments"]] == [
         "system",
         "summaries",
         "messages",
@@ -118,35 +118,34 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
         "free",
         "reserved",
     ]
-    ends = [segment.x + segment.width for segment in meter.segments]
-    assert [segment.x for segment in meter.segments] == [0, *ends[:-1]]
+    ends = [segment["x"] + segment["width"] for segment in view["segments"]]
+    assert [segment["x"] for segment in view["segments"]] == [0, *ends[:-1]]
     assert ends[-1] == BAR_WIDTH
-    assert (meter.percent, meter.hard_x) == (29, 525)
-    assert meter.counted == "Estimated; the provider has not reported yet."
-    assert meter.window_source == "assumed, because its size is not known"
+    assert (view["percent"], view["hard_x"]) == (29, 525)
+    assert view["counted"] == "Estimated; the provider has not reported yet."
+    assert view["window_source"] == "assumed, because its size is not known"
 
 
 @pytest.mark.parametrize(("used", "pressure"), [(2_519, "none"), (2_520, "soft"), (4_200, "hard"), (40_000, "hard")])
 def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pressure: str) -> None:
-    meter = view_meter(
-        Meter(
-            used_tokens=used,
-            usable_tokens=4_200,
-            soft_tokens=2_520,
-            hard_tokens=4_200,
-            window=8_000,
-            window_source="default",
-            breakdown={"messages": used},
-            source="provider",
-            ratio=1.125,
-            samples=1,
-            error=0.034,
-        )
+    meter = Meter(
+        used_tokens=used,
+        usable_tokens=4_200,
+        soft_tokens=2_520,
+        hard_tokens=4_200,
+        window=8_000,
+        window_source="default",
+        breakdown={"messages": used},
+        source="provider",
+        ratio=1.125,
+        samples=1,
+        error=0.034,
     )
-    assert meter.meter.pressure == pressure
-    counted = meter.counted.replace("\N{NO-BREAK SPACE}", " ")
+    view = view_meter(meter)
+    assert meter.pressure == pressure
+    counted = view["counted"].replace("\N{NO-BREAK SPACE}", " ")
     assert counted == "Estimated, and corrected by 1 report of the provider (+12 %); the last were missed by 3.4 %."
-    assert all(0 <= segment.x <= segment.x + segment.width <= BAR_WIDTH for segment in meter.segments)
+    assert all(0 <= segment["x"] <= segment["x"] + segment["width"] <= BAR_WIDTH for segment in view["segments"])
 
 
 def test_a_divider_says_what_happened_and_where(owner_client: Client, owner: User) -> None:
@@ -246,14 +245,14 @@ def test_a_superseded_compaction_says_so_and_what_it_had_done_before(owner_clien
     path = f"/sessions/{session_id}/compactions/"
     run_id, fence = start_run(session_id)
     with change(session_id) as record:
-        store.supersede_run(record, run_id, ContextChanged(), fence=fence)
+        store.fail_run(record, run_id, ContextChanged(), fence=fence)
     page = owner_client.get(path).content.decode()
     assert "A compaction was superseded, and changed nothing." in page
     assert "CONTEXT_CHANGED" in page
     run_id, fence = start_run(session_id)
     summary_id = summarise(session_id, run_id, fence)
     with change(session_id) as record:
-        store.supersede_run(record, run_id, ContextChanged(), fence=fence)
+        store.fail_run(record, run_id, ContextChanged(), fence=fence)
     page = owner_client.get(path).content.decode()
     assert "Compacted in part, then superseded" in page
     assert f"/summaries/{summary_id}/" in page

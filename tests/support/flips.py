@@ -70,7 +70,7 @@ def content_of(file: str) -> Any:
         plain.text_factory = bytes
         for name, table in session_tables().items():
             left_out = UNPROVEN | ({"id"} if name in DEALT else set())
-            columns = [str(field.column) for field in table.table.fields if field.column not in left_out]
+            columns = [str(field.column) for field in table.fields if field.column not in left_out]
             try:
                 rows = plain.execute(f"SELECT {', '.join(columns)} FROM {name} NOT INDEXED").fetchall()
             except (sqlite3.Error, ValueError):  # the driver's words have the bytes in them

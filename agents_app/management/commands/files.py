@@ -7,7 +7,7 @@ from typing import Any
 
 from agents_app.endpoints.terminal import EndpointCommand, find_user, opened
 from files_app.api import FileList, FileOut, file_page
-from files_app.intake import CHUNK_BYTES, chunks_of, keep_file
+from files_app.intake import chunks_of, keep_file
 from files_app.queries import load_file_reference
 from sessions_app.record.session_queries import find_session
 
@@ -31,7 +31,7 @@ class Command(EndpointCommand):
         owner_id = find_user(options["user"]).pk
         session_id = find_session(options["session"], owner_id=owner_id).id
         with opened(options["path"]) as source:
-            chunks = chunks_of(source, CHUNK_BYTES)
+            chunks = chunks_of(source)
             kept = keep_file(session_id, owner_id=owner_id, path=options["name"] or options["path"], chunks=chunks)
         file = FileOut.model_validate(kept)
         self.show(file.model_dump, lambda: [_line(file)], as_json=options["as_json"])

@@ -17,7 +17,7 @@ from agents_app.maps.api import MapRunList, MapRunRead, run_page
 from agents_app.maps.output import output_lines, readable_run, table_rows
 from agents_app.queries import load_run
 from agents_app.tools.memory.reading import describe_operator_run
-from files_app.intake import CHUNK_BYTES, chunks_of, keep_file
+from files_app.intake import chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, InvalidSchema
 from mnesis_core.maps.throughput import Throughput, progress_line
 from mnesis_core.maps.values import OperatorKind, RunRecord, RunState
@@ -185,7 +185,7 @@ def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:
     with opened(path) as file:
         session_id = asked.session_id or service.new_session(asked, owner_id=owner_id)
         name = "piped.jsonl" if path == PIPED else path
-        kept = keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks_of(file, CHUNK_BYTES))
+        kept = keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks_of(file))
     return replace(asked, session_id=session_id, file_id=kept.id)
 
 

@@ -54,22 +54,21 @@ class Command(BaseCommand):
         if format in ENDINGS:
             # A deleted session can still be proven and moved, but not read.
             sessions = not_deleted(sessions)
+        ending: Any = ENDINGS.get(format)
         if format == "jsonl":
             with _opened(out) as file:
                 for session_id in sessions:
                     file.writelines(export_session(session_id, progress=self._line.show))
-        elif format != "autobyteus" and len(sessions) == 1 and (out == "-" or out.endswith(ENDINGS[format])):
-            with _opened(out) as file:
-                file.writelines(export_readable(sessions[0], format))  # type: ignore[arg-type]
         elif format == "autobyteus":
             _write_files(chain.from_iterable(map(memory_files, sessions)), out)
+        elif len(sessions) == 1 and (out == "-" or out.endswith(ending)):
+            with _opened(out) as file:
+                file.writelines(export_readable(sessions[0], format))  # type: ignore[arg-type]
         else:
-            ending: Any = ENDINGS[format]
             _write_files(((f"{id}{ending}", export_readable(id, format)) for id in sessions), out)  # type: ignore[arg-type]
 
 
 def _write_files(files: Iterator[tuple[str, Iterator[bytes]]], out: str) -> None:
-    """Write files, each by its path, to a directory or a .zip."""
     if not out.endswith(".zip"):
         for path, lines in files:
             (Path(out) / path).parent.mkdir(parents=True, exist_ok=True)

@@ -51,24 +51,19 @@ class Command(BaseCommand):
             elif options["undo"]:
                 undone = revise.undo(options["undo"], to=options["to"], subtree=options["subtree"])
                 self._list("undone", undone, options)
+            elif options["show"]:
+                self._show(options["show"], options)
             else:
-                self._show(options["show"] or self._preview(options), options)
+                path = options["prompt"]
+                try:
+                    prompt = parse_prompt("custom", path.read_text(encoding="utf-8")) if path else None
+                except (OSError, ValueError) as error:
+                    raise CommandError(f"{path}: {error}", returncode=2) from error
+                chosen = {"subtree": options["subtree"], "only_stale": options["stale"]}
+                made = revise.preview(options["summary"], **chosen, model=options["model"], prompt=prompt)
+                self._show(made, options)
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
-
-    def _preview(self, options: dict[str, Any]) -> str:
-        path = options["prompt"]
-        try:
-            prompt = parse_prompt("custom", path.read_text(encoding="utf-8")) if path else None
-        except (OSError, ValueError) as error:
-            raise CommandError(f"{path}: {error}", returncode=2) from error
-        return revise.preview(
-            options["summary"],
-            subtree=options["subtree"],
-            only_stale=options["stale"],
-            model=options["model"],
-            prompt=prompt,
-        )
 
     def _show(self, preview_id: str, options: dict[str, Any]) -> None:
         found = revise.compare(preview_id)

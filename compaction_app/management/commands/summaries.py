@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from compaction_app import queries
-from mnesis_core.compaction.dag import Cover, Span
+from mnesis_core.compaction.dag import Span
 from mnesis_core.errors import MnesisError
 from mnesis_core.messages import text_of
 from mnesis_core.text import printable
@@ -117,24 +117,23 @@ class Command(BaseCommand):
             raise CommandError("Name the sessions, or say --all.", returncode=2)
         ids = queries.summarised_sessions() if options["all"] else options["sessions"]
         found = {session_id: queries.cover(session_id) for session_id in dict.fromkeys(ids)}
+        lines = []
+        for session_id, cover in found.items():
+            wrong = {"missing": cover.missing, "twice": cover.twice, "out of order": cover.out_of_order}
+            problems = [f"{name}: {', '.join(map(_span, spans))}" for name, spans in wrong.items() if spans]
+            problems += [f"miscounted: {', '.join(cover.miscounted)}"] if cover.miscounted else []
+            counts = f"{cover.messages:,} messages, {cover.verbatim:,} verbatim, {cover.summarised:,} summarised"
+            lines.append("; ".join([f"{session_id}: {counts}", *(problems or ["each exactly once"])]))
         self._answer(
             {session_id: asdict(cover) | {"ok": cover.ok} for session_id, cover in found.items()},
-            [f"{session_id}: {_cover_line(cover)}" for session_id, cover in found.items()],
+            lines,
             options,
         )
-        if wrong := [session_id for session_id, cover in found.items() if not cover.ok]:
-            raise CommandError(f"{len(wrong)} of {len(found)} contexts do not stand for every message exactly once.")
+        if failed := sum(not cover.ok for cover in found.values()):
+            raise CommandError(f"{failed} of {len(found)} contexts do not stand for every message exactly once.")
 
     def _answer(self, values: Any, words: Iterable[str], options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(values, default=str, indent=2) if options["json"] else "\n".join(words))
-
-
-def _cover_line(cover: Cover) -> str:
-    head = f"{cover.messages:,} messages, {cover.verbatim:,} verbatim, {cover.summarised:,} summarised"
-    wrong = {"missing": cover.missing, "twice": cover.twice, "out of order": cover.out_of_order}
-    problems = [f"{name}: {', '.join(map(_span, spans))}" for name, spans in wrong.items() if spans]
-    problems += [f"miscounted: {', '.join(cover.miscounted)}"] if cover.miscounted else []
-    return "; ".join([head, *(problems or ["each exactly once"])])
 
 
 def _span(span: Span) -> str:
