@@ -296,10 +296,7 @@ def _rules_of(field: Field[Any, Any]) -> tuple[Field[Any, Any], type[Field[Any, 
 
 
 def _read_value(field: Field[Any, Any], value: Any) -> Any:
-    """Return a JSON value as the column's.
-
-    :raises ValueError: the column cannot hold it.
-    """
+    """:raises ValueError: the column cannot hold this JSON value."""
     target, kind, least, most, choices = _rules_of(field)
     if type(value) not in _JSON_TYPES[kind]:
         raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")

@@ -40,8 +40,6 @@ class Comparison:
 
 @dataclass(slots=True, kw_only=True)
 class _Task:
-    """Summaries being made again, each from the newest revisions and the previews before it."""
-
     state: ContextState
     graph: Graph
     model: Model

@@ -43,10 +43,7 @@ Progress = Callable[[str, str, int, int], None]
 
 
 def piece_in(row: RowLine) -> bytes:
-    """Return the bytes of a line.
-
-    :raises InvalidRequest: it is not as ``export_session`` writes it.
-    """
+    """:raises InvalidRequest: the line is not as ``export_session`` writes it."""
     values = row.values
     if {name: type(value) for name, value in values.items()} != _COLUMNS:
         raise InvalidRequest(f"Line {row.line}: this is no piece of a file.", line=row.line)
@@ -66,10 +63,7 @@ class ContentsTaken:
         self._data = bytearray()
 
     def take(self, rows: Iterable[RowLine]) -> None:
-        """Take the next pieces.
-
-        :raises InvalidRequest: no file of the session has such a content, or the piece before is missing or wrong.
-        """
+        """:raises InvalidRequest: no file of the session has such a content, or the piece before is missing or wrong."""
         # Read once the rows are there. Nothing else is kept, so an import cannot be used to fill a disk.
         self._wanted = self._wanted or set(list_contents(self._session_id))
         for row in rows:
@@ -84,10 +78,7 @@ class ContentsTaken:
             self._data += piece_in(row)
 
     def finish(self) -> None:
-        """Keep the current content, which must be whole.
-
-        :raises InvalidRequest: its SHA-256 is not its name.
-        """
+        """:raises InvalidRequest: the current content is not whole, or its SHA-256 is not its name."""
         content_id, data = self._content_id, bytes(self._data)
         if content_id and hashlib.sha256(data).hexdigest() != content_id:
             raise InvalidRequest(f"The content {content_id} is not whole, or is another.")
