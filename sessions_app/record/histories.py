@@ -48,9 +48,6 @@ class ImportReport:
     messages_stored: int = 0
     parts_stored: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 def store_transcripts(
     result: ParseResult, *, owner: AbstractBaseUser, model: str, progress: Progress = lambda done, total: None

@@ -83,9 +83,7 @@ def start_turn(record: Change, **values: Any) -> str:
 
 
 def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
-    """Check that the caller still runs this turn, before it writes anything for it.
-
-    :raises TurnNotFoundError: the session has no such turn.
+    """:raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: the turn has ended, or another process took it over.
     """
     if (

@@ -8,6 +8,7 @@ import json
 import sys
 from argparse import ArgumentParser
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Command(BaseCommand):
         self._end_line()
         stored = store_transcripts(result, owner=owner, model=model, progress=self._progress("stored", "turns"))
         self._end_line()
-        report = {"file": path.name} | result.report.as_dict() | stored.as_dict()
+        report = {"file": path.name} | result.report.as_dict() | asdict(stored)
         self._tell(report)
         return report
 
