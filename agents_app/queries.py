@@ -22,11 +22,10 @@ from compaction_app import queries
 from mnesis_core import errors
 from mnesis_core.context.replay import Projection
 from mnesis_core.maps import values as maps
-from mnesis_core.records import UsageRecord
+from mnesis_core.records import UsageRecord, record_of
 from mnesis_core.text import ESCAPE, decode_text
 from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
-from mnesis_core.values import record_of
 from sessions_app.conf import allowed_to
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.record.lease import expired, is_abandoned

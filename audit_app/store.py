@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from audit_app.models import Verification
-from mnesis_core.values import record_of
+from mnesis_core.records import record_of
 from sessions_app.record.lease import Lease, expired
 
 EVERYTHING = "everything"  # in the place of a session's id: the verification of the whole database

@@ -36,8 +36,7 @@ from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_s
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import StoredMessage
 from mnesis_core.providers.rendering import digest, render
-from mnesis_core.records import CallRecord, SessionRecord
-from mnesis_core.values import record_of
+from mnesis_core.records import CallRecord, SessionRecord, record_of
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 

@@ -22,9 +22,8 @@ from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, Su
 from mnesis_core.events import EventType
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
-from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord
+from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord, record_of
 from mnesis_core.text import decode_text
-from mnesis_core.values import record_of
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot

@@ -35,9 +35,8 @@ from mnesis_core.files.lines import (
     windows,
 )
 from mnesis_core.files.source import HEAD_BYTES
-from mnesis_core.records import FileRange, FileReference
+from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
-from mnesis_core.values import record_of
 
 LINES_SECONDS, LINES_BYTES = 1.5, 1_073_741_824  # the limits of one request for lines; the first window is always read
 MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000  # of one answer

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from mnesis_core.text import text_of_bytes
 
+R = TypeVar("R")
 FORK = "fork"  # of a session that begins as a copy of another one, and of its copied turns
 SUB_AGENT = "task"  # of a session that a turn of its parent works with by the tool ``task`` or ``tasks``
 IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported history worked with
@@ -424,3 +427,19 @@ def is_id(text: str) -> bool:
 def find_ids(text: str) -> tuple[str, ...]:
     """Return the ids in ``text``, each once, in order of appearance; linear in its length."""
     return tuple(dict.fromkeys(_ID_IN_TEXT.findall(text)))
+
+
+# A row as a record
+
+
+def record_of(kind: type[R], row: Any, /, **given: Any) -> R:
+    """Return a value of the dataclass ``kind``: fields that are not given are the row's attributes of the same names."""
+    names, read = _reader_of(kind, *given)  # type: ignore[arg-type]  # classes are hashable
+    return kind(**dict(zip(names, read(row), strict=True)), **given)
+
+
+@cache
+def _reader_of(kind: Any, *given: str) -> tuple[tuple[str, ...], attrgetter[Any]]:
+    # Two names at least, since ``attrgetter`` returns a bare value for one.
+    names = tuple(field.name for field in fields(kind) if field.name not in given)
+    return names, attrgetter(*names)

@@ -21,7 +21,7 @@ from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
-from mnesis_core.values import record_of
+from mnesis_core.records import record_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import LanguageModel, ModelGrant
 

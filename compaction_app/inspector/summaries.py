@@ -18,9 +18,8 @@ from compaction_app import queries
 from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Graph, Node, Span
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
-from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord
+from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord, record_of
 from mnesis_core.text import excerpt, printable
-from mnesis_core.values import record_of
 from sessions_app.pages import transcript
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected

@@ -25,8 +25,8 @@ from mnesis_core.llm.interface import (
 )
 from mnesis_core.network.rate_limits import SCOPES, KeyRecord, KeyText, new_key
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
+from mnesis_core.records import record_of
 from mnesis_core.text import encode_text, excerpt
-from mnesis_core.values import record_of
 from sessions_app.conf import DEMO, check_listed, get_model, spec_of
 from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant

@@ -15,9 +15,8 @@ from django.urls import NoReverseMatch, reverse
 from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.records import SessionRecord
+from mnesis_core.records import SessionRecord, record_of
 from mnesis_core.text import excerpt
-from mnesis_core.values import record_of
 from sessions_app.pages.markdown import shown_title
 from sessions_app.record.session_queries import load_session
 

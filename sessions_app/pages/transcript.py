@@ -23,10 +23,9 @@ from mnesis_core.context.fitting import file_of_output
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.files.references import given_file, referred_file
 from mnesis_core.messages import TextPart
-from mnesis_core.records import SessionRecord, TurnState, UsageRecord, is_id
+from mnesis_core.records import SessionRecord, TurnState, UsageRecord, is_id, record_of
 from mnesis_core.text import ESCAPE, decode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
-from mnesis_core.values import record_of
 from sessions_app.models import Message, MessagePart
 from sessions_app.pages.markdown import (
     MARKDOWN_LIMIT,

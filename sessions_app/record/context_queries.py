@@ -21,8 +21,7 @@ from mnesis_core.events import LedgerEvent
 from mnesis_core.llm.interface import Source
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, CallMeasure, read_measure
 from mnesis_core.messages import ToolPart
-from mnesis_core.records import ContextItemRecord
-from mnesis_core.values import record_of
+from mnesis_core.records import ContextItemRecord, record_of
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import CompiledQuery, Param, fetch, select_columns
 from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall

@@ -23,10 +23,18 @@ from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Outcome, Source
 from mnesis_core.messages import UNANSWERED_STATES, Message, Part, StoredMessage, ToolPart, ToolState
-from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, MessageEnd, SessionRecord, TurnRecord, TurnState, UsageRecord
+from mnesis_core.records import (
+    FORK,
+    IMPORTED_SUB_AGENT,
+    MessageEnd,
+    SessionRecord,
+    TurnRecord,
+    TurnState,
+    UsageRecord,
+    record_of,
+)
 from mnesis_core.text import encode_text
 from mnesis_core.transcripts.values import LinkKind, ParseResult, TranscriptMessage, TranscriptTurn
-from mnesis_core.values import record_of
 from sessions_app.record import message_queries, message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.session_queries import find_imported, load_forking

@@ -34,9 +34,9 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
-from mnesis_core.records import LiveText, MessageEnd, PartPlace, UsageRecord
+from mnesis_core.records import LiveText, MessageEnd, PartPlace, UsageRecord, record_of
 from mnesis_core.text import decode_text, encode_text
-from mnesis_core.values import dataclass, record_of
+from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub

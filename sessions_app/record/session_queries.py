@@ -17,9 +17,8 @@ from django.db.models.functions import Coalesce
 
 from mnesis_core import errors
 from mnesis_core.messages import FileRefPart
-from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord
+from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord, record_of
 from mnesis_core.text import encode_text
-from mnesis_core.values import record_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
 

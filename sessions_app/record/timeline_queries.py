@@ -17,9 +17,8 @@ from django.db.models.functions import Length
 from mnesis_core.compaction.dag import Span, runs_of
 from mnesis_core.events import MAX_INTEGER
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
-from mnesis_core.records import ContextItemRecord, UsageRecord
+from mnesis_core.records import ContextItemRecord, UsageRecord, record_of
 from mnesis_core.text import encode_text, excerpt
-from mnesis_core.values import record_of
 from sessions_app.database.fields import Head
 from sessions_app.models import USAGE_SUMS, ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
 from sessions_app.record.message_queries import usage_of

@@ -18,10 +18,10 @@ from django.utils import timezone
 from mnesis_core.errors import CallNotFoundError, TurnNotFoundError
 from mnesis_core.llm.tokens import read_measure
 from mnesis_core.messages import ToolState
-from mnesis_core.records import CallRecord, TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
+from mnesis_core.records import CallRecord, TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor, record_of
 from mnesis_core.spending import Spent, highest_of
 from mnesis_core.turns.options import read_options
-from mnesis_core.values import dataclass, record_of
+from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
 from sessions_app.models import USAGE_COLUMNS, MessagePart, ModelCall, PromptText, Turn
 from sessions_app.record.lease import expired, is_abandoned

@@ -17,9 +17,8 @@ from django.utils import timezone
 from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
-from mnesis_core.records import MessageEnd, NewCall, TurnRecord, TurnState, UsageRecord, new_id
+from mnesis_core.records import MessageEnd, NewCall, TurnRecord, TurnState, UsageRecord, new_id, record_of
 from mnesis_core.text import text_digest
-from mnesis_core.values import record_of
 from sessions_app.database.tables import Table
 from sessions_app.models import ModelCall, PromptText, Turn
 from sessions_app.record import hub

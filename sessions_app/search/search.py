@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple
 from django.db import connection
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.records import record_of
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text
-from mnesis_core.values import record_of
 from sessions_app.database.tables import fetch
 from sessions_app.search.index import PARTS, PIECE, SOURCES, engine
 
