@@ -21,8 +21,10 @@ from typing import IO
 import psycopg
 import redis
 
-POOLED = ["--numprocesses=2", "--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
-"""Two processes for each kind of database keep two cores busy while tests wait; files are handed out in their order."""
+POOLED = ["--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
+"""Files are handed out in their order."""
+PROCESSES, PROCESSES_OF_ALL = {"SQLite": 3, "PostgreSQL": 1}, {"SQLite": 2, "PostgreSQL": 2}
+"""Four processes keep two cores busy while tests wait. PostgreSQL has few of the tests of ``make test``."""
 TESTS = Path(__file__).parent
 ALL = "--all"
 """The argument of ``make test-all``: with slow tests, and on PostgreSQL with everything that uses the database."""
@@ -82,7 +84,9 @@ def start(
 ) -> Pool:
     """Start the tests that a mark expression selects."""
     output = None if is_shown else tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed where it is read
-    command = [sys.executable, "-m", "pytest", *POOLED, "-m", marks, *options, *arguments()]
+    processes = PROCESSES_OF_ALL if ALL in sys.argv else PROCESSES
+    pool = [*POOLED, f"--numprocesses={processes[title]}"]
+    command = [sys.executable, "-m", "pytest", *pool, "-m", marks, *options, *arguments()]
     process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
     return Pool(title, process, output)
 

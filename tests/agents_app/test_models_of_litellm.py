@@ -10,6 +10,7 @@ from sessions_app.conf import get_spec
 from tests.agents_app.test_models import model
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_model_of_litellm_s_table_brings_its_numbers(capsys) -> None:
     said = model("add", "--alias=four", "--litellm=openai/gpt-4o", capsys=capsys)

@@ -196,6 +196,7 @@ def test_permissions_keep_their_meaning_where_they_have_other_numbers(
     assert {permission.pk for permission in here}.isdisjoint(permission.pk for permission in there)
 
 
+@pytest.mark.slow
 def test_a_target_with_another_record_is_not_touched(sample: Sample, new_database: NewDatabase, connected: Connect):
     """Whether it was moved there (its sessions are not ours) or grew after an earlier move (its rows are not equal)."""
     target = connected(new_database("sqlite", migrated=True))
