@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from compaction_app.compact import compact_session, request_manual, wake_stale
+from compaction_app.models import SummaryNode
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm.interface import Model, ModelSpec, Request
 from mnesis_core.messages import Message, TextPart
@@ -55,6 +56,8 @@ def main(sessions: str, workers: str, events: str, lease_seconds: str, seed: str
             kill(places[place])
             places[place] = start(ids, f"{seed} {event} again")
             kills += 1
+    while not SummaryNode.objects.exists():  # a busy machine may have killed all of them before the first question
+        time.sleep(BETWEEN_SECONDS[0])
     for pid in places:
         kill(pid)
     print(f"{kills + len(places)} killed, {sleeps} slept")
