@@ -22,6 +22,7 @@ from compaction_app import queries
 from mnesis_core import errors
 from mnesis_core.context.replay import Projection
 from mnesis_core.maps import values as maps
+from mnesis_core.maps.values import ItemState, RunState, StopReason
 from mnesis_core.records import UsageRecord, record_of
 from mnesis_core.text import ESCAPE, decode_text
 from mnesis_core.turns.inbox import InboxMessage, MessageKind
@@ -42,8 +43,8 @@ _WAITING_SESSIONS = (
 )
 ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
 MOST_RUNS_OF_PART = 20
-_LIVE = [maps.RunState.PENDING.value, maps.RunState.RUNNING.value]
-_ENDED = [state.value for state in maps.ItemState if state.is_end]
+_LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
+_ENDED = [state.value for state in ItemState if state.is_end]
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 
 
@@ -226,7 +227,7 @@ def _run(row: OperatorRun) -> maps.RunRecord:
         owner_id=row.session.owner_id,
         kind=maps.OperatorKind(row.kind),
         spec=maps.read_spec(row.spec),
-        state=maps.RunState(row.state),
+        state=RunState(row.state),
         counts=record_of(maps.Counts, row, items=row.item_count, tries=row.try_count, **sums),
     )
 
@@ -246,7 +247,7 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
 
 
 def list_items(
-    run_id: str, *, after: int = 0, limit: int = 100, states: Collection[maps.ItemState] = ()
+    run_id: str, *, after: int = 0, limit: int = 100, states: Collection[ItemState] = ()
 ) -> list[maps.ItemRecord]:
     """Return items of a run after a number, in the order of the input, in one of ``states`` or in any."""
     chosen = f" AND state IN ({', '.join(['%s'] * len(states))})" if states else ""
@@ -311,7 +312,7 @@ def _results(which: str, values: Sequence[Any]) -> list[maps.ItemResult]:
             number=number,
             offset=offset,
             length=length,
-            state=maps.ItemState(state),
+            state=ItemState(state),
             output=None if output is None else decode_text(output),
             error_kind=maps.ErrorKind(kind) if kind else None,
             error=decode_text(error),
@@ -326,7 +327,7 @@ def item_of(columns: Sequence[Any]) -> maps.ItemRecord:
     values |= {"offset": values.pop("line_offset"), "length": values.pop("line_length")}
     for name in ("not_before", "lease_expires_at", "started_at", "ended_at"):
         values[name] = values[name] and time_of(values[name])
-    values["state"] = maps.ItemState(values["state"])
+    values["state"] = ItemState(values["state"])
     values["error_kind"] = maps.ErrorKind(values["error_kind"]) if values["error_kind"] else None
     values["error"] = decode_text(values["error"])
     return maps.ItemRecord(**values)
@@ -343,19 +344,19 @@ def _attempt(row: OperatorTry, kind: type[Attempt], /, **columns: Any) -> Attemp
 
 
 def has_claimable_items(run_id: str) -> bool:
-    waiting = OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.PENDING.value)
+    waiting = OperatorItem.objects.filter(run_id=run_id, state=ItemState.PENDING.value)
     now = timezone.now()
     return waiting.filter(Q(not_before__isnull=True) | Q(not_before__lte=now)).exists()
 
 
-def run_states(run_ids: Collection[str]) -> dict[str, maps.RunState]:
+def run_states(run_ids: Collection[str]) -> dict[str, RunState]:
     """Return the states of these runs without those of deleted sessions."""
     rows = OperatorRun.objects.filter(id__in=run_ids, session__deleted_at__isnull=True)
-    return {run_id: maps.RunState(state) for run_id, state in rows.values_list("id", "state")}
+    return {run_id: RunState(state) for run_id, state in rows.values_list("id", "state")}
 
 
 def call_ids_in_flight(run_id: str) -> list[str]:
-    running = OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.RUNNING.value)
+    running = OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value)
     return list(running.exclude(call_id="").values_list("call_id", flat=True))
 
 
@@ -381,7 +382,7 @@ def owners_who_left(run_id: str, now: datetime) -> list[str]:
 
 
 def _dead_leases(now: datetime, **which: Any) -> list[tuple[str, str]]:
-    items = OperatorItem.objects.filter(expired(now), state=maps.ItemState.RUNNING.value, **which)
+    items = OperatorItem.objects.filter(expired(now), state=ItemState.RUNNING.value, **which)
     leases = items.values_list("run_id", "lease_owner").annotate(Max("lease_expires_at"))
     return [(run_id, owner) for run_id, owner, at in leases if is_abandoned(owner, expired_at=at, now=now)]
 
@@ -396,11 +397,9 @@ def is_output_due(run_id: str) -> bool:
 
 
 def _due() -> QuerySet[Any]:
-    stopped = Q(state=maps.RunState.CANCELLED.value) | Q(
-        state=maps.RunState.PAUSED.value, reason=maps.StopReason.BUDGET.value
-    )
+    stopped = Q(state=RunState.CANCELLED.value) | Q(state=RunState.PAUSED.value, reason=StopReason.BUDGET.value)
     done = Q(completed_count__gt=0) | Q(failed_count__gt=0)
-    running = OperatorItem.objects.filter(run_id=OuterRef("id"), state=maps.ItemState.RUNNING.value)
+    running = OperatorItem.objects.filter(run_id=OuterRef("id"), state=ItemState.RUNNING.value)
     rows = OperatorRun.objects.filter(stopped, done, output_file_id="", session__deleted_at__isnull=True)
     return rows.exclude(Exists(running))
 
@@ -412,7 +411,7 @@ def braked_until(aliases: Collection[str]) -> dict[str, datetime]:
 
 
 def page_of_items(
-    run_id: str, *, start: int = 1, before: int | None = None, state: maps.ItemState | None = None, limit: int
+    run_id: str, *, start: int = 1, before: int | None = None, state: ItemState | None = None, limit: int
 ) -> list[maps.ItemRecord]:
     """Return items from the number ``start`` on, or the last ones before ``before``, in the order of the input."""
     if before is None:
@@ -424,10 +423,10 @@ def page_of_items(
 
 
 def count_running(run_id: str) -> int:
-    return OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.RUNNING.value).count()
+    return OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value).count()
 
 
-def has_item_before(run_id: str, number: int, *, state: maps.ItemState) -> bool:
+def has_item_before(run_id: str, number: int, *, state: ItemState) -> bool:
     return OperatorItem.objects.filter(run_id=run_id, state=state.value, number__lt=number).exists()
 
 

@@ -1,7 +1,8 @@
 """Writes to inboxes, where one turn takes each message, to MCP servers, and to runs of operators and their items.
 
 Items are claimed under leases, each with one accepted result. Rows of many items are written together, with one event that
-commits to them all: the ledger grows with the rounds that workers make, and not with the items.
+commits to them all: the ledger grows with the rounds that workers make, a
+few a second where answers take their time, and not with the items.
 """
 
 # ruff: noqa: S608 - the names in these statements are the models' own
@@ -36,6 +37,7 @@ from mnesis_core.events import EventType, new_salt
 from mnesis_core.llm.interface import Outcome
 from mnesis_core.maps import values as maps
 from mnesis_core.maps.throughput import Brake, Claim, braked, ceiling_now, permits
+from mnesis_core.maps.values import ItemState, RunState, StopReason
 from mnesis_core.records import MessageEnd, NewCall, new_id
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft
@@ -49,22 +51,18 @@ from sessions_app.record.lease import NO_LEASE, Lease, expired
 from sessions_app.record.message_queries import usage_columns
 
 _INBOX, _RUNS, _ITEMS, _ATTEMPTS = map(Table, (InboxMessage, OperatorRun, OperatorItem, OperatorTry))
-COUNTED = (
-    maps.ItemState.COMPLETED,
-    maps.ItemState.FAILED,
-    maps.ItemState.CANCELLED,
-)  # each has a counter in its run's row
+COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)  # each has a counter in its run's row
 LOCK = 0x6D6170  # a PostgreSQL advisory lock, which nothing else takes
 LONGEST_ERROR = 4_000  # characters beside an item or a run; the whole error is with the attempt
 LONGEST_PROBLEM = 2_000  # characters: a server may say anything of its failure
 # From which states a person may send a run to a state.
-_BEFORE: Mapping[maps.RunState, tuple[maps.RunState, ...]] = {
-    maps.RunState.PENDING: (maps.RunState.PAUSED, maps.RunState.CANCELLED),
-    maps.RunState.RUNNING: (maps.RunState.PAUSED, maps.RunState.CANCELLED),
-    maps.RunState.PAUSED: (maps.RunState.PENDING, maps.RunState.RUNNING),
-    maps.RunState.CANCELLED: (maps.RunState.PENDING, maps.RunState.RUNNING, maps.RunState.PAUSED),
-    maps.RunState.COMPLETED: (),
-    maps.RunState.FAILED: (),
+_BEFORE: Mapping[RunState, tuple[RunState, ...]] = {
+    RunState.PENDING: (RunState.PAUSED, RunState.CANCELLED),
+    RunState.RUNNING: (RunState.PAUSED, RunState.CANCELLED),
+    RunState.PAUSED: (RunState.PENDING, RunState.RUNNING),
+    RunState.CANCELLED: (RunState.PENDING, RunState.RUNNING, RunState.PAUSED),
+    RunState.COMPLETED: (),
+    RunState.FAILED: (),
 }
 _SUMS = ("tokens_input", "tokens_output", "cost_micros")
 
@@ -219,18 +217,18 @@ def start_run(
 
 def begin_run(record: Change, run_id: str, *, items: int) -> None:
     """:raises OperatorRunNotInState: the run is not pending any more."""
-    _step(record, run_id, [maps.RunState.PENDING], maps.RunState.RUNNING, item_count=items, started_at=record.now)
-    _publish_state(record, run_id, maps.RunState.RUNNING, items=items)
+    _step(record, run_id, [RunState.PENDING], RunState.RUNNING, item_count=items, started_at=record.now)
+    _publish_state(record, run_id, RunState.RUNNING, items=items)
 
 
 def fail_run(record: Change, run_id: str, error: errors.MnesisError) -> None:
     """:raises OperatorRunNotInState: the run is not pending any more."""
     values = {"reason": "error", "error_code": error.code, "error_message": error.message[:LONGEST_ERROR]}
-    _step(record, run_id, [maps.RunState.PENDING], maps.RunState.FAILED, **values, ended_at=record.now)
-    _publish_state(record, run_id, maps.RunState.FAILED, reason="error", error_code=error.code)
+    _step(record, run_id, [RunState.PENDING], RunState.FAILED, **values, ended_at=record.now)
+    _publish_state(record, run_id, RunState.FAILED, reason="error", error_code=error.code)
 
 
-def set_run_state(record: Change, run_id: str, state: maps.RunState, *, reason: str = "") -> maps.RunState:
+def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str = "") -> RunState:
     """Pause, resume or cancel a run, with all items that no worker holds; return its new state.
 
     A cancelled run may be resumed: the items that were cancelled wait again. A run whose input was not read to its end
@@ -239,21 +237,21 @@ def set_run_state(record: Change, run_id: str, state: maps.RunState, *, reason: 
     :raises OperatorRunNotInState: the run cannot get there from the state that it is in.
     """
     row = _row(record, run_id)
-    if state is maps.RunState.RUNNING and row.item_count is None:
-        state = maps.RunState.PENDING
+    if state is RunState.RUNNING and row.item_count is None:
+        state = RunState.PENDING
     values: dict[str, Any] = {"reason": reason}
-    if state is maps.RunState.CANCELLED or reason == maps.StopReason.BUDGET:
+    if state is RunState.CANCELLED or reason == StopReason.BUDGET:
         values["output_file_id"] = ""  # what is done until now is written to a new one
-    if state is maps.RunState.CANCELLED:
+    if state is RunState.CANCELLED:
         values["ended_at"] = record.now
     elif row.ended_at is not None:
         values["ended_at"] = None
     _step(record, run_id, _BEFORE[state], state, **values)
     moved: dict[str, Any] = {}
-    if state is maps.RunState.CANCELLED:
-        moved["cancelled"] = _ranges(_move_items(record, run_id, maps.ItemState.PENDING, maps.ItemState.CANCELLED))
-    elif state in (maps.RunState.RUNNING, maps.RunState.PENDING) and row.state == maps.RunState.CANCELLED:
-        moved["again"] = _ranges(_move_items(record, run_id, maps.ItemState.CANCELLED, maps.ItemState.PENDING))
+    if state is RunState.CANCELLED:
+        moved["cancelled"] = _ranges(_move_items(record, run_id, ItemState.PENDING, ItemState.CANCELLED))
+    elif state in (RunState.RUNNING, RunState.PENDING) and row.state == RunState.CANCELLED:
+        moved["again"] = _ranges(_move_items(record, run_id, ItemState.CANCELLED, ItemState.PENDING))
     _publish_state(record, run_id, state, reason=reason, **moved)
     return state
 
@@ -263,11 +261,11 @@ def retry_failed(record: Change, run_id: str) -> int:
 
     :raises OperatorRunNotInState: the input was not read, or the run was cancelled and must be resumed first.
     """
-    state = require_run(record, run_id, maps.RunState.RUNNING, maps.RunState.PAUSED, maps.RunState.COMPLETED)
-    again = _move_items(record, run_id, maps.ItemState.FAILED, maps.ItemState.PENDING)
-    if again and state is maps.RunState.COMPLETED:
-        state = maps.RunState.RUNNING
-        _step(record, run_id, [maps.RunState.COMPLETED], state, reason="", ended_at=None)
+    state = require_run(record, run_id, RunState.RUNNING, RunState.PAUSED, RunState.COMPLETED)
+    again = _move_items(record, run_id, ItemState.FAILED, ItemState.PENDING)
+    if again and state is RunState.COMPLETED:
+        state = RunState.RUNNING
+        _step(record, run_id, [RunState.COMPLETED], state, reason="", ended_at=None)
     if again:
         _publish_state(record, run_id, state, again=_ranges(again))
     return len(again)
@@ -280,7 +278,7 @@ def finish_run(record: Change, run_id: str, *, output_file_id: str) -> None:
     if row.item_count is None or ended < row.item_count:
         raise errors.OperatorRunNotInState(run_id=run_id, state=row.state)
     values = {"reason": "", "ended_at": record.now, "output_file_id": output_file_id}
-    _step(record, run_id, [maps.RunState.RUNNING, maps.RunState.PAUSED], maps.RunState.COMPLETED, **values)
+    _step(record, run_id, [RunState.RUNNING, RunState.PAUSED], RunState.COMPLETED, **values)
     record.publish(
         EventType.MAP_COMPLETED,
         run_id=run_id,
@@ -298,7 +296,7 @@ def keep_output(record: Change, run_id: str, *, output_file_id: str) -> None:
     _publish_state(record, run_id, state, reason=_row(record, run_id).reason, output_file_id=output_file_id)
 
 
-def _step(record: Change, run_id: str, before: Collection[maps.RunState], after: maps.RunState, **values: Any) -> None:
+def _step(record: Change, run_id: str, before: Collection[RunState], after: RunState, **values: Any) -> None:
     """:raises OperatorRunNotInState: the run is in none of the states ``before``."""
     values["state"] = after.value
     for state in before:
@@ -310,7 +308,7 @@ def _step(record: Change, run_id: str, before: Collection[maps.RunState], after:
     )
 
 
-def _publish_state(record: Change, run_id: str, state: maps.RunState, *, reason: str = "", **more: Any) -> None:
+def _publish_state(record: Change, run_id: str, state: RunState, *, reason: str = "", **more: Any) -> None:
     record.publish(EventType.MAP_STATE_CHANGED, run_id=run_id, state=state.value, reason=reason, **more)
 
 
@@ -322,7 +320,7 @@ def _row(record: Change, run_id: str) -> Any:
     return row
 
 
-def require_run(record: Change, run_id: str, *states: maps.RunState) -> maps.RunState:
+def require_run(record: Change, run_id: str, *states: RunState) -> RunState:
     """:raises OperatorRunNotFoundError: the session has no such run.
     :raises OperatorRunNotInState: the run is in none of these states.
     """
@@ -331,16 +329,16 @@ def require_run(record: Change, run_id: str, *states: maps.RunState) -> maps.Run
         raise errors.OperatorRunNotFoundError(run_id=run_id)
     if states and found[0] not in states:
         raise errors.OperatorRunNotInState(run_id=run_id, state=found[0])
-    return maps.RunState(found[0])
+    return RunState(found[0])
 
 
-def add_to_counts(record: Change, run_id: str, states: Mapping[maps.ItemState, int], **more: int) -> None:
+def add_to_counts(record: Change, run_id: str, states: Mapping[ItemState, int], **more: int) -> None:
     """Add to a run's counters: numbers of items by the state that they came to, and ``more`` by column."""
     changes = {f"{state.value}_count": states.get(state, 0) for state in COUNTED} | more
     OperatorRun.objects.filter(id=run_id).update(**{name: F(name) + value for name, value in changes.items() if value})
 
 
-def _move_items(record: Change, run_id: str, before: maps.ItemState, after: maps.ItemState) -> list[int]:
+def _move_items(record: Change, run_id: str, before: ItemState, after: ItemState) -> list[int]:
     """Move every item of a run from one state to another; return their numbers in order."""
     rows = OperatorItem.objects.filter(run_id=run_id, state=before.value)
     numbers = list(rows.order_by("number").values_list("number", flat=True))
@@ -462,9 +460,12 @@ def _alone() -> Iterator[None]:
         yield
 
 
+# Items: part of the record again.
+
+
 def add_items(record: Change, run_id: str, items: Sequence[maps.NewItem]) -> None:
     """:raises OperatorRunNotInState: the run has all its items already."""
-    require_run(record, run_id, maps.RunState.PENDING)
+    require_run(record, run_id, RunState.PENDING)
     rows = [
         _ITEMS.row(run_id=run_id, number=item.number, line_offset=item.offset, line_length=item.length)
         for item in items
@@ -522,11 +523,9 @@ def settle_items(record: Change, run_id: str, *, worker: str, settled: Sequence[
     An item that another worker has by now is left alone, and so is its call, which that worker has ended. No attempt
     follows where the run was cancelled meanwhile.
     """
-    if require_run(record, run_id) is maps.RunState.CANCELLED:
+    if require_run(record, run_id) is RunState.CANCELLED:
         settled = [
-            replace(one, state=maps.ItemState.CANCELLED, not_before=None)
-            if one.state is maps.ItemState.PENDING
-            else one
+            replace(one, state=ItemState.CANCELLED, not_before=None) if one.state is ItemState.PENDING else one
             for one in settled
         ]
     held = held_items(record, run_id, worker=worker, items=[one.item for one in settled])
@@ -571,7 +570,7 @@ def held_items(record: Change, run_id: str, *, worker: str, items: Collection[in
 
 
 def _items_of(worker: str, run_id: str, items: Collection[int]) -> QuerySet[OperatorItem]:
-    running = OperatorItem.objects.filter(run_id=run_id, state=maps.ItemState.RUNNING.value)
+    running = OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value)
     return running.filter(number__in=list(items), lease_owner=worker)
 
 
@@ -599,7 +598,7 @@ def _finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) ->
 def _write_attempts(record: Change, run_id: str, settled: Sequence[maps.Settlement]) -> None:
     rows, columns = [], {}
     for one in settled:
-        attempt, is_completed = one.attempt or maps.AttemptOutcome(), one.state is maps.ItemState.COMPLETED
+        attempt, is_completed = one.attempt or maps.AttemptOutcome(), one.state is ItemState.COMPLETED
         attempt_id = ""
         if one.attempt is not None:
             attempt_id = new_id("try")
@@ -640,20 +639,20 @@ def _write_attempts(record: Change, run_id: str, settled: Sequence[maps.Settleme
 
 def _release(record: Change, run_id: str, which: Q) -> list[int]:
     state = require_run(record, run_id)
-    lost = OperatorItem.objects.filter(which, run_id=run_id, state=maps.ItemState.RUNNING.value)
+    lost = OperatorItem.objects.filter(which, run_id=run_id, state=ItemState.RUNNING.value)
     call_ids = dict(lost.order_by("number").values_list("number", "call_id"))
     numbers = list(call_ids)
     if not numbers:
         return []
-    is_over = state is maps.RunState.CANCELLED
+    is_over = state is RunState.CANCELLED
     OperatorItem.objects.filter(run_id=run_id, number__in=numbers).update(
-        state=(maps.ItemState.CANCELLED if is_over else maps.ItemState.PENDING).value,
+        state=(ItemState.CANCELLED if is_over else ItemState.PENDING).value,
         ended_at=record.now if is_over else None,
         excused=F("excused") + 1,
         **NO_LEASE,
         call_id="",
     )
-    add_to_counts(record, run_id, {maps.ItemState.CANCELLED: len(numbers)} if is_over else {})
+    add_to_counts(record, run_id, {ItemState.CANCELLED: len(numbers)} if is_over else {})
     reason = errors.ModelCallAbandoned()
     end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
     calls = _finish_calls(record, dict.fromkeys(filter(None, call_ids.values()), (end, 1)))

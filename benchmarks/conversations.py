@@ -44,7 +44,7 @@ class Outcome:
     said: int
     """Tokens of the whole conversation in a context."""
     soft: int
-    """The soft threshold: above it a compaction is requested."""
+    """The soft threshold: from it on a compaction is requested."""
     at_the_end: int
     """Tokens of the context after the last turn."""
     runs: list[RunRecord]
@@ -61,7 +61,7 @@ class Outcome:
 
     @property
     def needless(self) -> list[RunRecord]:
-        """Count the compactions that ran below the soft threshold or changed nothing."""
+        """Return the compactions that ran below the soft threshold or changed nothing."""
         return [run for run in self.runs if (run.tokens_before or 0) < self.soft or not _changed(run)]
 
 

@@ -279,12 +279,11 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     tokens = timeline_queries.sum_message_tokens(about.id, at=seq)
     tokens += sum(batch.aggregate(total=Sum("token_count", default=0))["total"] for batch in batches)
     before, after = timeline_queries.context_changes_beside(about.id, at=seq)
-    changes = [
-        (verb, total, _items(about.id, records, at=seq))
-        for verb in ("removed", "added")
-        for total, records in [timeline_queries.load_context_change(about.id, verb, at=seq, limit=CHANGES_SHOWN)]
-        if total
-    ]
+    changes = []
+    for verb in ("removed", "added"):
+        total, records = timeline_queries.load_context_change(about.id, verb, at=seq, limit=CHANGES_SHOWN)
+        if total:
+            changes.append((verb, total, _items(about.id, records, at=seq)))
     try:
         frame = load_frame(about.id)
         spec = frame.spec

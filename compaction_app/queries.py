@@ -239,6 +239,7 @@ def last_summary(session_id: str) -> SummaryRecord | None:
 
 
 def list_summaries(session_id: str) -> list[SummaryRecord]:
+    """Return the summaries of a session in the order they were made; two queries."""
     sources = _sources(node__session_id=session_id)
     rows = SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")
     return [_summary(row, sources[row.id]) for row in rows]

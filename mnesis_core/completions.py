@@ -166,9 +166,9 @@ def diff_request(said: Sequence[RequestMessage], known: Known) -> RequestDiff:
         if begins or not exchanges:
             exchanges.append([])
         exchanges[-1].append(one)
-    none_known = -1 if known.is_empty else len(exchanges)
-    last_known = max((index for index, one in enumerate(exchanges) if _is_known(one, known)), default=none_known)
-    earlier = [one for exchange in exchanges[last_known + 1 :] for one in exchange]
+    last_known = max((index for index, one in enumerate(exchanges) if _is_known(one, known)), default=len(exchanges))
+    unknown = [one for exchange in exchanges[last_known + 1 :] for one in exchange]
+    earlier = body[:asked] if known.is_empty else unknown
     return replace(_read_question(body[asked:], earlier), system_prompt=system)
 
 

@@ -25,8 +25,8 @@ from servestatic.middleware import AsyncServeStaticFileResponse
 from agents_app.endpoints.openai import openai_error
 from audit_app.api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
-from mnesis_site.endpoints import refusal, send_response
-from mnesis_site.errors import PROGRAM_PATHS, json_error
+from mnesis_site.endpoints import refusal
+from mnesis_site.errors import PROGRAM_PATHS, json_error, send_response
 from sessions_app.callers import Application, Receive, Scope, Send, headers_of, proven_key
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error

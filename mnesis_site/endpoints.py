@@ -31,7 +31,7 @@ from files_app.api import router as files_router
 from files_app.uploads import router as uploads_router
 from mnesis_core.errors import InvalidRequest, NotSignedIn, PermissionDenied, RequestTooLarge, UnknownParameter
 from mnesis_core.text import read_json
-from mnesis_site.errors import answer_errors, json_error, with_pause
+from mnesis_site.errors import answer_errors, json_error, send_response, with_pause
 from sessions_app import callers
 from sessions_app.api import router as sessions_router
 from sessions_app.database import threads
@@ -190,9 +190,3 @@ async def _admit(scope: callers.Scope) -> callers.Caller:
     if scheme.lower() != "bearer":
         raise NotSignedIn()
     return await db(callers.holder_of, token)
-
-
-async def send_response(response: HttpResponse, send: callers.Send) -> None:
-    raw = [(name.lower().encode(), value.encode()) for name, value in response.headers.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
-    await send({"type": "http.response.body", "body": response.content})

@@ -202,3 +202,9 @@ def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpRes
     better = json_error(errors.InvalidRequest(f"There is no {request.method} here, but {allowed}."), status=405)
     better.headers["Allow"] = allowed
     return better
+
+
+async def send_response(response: HttpResponse, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    raw = [(name.lower().encode(), value.encode()) for name, value in response.headers.items()]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
+    await send({"type": "http.response.body", "body": response.content})

@@ -18,17 +18,17 @@ from django.core.cache import caches
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import DatabaseError, connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
-from django.http import JsonResponse, QueryDict
+from django.http import JsonResponse
 from django.utils import timezone
 from django_q.conf import Conf
 from django_q.status import Stat
 
 from compaction_app.queries import longest_wait
 from mnesis_core.errors import NotReady
-from mnesis_site.endpoints import send_response
+from mnesis_site.errors import json_error, send_response
 from mnesis_site.processes import UNHEARD
 from sessions_app.callers import Scope, Send
-from sessions_app.database.outages import log_outage
+from sessions_app.database.outages import log_outage, to_error
 from sessions_app.guards.rights import connection_differences, grant_differences
 from sessions_app.guards.triggers import guard_differences
 from sessions_app.search.index import index_differences
@@ -171,8 +171,12 @@ async def answer_probe(scope: Scope, send: Send) -> None:
     if scope["path"] == "/livez":
         await send_response(JsonResponse({"status": "ok"}), send)
         return
-    found = await asyncio.gather(*(look.in_time() for look in LOOKS))
-    await send_response(report(found, is_strict=QueryDict(scope["query_string"]).get("strict") == "1"), send)
+    try:
+        found = await asyncio.gather(*(look.in_time() for look in LOOKS))
+        response = report(found, is_strict=b"strict=1" in scope["query_string"].split(b"&"))
+    except Exception as exception:
+        response = json_error(to_error(exception, asked="GET /readyz"))
+    await send_response(response, send)
 
 
 def report(looks: Iterable[Readiness], *, is_strict: bool = False) -> JsonResponse:

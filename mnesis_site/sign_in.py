@@ -227,7 +227,7 @@ class FirstSignInToken(PasswordResetTokenGenerator):
     Opening a link changes nothing, since mail programs open links, too: its page has a button.
     """
 
-    key_salt = "mnesis_site.auth.sign_in"  # a name, not a module: another one would void the links that are out
+    key_salt = "mnesis_site.sign_in"  # a name, not a module: another one would void the links that are out
 
     def _make_hash_value(self, user: User, timestamp: int) -> str:
         # Django's own value includes the time of the last sign-in.

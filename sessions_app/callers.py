@@ -197,6 +197,16 @@ def caller_of(request: HttpRequest) -> Caller:
     return Caller(user=request.user, may_write=True)
 
 
+def key_holder(token: str) -> Scope:
+    """Return what a key adds to the scope of a socket."""
+    try:
+        record = check_key(token)
+    except NotSignedIn:
+        return {"user": AnonymousUser(), "may_write": False}
+    user = get_user_model().objects.get(pk=record.owner_id)
+    return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}
+
+
 class SocketAuth:
     """Puts ``user``, ``may_write`` and a key's ``key_prefix`` into a socket's scope; unknown callers are an ``AnonymousUser``.
 
@@ -221,15 +231,10 @@ class SocketAuth:
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        is_key, origin = scheme.lower() == "bearer", headers.get("origin")
-        if is_key or origin is None:
-            caller: Scope = {"user": AnonymousUser(), "may_write": False}
-            if is_key:
-                with suppress(NotSignedIn):
-                    key = await db(check_key, token)
-                    user = await db(get_user_model().objects.get, pk=key.owner_id)
-                    caller = {"user": user, "may_write": key.may_write, "key_prefix": key.prefix}
-            await self.application({**scope, **caller}, receive, send)
+        if scheme.lower() == "bearer":
+            await self.application({**scope, **await db(key_holder, token)}, receive, send)
+        elif (origin := headers.get("origin")) is None:
+            await self.application({**scope, "user": AnonymousUser(), "may_write": False}, receive, send)
         elif origin_is_ours(origin, host=headers.get("host", "")):
             await self.with_cookie({**scope, "may_write": True}, receive, send)
         else:

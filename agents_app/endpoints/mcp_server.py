@@ -343,14 +343,12 @@ async def run_tool(caller: Caller, params: types.CallToolRequestParams) -> types
     if known is None:
         raise protocol_error(ToolNotFoundError())
     try:
-        result = await perform(known, params.arguments or {}, caller)
+        result, is_error = await perform(known, params.arguments or {}, caller), False
+        value = None if isinstance(result, str) else _plain(result)
+        text = result if isinstance(result, str) else json.dumps(value, ensure_ascii=False)
     except Exception as exception:
         error = to_error(exception, asked=f"MCP {params.name}")
         text, value, is_error = f"{error.code}: {error.message}", _plain({"error": error.as_dict()}), True
-    else:
-        is_error = False
-        value = None if isinstance(result, str) else _plain(result)
-        text = result if isinstance(result, str) else json.dumps(value, ensure_ascii=False)
     content: list[types.ContentBlock] = [types.TextContent(text=printable(text))]
     return types.CallToolResult(content=content, structured_content=value, is_error=is_error)
 

@@ -44,7 +44,8 @@ SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 SESSION_FIELD = "mnesis_session"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
-ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}  # for one call: only the caller's tools
+# For one call: only the caller's tools, and nothing to compact.
+ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}
 Piece = str | completions.Answered  # of an answer: text as it comes, then the whole
 router = Router(tags=["openai"])
 

@@ -116,7 +116,10 @@ def read_message(words: Sequence[str], source: IO[str] | None = None) -> str:
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """:raises InvalidRequest: the file cannot be opened."""
+    """Open a file of this machine, or standard input for ``-``.
+
+    :raises InvalidRequest: the file cannot be opened.
+    """
     if path == PIPED:
         yield sys.stdin.buffer
         return
@@ -129,7 +132,10 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 
 
 def find_user(username: str | None) -> User:
-    """:raises InvalidRequest: there is no such user."""
+    """Return the user of this name, or the first administrator.
+
+    :raises InvalidRequest: there is no such user.
+    """
     users = get_user_model().objects.filter(is_active=True)
     if username:
         user = users.filter(username=username).first()

@@ -151,7 +151,9 @@ def set_state(run_id: str, state: maps.RunState, *, owner_id: int) -> maps.RunRe
 
 
 def retry_failed(run_id: str, *, owner_id: int) -> maps.RunRecord:
-    """:raises OperatorRunNotInState: no item has failed, or the run was cancelled and must be resumed first.
+    """Attempt the failed items again, as if for the first time.
+
+    :raises OperatorRunNotInState: no item has failed, or the run was cancelled and must be resumed first.
     :raises SessionArchived: its session takes nothing new.
     """
     run = load_run(run_id, owner_id=owner_id)

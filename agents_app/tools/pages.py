@@ -129,7 +129,7 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
             "timeout_seconds": "Seconds that one call may take at the most.",
             "needs_approval": "A person is asked before each call.",
             "trust_annotations": "Believe the server about which of its tools change nothing (readOnlyHint). Otherwise you mark "
-            "the read-only tools yourself, once it has listed them. Read-only sessions are offered no tool without a mark.",
+            "the read-only tools yourself, once it has listed them. Read-only sessions are then offered only the marked ones.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -163,25 +163,30 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
         self.check_audience(values)
         if not self.errors:
             try:
-                pairs = [line.strip().partition("=") for line in values["secrets"].splitlines() if line.strip()]
-                address = values["address"] = ServerAddress(
-                    name=values.get("name") or self.instance.name,
-                    argv=tuple(shlex.split(values["program"])),
-                    url=values["url"],
-                    secrets={name: variable for name, _, variable in pairs},
-                    timeout_seconds=values["timeout_seconds"],
-                    needs_approval=values["needs_approval"],
-                    trust_annotations=values["trust_annotations"],
-                )
-                check_address(address)
-                check_entered(address)
+                values["address"] = self._read_address(values)
+                check_address(values["address"])
+                check_entered(values["address"])
             except (InvalidRequest, NotListed) as error:
                 field = str(error.details["field"]).replace("argv", "program")
                 self.add_error(field if field in self.fields else None, error.message)
-            except ValueError as error:
-                self.add_error("program", f"the program cannot be read: {error}")
         views.forget_refused(self, SECRETS)
         return values
+
+    def _read_address(self, values: dict[str, Any]) -> ServerAddress:
+        try:
+            argv = tuple(shlex.split(values["program"]))
+        except ValueError as error:
+            raise InvalidRequest(f"the program cannot be read: {error}", field="argv") from None
+        pairs = [line.strip().partition("=") for line in values["secrets"].splitlines() if line.strip()]
+        return ServerAddress(
+            name=values.get("name") or self.instance.name,
+            argv=argv,
+            url=values["url"],
+            secrets={name: variable for name, _, variable in pairs},
+            timeout_seconds=values["timeout_seconds"],
+            needs_approval=values["needs_approval"],
+            trust_annotations=values["trust_annotations"],
+        )
 
 
 class ToolOut(Schema):

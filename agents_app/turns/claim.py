@@ -129,7 +129,10 @@ def claim_turn(
 
 
 def find_started(session_id: str, idempotency_key: str | None, digest: str) -> StartedTurn | None:
-    """:raises IdempotencyMismatch: that was another request."""
+    """Return the turn that an earlier request with this key started.
+
+    :raises IdempotencyMismatch: that was another request.
+    """
     known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
     if known is None:
         return None

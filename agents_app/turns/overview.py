@@ -141,7 +141,10 @@ class AnswerOut(TurnOut, Schema):
 
 
 def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: int, limit: int) -> dict[str, Any]:
-    """:raises SessionNotFoundError: it is not there, or belongs to another person."""
+    """Return messages of an inbox, oldest first: those that wait, those that were taken (False), or all (None).
+
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
+    """
     load_session(session_id, owner_id=owner_id)
     messages = list_inbox(session_id, waiting=waiting, after=after, limit=limit + 1)
     return page_of(messages, limit, attrgetter("seq"))

@@ -365,6 +365,7 @@ class ChainHead:
 
 
 def chain_heads(*, using: str) -> Iterator[ChainHead]:
+    """Yield the head of every session that has entries, in the database's order."""
     rows: QuerySet[Any, Any] = QuerySet(apps.get_model("sessions_app", "Event"), using=using)
     columns = rows.order_by("session_id", "seq").values_list("session_id", "seq", "type", "body", "prev_hash", "hash")
     for session_id, entries in groupby(columns.iterator(chunk_size=2_000), key=itemgetter(0)):

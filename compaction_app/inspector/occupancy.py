@@ -86,7 +86,8 @@ def load_occupancy(session_id: str) -> Occupancy | None:
         column = Column(call_id=size.id, number=numbers[size.id], used=size.used, opening=opening, summaries=summaries)
         columns.append(column)
     added = {id: seq for id, seq, _ in stays}
-    rows = CompactionRun.objects.filter(session_id=session_id, end_seq__isnull=False).order_by("end_seq")
+    ended = CompactionRun.objects.filter(session_id=session_id, end_seq__isnull=False).order_by("end_seq")
+    rows = ended.only("end_seq", "level", "tokens_before", "tokens_after", "summary_ids", "pruned_parts")
     runs = [
         EndedRun(
             seq=min([added[id] for id in row.summary_ids or [] if id in added], default=row.end_seq or 0),
@@ -181,6 +182,7 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
     """Return the bar with its cursor at the column ``place``, counted from 1, by default the last one.
 
     ``shown`` is (number, tokens) of the call on the page, which need not be the one that its column shows.
+    ``layers`` are (name, label, path), the lowest first; ``lines`` (name, label, y); ``marks`` (level, label, x).
     """
     columns, budget = occupancy.columns, occupancy.budget
     place = min(max(place or len(columns), 1), len(columns))

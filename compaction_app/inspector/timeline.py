@@ -119,6 +119,7 @@ def is_in_turn(run: RunRecord, line: timeline_queries.TurnLine, about: Inspected
 
 
 def view_turn(line: timeline_queries.TurnLine, runs: Sequence[RunRecord], now: datetime) -> dict[str, Any]:
+    """Return a turn for its row: ``line``, ``seconds`` (until now for a running one), ``errors``, ``compactions``."""
     return {
         "line": line,
         "seconds": ((line.ended_at or now) - line.created_at).total_seconds(),

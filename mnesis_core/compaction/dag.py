@@ -201,15 +201,6 @@ def check_cover(
             expanded.append(item)
         else:
             expanded += [seq for leaf in graph.leaves(item) for seq in messages_of.get(leaf.id, ())]
-    miscounted = []
-    for node in graph.nodes.values():
-        if node.kind == "leaf":
-            spans = [(seq, seq, 1) for seq in messages_of.get(node.id, ())]
-        else:
-            spans = [(source.first_seq, source.last_seq, source.message_count) for source in graph.sources(node.id)]
-        firsts, lasts, counts = zip(*spans, strict=True) if spans else ((0,), (0,), (0,))
-        if (min(firsts), max(lasts), sum(counts)) != (node.first_seq, node.last_seq, node.message_count):
-            miscounted.append(node.id)
     late = {seq for seq, highest in zip(expanded, accumulate(expanded, max), strict=True) if seq < highest}
     times = Counter(expanded)
     twice = {seq for seq, count in times.items() if count > 1}
@@ -220,7 +211,7 @@ def check_cover(
         missing=runs_of(set(range(1, last_seq + 1)) - times.keys()),
         twice=runs_of(twice),
         out_of_order=runs_of(late - twice),
-        miscounted=tuple(miscounted),
+        miscounted=tuple(node.id for node in graph.nodes.values() if _is_miscounted(graph, node, messages_of)),
     )
 
 
@@ -233,6 +224,20 @@ def runs_of(seqs: Collection[int]) -> tuple[Span, ...]:
         else:
             runs.append((seq, seq))
     return tuple(runs)
+
+
+def _is_miscounted(graph: Graph, node: Node, messages_of: Mapping[str, Sequence[int]]) -> bool:
+    if node.kind == "leaf":
+        seqs = messages_of.get(node.id, ())
+        found = (min(seqs, default=0), max(seqs, default=0), len(seqs))
+    else:
+        sources = graph.sources(node.id)
+        found = (
+            min((source.first_seq for source in sources), default=0),
+            max((source.last_seq for source in sources), default=0),
+            sum(source.message_count for source in sources),
+        )
+    return found != (node.first_seq, node.last_seq, node.message_count)
 
 
 # Revisions: previews, the order in which a subtree is made again, and how two texts differ
@@ -280,7 +285,10 @@ def order_of_work(graph: Graph, summary_id: str, *, subtree: bool, only_stale: b
 
 
 def difference(before: str, after: str) -> list[str]:
-    """Return the lines of a unified difference without its head; none when the texts are equal."""
+    """Return the lines of a unified difference without its head; none when the texts are equal.
+
+    Long texts are not compared line by line: the whole old text goes, the whole new one comes.
+    """
     old, new = before.split("\n"), after.split("\n")
     if before == after:
         return []

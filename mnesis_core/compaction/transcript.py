@@ -63,11 +63,13 @@ def reading_tokens(messages: Sequence[StoredMessage], limit_tokens: int) -> int:
 
 
 def summary_pieces(summaries: Sequence[SummaryEntry], limit_tokens: int) -> list[str]:
+    """Return the summaries' whole text, quoted as data, oldest first, in pieces of at most ``limit_tokens``."""
     label = "summary {0.id} of messages {0.first_seq} to {0.last_seq}"
     return _pack([(label.format(entry), entry.text) for entry in summaries], limit_tokens)
 
 
 def text_pieces(text: str, limit_tokens: int) -> list[str]:
+    """Return one text that is no message, quoted as data, in pieces of at most ``limit_tokens``."""
     return _pack([("text", text)], limit_tokens)
 
 

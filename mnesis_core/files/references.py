@@ -24,9 +24,10 @@ MOST_OF_A_TOMBSTONE = 8  # Files that a tombstone names: it has to stay smaller 
 
 # Tokens of all file ids under one summary, some twenty ids. More would be sent with every call and rarely read.
 MOST_TOKENS = 400
-# A footer of files takes at most these parts: of the budget's low mark, of the summary's own room, or nothing would be
-# gained, and of a level 3 excerpt, which has few tokens to quote with.
-SHARE_OF_TARGET, SHARE_OF_SOURCE, SHARE_OF_EXCERPT = 8, 2, 4
+# A footer of files takes at most one in so many tokens:
+SHARE_OF_TARGET = 8  # of the budget's low mark: half of the summary's limit
+SHARE_OF_SOURCE = 2  # of the summary's own room, or nothing would be gained
+SHARE_OF_EXCERPT = 4  # of a level 3 excerpt, which has few tokens to quote with
 NEWEST = 8  # Files named beside a manifest if there is room: the latest are most likely to be asked for.
 FOLDER = ".mnesis/manifests/"
 

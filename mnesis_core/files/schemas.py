@@ -193,7 +193,7 @@ def merged(schemas: list[Schema]) -> Schema:
 
 
 def schema_lines(root: Schema, *, name: str = "") -> list[str]:
-    """Describe a schema, which is called ``name``, in one line for each object or array, the outermost first."""
+    """Describe a schema, which is called ``name`` (with its colon), in one line for each object or array, the outermost first."""
     lines: list[str] = []
     waiting: deque[tuple[str, Schema]] = deque([("", root)])
     while waiting and len(lines) < MOST_LINES:

@@ -153,6 +153,13 @@ def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
     return instead if isinstance(value, Undefined) or (boolean and not value) else value
 
 
+def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
+    def key(held: Any) -> Any:
+        return _mapping(held).get(attribute) if attribute else held
+
+    return sorted(_sequence(value), key=key, reverse=bool(reverse))
+
+
 def _number(value: Any, convert: Callable[[Any], Any], instead: Any) -> Any:
     try:
         return convert(value)
@@ -177,11 +184,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "map": lambda value, attribute: [_mapping(held).get(attribute) for held in _sequence(value)],
     "replace": _replace,
     "reverse": lambda value: value[::-1] if isinstance(value, str) else _sequence(value)[::-1],
-    "sort": lambda value, reverse=False, attribute="": sorted(
-        _sequence(value),
-        key=lambda held: cast(Any, _mapping(held).get(attribute)) if attribute else held,
-        reverse=bool(reverse),
-    ),
+    "sort": _sort,
     "string": shown,
     "title": lambda value: shown(value).title(),
     "tojson": lambda value: json.dumps(value, ensure_ascii=False),
@@ -277,7 +280,7 @@ class PromptTemplate:
 
 @lru_cache(maxsize=64)
 def compile_template(text: str) -> PromptTemplate:
-    """:raises InvalidTemplate: it is not Jinja, or uses what templates may not, or not ``item``; the message names the line"""
+    """:raises InvalidTemplate: it is not Jinja, uses what templates may not, or does not use ``item``; the message names the line"""
     if len(text) > LONGEST_TEMPLATE:
         raise InvalidTemplate(f"The template is longer than {LONGEST_TEMPLATE:,} characters.", field="template")
     try:

@@ -95,18 +95,22 @@ def read_networks(text: str) -> tuple[Network, ...]:
 
 
 def may_reach(text: str, listed: Sequence[Network]) -> bool:
-    """Return whether an IP address is public or in a listed network. False for anything that is not an IP address."""
+    """Return whether an IP address is public or in a listed network. False for anything that is not an IP address.
+
+    An address that hands out the machine's credentials is never reached, listed or not.
+    """
     try:
         faces = _faces(ip_address(text))
     except ValueError:
         return False
-    for face in faces:
-        is_public = face.is_global and not (face.is_multicast or face.is_reserved or face.is_unspecified)
-        is_public = is_public and not (isinstance(face, IPv6Address) and face.is_site_local)
-        is_listed = any(face in network for network in listed)
-        if any(face in network for network in _METADATA) or not (is_public or is_listed):
-            return False
-    return True
+    if any(face in network for face in faces for network in _METADATA):
+        return False
+    return all(_is_public(face) or any(face in network for network in listed) for face in faces)
+
+
+def gives_credentials(text: str) -> bool:
+    """Return whether an IP address hands out the machine's own credentials; listing it has no effect."""
+    return any(face in network for face in _faces(ip_address(text)) for network in _METADATA)
 
 
 def literal_address(host: str) -> str | None:
@@ -125,6 +129,12 @@ def literal_address(host: str) -> str | None:
         return str(IPv4Address(inet_aton(bare)))
     except (OSError, ValueError):
         return None
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
 def _faces(address: Address) -> tuple[Address, ...]:
@@ -218,7 +228,7 @@ class HostLists:
 
 def address_not_listed(address: str, *, field: str = "url") -> NotListed:
     """:raises ValueError: it is no IP address."""
-    if any(face in network for face in _faces(ip_address(address)) for network in _METADATA):
+    if gives_credentials(address):
         return NotListed(
             f"{address} hands out the credentials of the machine, and is reached by command only.", field=field
         )

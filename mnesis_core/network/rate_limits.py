@@ -1,7 +1,8 @@
 """Rates of sign-ins and requests, the addresses by which clients are counted, and API keys.
 
 A rate is a burst of attempts, then one per interval. Attempts fill buckets, which drain at a constant rate (the generic
-cell rate algorithm). Of a bucket only the time is kept at which it is empty again; one without a time is empty.
+cell rate algorithm). Of a bucket only the time is kept at which it is empty again; one without a time, or with one in the
+past, is empty.
 """
 
 from __future__ import annotations

@@ -180,15 +180,7 @@ class PartialAnswer:
         for call in self._calls:
             # A model that has no arguments to give may write nothing at all, which means an empty object.
             arguments = "".join(call.arguments) or "{}"
-            is_cut = not call.name
-            try:
-                json.loads(arguments if call.name else "{}")
-            except json.JSONDecodeError as error:
-                said, is_last_word = error.msg, len(arguments) - error.pos <= LONGEST_JSON_WORD
-                is_cut = said.startswith("Unterminated") or (is_last_word and not said.startswith("Extra data"))
-            except RecursionError:
-                is_cut = True
-            if is_cut:
+            if not call.name or _is_cut(arguments):
                 cut.append(call)
                 continue
             is_usable = 0 < len(call.id) <= LONGEST_CALL_ID and call.id.isascii() and call.id.isprintable()
@@ -248,3 +240,14 @@ def is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _is_cut(arguments: str) -> bool:
+    try:
+        json.loads(arguments)
+    except json.JSONDecodeError as error:
+        is_last_word = len(arguments) - error.pos <= LONGEST_JSON_WORD and not error.msg.startswith("Extra data")
+        return is_last_word or error.msg.startswith("Unterminated")
+    except RecursionError:
+        return True
+    return False

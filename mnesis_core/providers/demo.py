@@ -132,6 +132,7 @@ class DemoModel:
 
 
 def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> DemoAnswer:
+    """Answer messages and tools in the shape of OpenAI Chat Completions."""
     texts = [(message.get("role"), replies.text_of(message)) for message in messages]
     if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
         source = next((found for _, text in reversed(texts) if (found := find_source(text))), texts[-1][1])
@@ -286,7 +287,9 @@ def _item_answer(system: str, question: str) -> str:
 def _value(schema: Any, root: Any, text: str, depth: int) -> Any:
     if not isinstance(schema, dict) or depth == 0:
         return None
-    if choices := [schema["const"]] if "const" in schema else schema.get("enum"):
+    if "const" in schema:
+        return schema["const"]
+    if choices := schema.get("enum"):
         return next((one for one in choices if str(one).lower() in text.lower()), choices[0])
     any_of = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
     if isinstance(any_of, list) and any_of:
@@ -295,6 +298,10 @@ def _value(schema: Any, root: Any, text: str, depth: int) -> Any:
         steps = str(schema["$ref"]).split("/")[1:]
         referred = reduce(lambda found, step: found.get(step) if isinstance(found, dict) else None, steps, root)
         return _value(referred, root, text, depth - 1)
+    return _value_of_type(schema, root, text, depth)
+
+
+def _value_of_type(schema: dict[str, Any], root: Any, text: str, depth: int) -> Any:
     kind = schema.get("type", "object" if "properties" in schema else "string")
     match kind[0] if isinstance(kind, list) else kind:
         case "object":

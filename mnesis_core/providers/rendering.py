@@ -156,6 +156,7 @@ def _plain(value: Any, levels: int) -> Any:
 
 
 def render_chat(prompt: Prompt) -> dict[str, Any]:
+    """Return ``{"messages": […], "tools"?}`` of OpenAI Chat Completions."""
     messages: list[dict[str, Any]] = []
     for message in prompt.messages:
         rendered: dict[str, Any] = {"role": message.role, "content": outgoing(message.text)}

@@ -109,39 +109,40 @@ class AttachedServer:
 
 def check_address(address: ServerAddress) -> None:
     """:raises InvalidRequest: a value is missing or out of bounds; the message names it"""
-    argv, url = address.argv, address.url
+    if not _SERVER_NAME.fullmatch(address.name):
+        raise InvalidRequest("name must be 1 to 32 lower-case letters, digits and hyphens", field="name")
+    if bool(address.argv) == bool(address.url):
+        raise InvalidRequest("give either the program to start or the url, not both", field="url")
+    if not 1 <= address.timeout_seconds <= LONGEST_WAIT_SECONDS:
+        raise InvalidRequest(
+            f"timeout_seconds must lie between 1 and {LONGEST_WAIT_SECONDS:,.0f}", field="timeout_seconds"
+        )
+    _check_url(address.url)
+    argv = address.argv
+    if len(argv) > MOST_ARGUMENTS or any(len(item) > LONGEST_ARGUMENT or encode_text(item) != item for item in argv):
+        raise InvalidRequest("the program has too many, too long or unusable arguments", field="argv")
+    if argv and not argv[0].strip():
+        raise InvalidRequest("the program has no name", field="argv")
+    for name, variable in address.secrets.items():
+        pattern = _HEADER if address.url else _VARIABLE
+        if not pattern.fullmatch(name) or not _VARIABLE.fullmatch(variable):
+            raise InvalidRequest(
+                "one of the secrets is not NAME=VARIABLE: the name of a variable, not its value", field="secrets"
+            )
+
+
+def _check_url(url: str) -> None:
+    if not url:
+        return
     try:
         parts = urlsplit(url)
-        is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        has_password = bool(parts.username or parts.password)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_web = has_password = False
-    is_web = is_web and len(url) <= LONGEST_ADDRESS and without_hidden(url) == url and " " not in url
-    are_usable = all(len(item) <= LONGEST_ARGUMENT and encode_text(item) == item for item in argv)
-    key, secrets = _HEADER if url else _VARIABLE, address.secrets.items()
-    are_names = all(key.fullmatch(name) and _VARIABLE.fullmatch(variable) for name, variable in secrets)
-    name, seconds = address.name, address.timeout_seconds
-    needs = (
-        ("name", _SERVER_NAME.fullmatch(name), "name must be 1 to 32 lower-case letters, digits and hyphens"),
-        ("url", bool(argv) != bool(url), "give either the program to start or the url, not both"),
-        (
-            "timeout_seconds",
-            1 <= seconds <= LONGEST_WAIT_SECONDS,
-            f"timeout_seconds must lie between 1 and {LONGEST_WAIT_SECONDS:,.0f}",
-        ),
-        ("url", is_web or not url, "url must be an http or https address"),
-        ("url", not has_password, "url must hold no password; name a variable that holds it"),
-        (
-            "argv",
-            are_usable and len(argv) <= MOST_ARGUMENTS,
-            "the program has too many, too long or unusable arguments",
-        ),
-        ("argv", not argv or argv[0].strip(), "the program has no name"),
-        ("secrets", are_names, "one of the secrets is not NAME=VARIABLE: the name of a variable, not its value"),
-    )
-    for place, holds, problem in needs:
-        if not holds:
-            raise InvalidRequest(problem, field=place)
+        is_good = False
+    if not is_good or len(url) > LONGEST_ADDRESS or without_hidden(url) != url or " " in url:
+        raise InvalidRequest("url must be an http or https address", field="url")
+    if parts.username or parts.password:
+        raise InvalidRequest("url must hold no password; name a variable that holds it", field="url")
 
 
 def take_listing(server_name: str, listed: Iterable[ListedTool]) -> Listing:

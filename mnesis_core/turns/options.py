@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from mnesis_core.config import CHOICES
@@ -109,14 +109,20 @@ def read_options(text: str) -> TurnOptions:
 
 
 def _text(asked: dict[str, Any]) -> str:
-    # ASCII, so that every database accepts it.
+    # ASCII, so that every database accepts it. Not ``asdict``, which would copy the schema of every tool.
     try:
-        return json.dumps(asked, sort_keys=True, allow_nan=False, default=asdict)
+        return json.dumps(
+            asked,
+            sort_keys=True,
+            allow_nan=False,
+            default=lambda value: {field.name: getattr(value, field.name) for field in fields(value)},
+        )
     except (ValueError, TypeError):
         raise InvalidRequest("tools must be JSON", field="tools") from None
 
 
 def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
+    """Return a call's usage for the record; ``cost`` in millionths of the currency unit, None if unknown."""
     return UsageRecord(
         tokens_input=usage.input_tokens,
         tokens_output=usage.output_tokens,

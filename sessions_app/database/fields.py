@@ -53,7 +53,8 @@ class EncodedField(_Field[_Set, _Get]):
 
     def stored(self, value: Any) -> Any:
         """Return what a row holds for a value."""
-        return self.get_prep_value(value)
+        # Nearly every value is a text, to which Django's own steps do nothing.
+        return encode_text(value) if isinstance(value, str) else self.get_prep_value(value)
 
     @cached_property
     def plain(self) -> models.Field[Any, Any]:
@@ -98,7 +99,7 @@ class EncodedCharField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
         self.truncated = truncated
 
     def stored(self, value: Any) -> Any:
-        text = self.get_prep_value(value)
+        text = super().stored(value)
         return text[: self.max_length] if self.truncated and text is not None else text
 
     def get_db_prep_save(self, value: Any, connection: Any) -> Any:

@@ -187,7 +187,10 @@ def load_message(session_id: str, message_id: str) -> MessageView:
 
 
 def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:
-    """:raises PartNotFoundError: the session has no such part, or the part has no such text."""
+    """Return a piece of a part's text, from ``offset`` stored characters on.
+
+    :raises PartNotFoundError: the session has no such part, or the part has no such text.
+    """
     column = FIELDS.get(field)
     rows = MessagePart.objects.filter(session_id=session_id, id=part_id)
     row = rows.values_list(Substr(column, offset + 1, length), Length(column)).first() if column else None

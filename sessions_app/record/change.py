@@ -145,7 +145,9 @@ class Change:
             table.insert(self.cursor, rows)
 
     def close(self) -> None:
-        """:raises RuntimeError: rows were written that no event commits to.
+        """Write the rows, the events and the session's new head.
+
+        :raises RuntimeError: rows were written that no event commits to.
         :raises TransactionManagementError: a database error was caught in the block, so nothing can be committed.
         """
         if self._bound:
@@ -183,7 +185,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
     with durable_transaction():
-        now = now or timezone.now()  # before the wait for the lock
+        now = now or timezone.now()  # on PostgreSQL before the wait for the session's row
         database = connections[DEFAULT_DB_ALIAS]
         cursor = database.cursor()
         # SQLite has no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is already locked.

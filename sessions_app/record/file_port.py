@@ -53,7 +53,9 @@ def keep_text(record: Change, prepared: PreparedText) -> None:
 
 
 def read_content(session_id: str, content_id: str, offset: int, limit: int) -> bytes:
-    """:raises NotFound: the session has no such content, or it is not stored here.
+    """Return at most ``limit`` bytes of a content of a session's file, from ``offset`` on.
+
+    :raises NotFound: the session has no such content, or it is not stored here.
     :raises ValueError: no app stores files.
     """
     return _store().read_content(session_id, content_id, offset, limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -156,7 +156,9 @@ def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: boo
 
 
 def finish_tool(record: Change, part_id: str, *, output: str | None, error: str | None) -> None:
-    """:raises PartNotFoundError: the session has no such part.
+    """Record a tool's result, once: ``output``, or ``error`` if it failed.
+
+    :raises PartNotFoundError: the session has no such part.
     :raises ImmutableFieldError: it already has a result.
     """
     tool = _tool(record, part_id)
@@ -254,7 +256,14 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_
         written = frozenset(stored) if is_retry else frozenset()
         StreamJournal.objects.bulk_create(
             [
-                StreamJournal(session_id=session_id, message_id=message_id, **asdict(piece))
+                StreamJournal(
+                    session_id=session_id,
+                    message_id=message_id,
+                    part_index=piece.part_index,
+                    part_type=piece.part_type,
+                    offset=piece.offset,
+                    text=piece.text,
+                )
                 for piece in pieces
                 if (piece.part_index, piece.offset) not in written
             ]

@@ -114,6 +114,14 @@ def _session_word(session_id: str) -> str:
 
 
 class Engine:
+    """What the databases do differently. Each also has:
+
+    ``select(columns, condition, limit=)``, which returns a SELECT of entries ``e``, newest first, whose first two values
+    are the query and an exclusive upper id; ``fetch(cursor, select, values)``, which returns the rows of such a SELECT,
+    found through the index; and ``count_of(session_id)``, which returns a SELECT, with its values, that counts a session's
+    entries whose words are in the index.
+    """
+
     name = "search_words"
     create: Sequence[str]
     drop: Sequence[str]
@@ -151,7 +159,6 @@ class Sqlite(Engine):
         run(cursor, "INSERT INTO search_words (rowid, words) VALUES " + ", ".join(["(%s, %s)"] * len(entries)), rows)
 
     def select(self, columns: str, condition: str, *, limit: int) -> str:
-        """Return a SELECT of entries ``e``, newest first; its first two values are the query and an exclusive upper id."""
         # CROSS makes SQLite start with the index, which answers newest first and can stop early.
         return (
             f"SELECT {columns} FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
@@ -163,7 +170,6 @@ class Sqlite(Engine):
         return list(cursor.fetchall())
 
     def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
-        """Return a SELECT, with its values, that counts a session's entries whose words are in the index."""
         select = (
             "SELECT COUNT(*) FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
             " WHERE w.search_words MATCH %s AND e.session_id = %s"
@@ -260,11 +266,15 @@ def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, sessio
     """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
     entries = (
         NewEntry(
-            text.columns(owner_id, session_id, start), stored_words(words, owner_id=owner_id, session_id=session_id)
+            text.columns(owner_id, session_id, start),
+            stored_words(
+                _words_of(text, start) if text.words is None else text.words[place],
+                owner_id=owner_id,
+                session_id=session_id,
+            ),
         )
         for text in filter(is_findable, texts)
         for place, start in enumerate(starts_of(text))
-        for words in [_words_of(text, start) if text.words is None else text.words[place]]
     )
     # A few at a time: a text of 20 MB has seven hundred.
     while some := list(islice(entries, ROWS_A_STATEMENT)):

@@ -1,8 +1,8 @@
 """The limits that a session's calls draw on: of its turn, of the session, of its owner and of the day.
 
 Nothing is counted a second time: the calls in the record say what was spent, and a call that runs is counted at the most
-that it can take. Whatever process draws sees what all others have drawn, because a lock on the owner orders them, and what
-a dead process had drawn is free again when its call is closed. Sums of calls that can no longer change are kept
+that it can take. Whatever process draws sees what all others have drawn, because a lock on the owner orders them, and a
+call that a dead process left counts at its highest. Sums of calls that can no longer change are kept
 (``SpendingMark``), so a long history costs no more than a short one. Without limits nothing is queried.
 """
 

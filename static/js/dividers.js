@@ -8,7 +8,7 @@ const GATHER = 60;
 function outMark() {
   const mark = document.createElement("span");
   mark.className = "message-out small";
-  mark.textContent = "no longer sent in full";
+  mark.textContent = "no longer sent as written";
   return mark;
 }
 

@@ -180,6 +180,7 @@ def test_a_turn_does_not_write_the_directory(alice: User) -> None:
     assert told() == before
 
 
+@pytest.mark.both_databases
 def test_what_is_done_at_the_end_is_done_last_and_not_for_what_was_taken_back() -> None:
     done: list[str] = []
 

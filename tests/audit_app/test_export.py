@@ -213,6 +213,7 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
     return change
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("table", "column", "value", "reason"),
     [

@@ -81,6 +81,7 @@ def test_another_persons_health_is_not_found(browser: Client) -> None:
     assert Client().get(f"/sessions/{session_id}/inspect/health/").status_code == 302
 
 
+@pytest.mark.both_databases
 def test_turns_that_stand_still_wait_or_failed_are_told(alice: User) -> None:
     session_id = new_session(alice)
     with change(session_id) as record:
@@ -98,6 +99,7 @@ def test_turns_that_stand_still_wait_or_failed_are_told(alice: User) -> None:
     assert (failed.state, "failed (MODEL_UNREACHABLE)" in failed.words) == (State.LOOK, True)
 
 
+@pytest.mark.both_databases
 def test_a_compaction_without_a_worker_is_told(alice: User) -> None:
     session_id = add_session(alice)
     add_turn(session_id, "What about the tides?")
@@ -185,6 +187,7 @@ def test_what_the_last_verification_found_is_told(alice: User) -> None:
         assert [check.label for check in site._proofs() if check.state is State.PROBLEM] == [session_id]
 
 
+@pytest.mark.both_databases
 def test_the_page_costs_the_same_whatever_the_session_holds(browser: Client, alice: User) -> None:
     counts = []
     for exchanges in (2, 40):
@@ -239,6 +242,7 @@ def test_the_health_of_the_site_is_there_for_staff_alone(browser: Client, staff:
     assert staff.post("/health/").status_code == 405
 
 
+@pytest.mark.both_databases
 def test_what_is_wrong_on_the_site_is_named(staff: Client, alice: User) -> None:
     now = timezone.now()
     OrmQ.objects.create(key="mnesis", payload="x", lock=now - timedelta(minutes=10))
@@ -295,6 +299,7 @@ def test_the_whole_database_is_verified_for_staff_alone(staff: Client, browser: 
     assert "rebuild_search" in page
 
 
+@pytest.mark.both_databases
 def test_many_pages_ask_once_and_many_rows_cost_nothing_more(staff: Client, alice: User) -> None:
     counts = []
     for talks in (1, 12):

@@ -91,7 +91,7 @@ def test_from_the_whole_drawing_to_the_original_words(
     expect(detail).to_contain_text(f"message 1, {PHRASE}")
     detail.get_by_role("link", name="In the conversation").click()
     expect(page.locator("#msg-1")).to_contain_text(PHRASE)
-    expect(page.locator("#msg-1")).to_contain_text("no longer sent in full")
+    expect(page.locator("#msg-1")).to_contain_text("no longer sent as written")
 
 
 def test_what_is_chosen_stays_when_the_page_is_loaded_again_or_shown_as_a_table(

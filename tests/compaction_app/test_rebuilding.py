@@ -102,6 +102,7 @@ def test_a_payload_that_reads_differently_today_says_so(session, read_payload):
 MESSAGE = {"id": "msg_x", "seq": 1, "parts": 1, "tombstoned": [], "unanswered": [], "omitted": [], "shortened": []}
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("manifest", "problem"),
     [

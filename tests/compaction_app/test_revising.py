@@ -312,6 +312,7 @@ def test_a_summarys_page_leads_to_the_newest_revision_and_says_what_is_stale(tre
     assert STALE not in owner_client.get(f"/summaries/{newest}/", follow=True).content.decode()
 
 
+@pytest.mark.both_databases
 def test_what_cannot_be_done_is_said(tree, script, owner_client):
     script(numbered())
     assert post(owner_client, f"/summaries/{tree.top}/undo", status=409)["error"]["code"] == "CONFLICT"

@@ -48,6 +48,7 @@ def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(owner_client
     assert last["covered_by"] is None
 
 
+@pytest.mark.both_databases
 def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(owner_client: Client, talk: str) -> None:
     summary = list_summaries(talk)[0]
     word = next(word for word in summary.text.split() if word.isalpha() and len(word) > 4)
@@ -62,6 +63,7 @@ def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(owner
         assert found["messages_total"] == summary.last_seq - summary.first_seq + 1
 
 
+@pytest.mark.both_databases
 def test_what_an_exploration_found_is_found(owner_client: Client, talk: str) -> None:
     with change(talk) as record:
         file_id = store_file_reference(
@@ -121,6 +123,7 @@ def test_hostile_text_comes_out_as_text(owner_client: Client, owner: User) -> No
         assert "\ufffd" in hit["snippet"]
 
 
+@pytest.mark.both_databases
 def test_the_model_greps_words_and_patterns_and_goes_on(owner: User, talk: str) -> None:
     say(talk, ("assistant", [tool(input='{"path": "bed.txt"}', output="seven Marigolds")]))
     context = ToolContext(session_id=talk, owner_id=owner.pk)

@@ -115,6 +115,7 @@ def test_a_call_is_written_before_it_is_made_and_nothing_is_held_meanwhile(sessi
     assert_rebuilt(session, model)
 
 
+@pytest.mark.both_databases
 def test_a_rejected_reply_is_kept_word_for_word_with_its_reason_tokens_and_cost(session, priced):
     hostile = "I cannot help with that. \x00 \ud800"
     tool = ToolCall(id="1", name="rm\x00", arguments='{"a": "\ud800"}')

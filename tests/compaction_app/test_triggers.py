@@ -198,3 +198,4 @@ async def test_what_is_left_below_the_high_mark_waits_for_the_next_turn(session,
 def test_a_compaction_queued_before_an_upgrade_is_found_after_it() -> None:
     assert TASK == "compaction_app.tasks.compact"
     assert import_string(TASK) is compact
+    assert import_string("compaction_app.compact.compact") is compact, "rows of the queue may have this name, too"

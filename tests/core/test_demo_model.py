@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.providers import demo_replies as replies
 from mnesis_core.providers.demo import DemoAnswer, answer, shortened, words
 from mnesis_core.providers.demo_replies import prose
 from mnesis_core.providers.demo_text import summarise
@@ -100,8 +101,22 @@ def test_languages_without_spaces_are_searched_too() -> None:
 
 
 def test_what_was_never_said_is_not_invented() -> None:
-    said = ask("What is the capital of France?", *TOLD).text
+    question = "What is the capital of France?"
+    said = ask(question, *TOLD).text
     assert "I find nothing about **capital** and **France**" in said
+    assert f"in the {2 * len(TOLD)} earlier messages that I see." in said
+    assert "in the one earlier message that I see." in answer([user(TOLD[0]), user(question)]).text
+    assert "in our conversation so far." in ask(question).text
+
+
+def test_values_of_json_in_a_tool_result_are_quoted_each_by_itself() -> None:
+    messages = [user('!tool lcm_grep {"pattern": "harbour"}')]
+    result = json.dumps({"about": ["The harbour opens at noon.", "It rains."], "id": "file_1"})
+    said = replies.from_tool_results(
+        "When does the harbour open?", [*messages, *called(answer(messages, [GREP]), result)]
+    )
+    assert "The harbour opens at noon." in said
+    assert "It rains." not in said
 
 
 @pytest.mark.parametrize("text", ["Write a poem about the sea.", "Can you translate this into French?"])
@@ -188,6 +203,10 @@ def test_without_a_summary_or_without_the_tool_nothing_is_searched() -> None:
         ("12 times 7", "12 * 7"),
         ("please calculate 1,000 / 8", "1000 / 8"),
         ("How much is 5 plus 7?", "5 + 7"),
+        ("What is 10 divided by 4?", "10 / 4"),
+        ("9 minus 2", "9 - 2"),
+        ("9 \u2212 2", "9 - 2"),
+        ("8 \u00f7 2", "8 / 2"),
     ],
 )
 def test_a_sum_is_given_to_the_calculator(text: str, expression: str) -> None:

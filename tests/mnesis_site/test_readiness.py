@@ -118,7 +118,17 @@ def test_strictly_ready_with_everything_there(worker: None) -> None:
     assert ready(is_strict=True) == (200, {"ready": True})
 
 
-@pytest.mark.parametrize(("path", "status"), [("/livez", 200), ("/readyz", 200), ("/readyz?strict=1", 503)])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/livez", 200),
+        ("/readyz", 200),
+        ("/readyz?strict=1", 503),
+        ("/readyz?verbose&strict=1", 503),
+        ("/readyz?" + "&".join("a" * 2_000), 200),  # more parameters than Django reads
+        ("/readyz?%ff=%00", 200),
+    ],
+)
 async def test_a_probe_by_an_address_that_is_no_host_of_ours_is_answered(
     monkeypatch: pytest.MonkeyPatch, path: str, status: int
 ) -> None:
@@ -126,6 +136,12 @@ async def test_a_probe_by_an_address_that_is_no_host_of_ours_is_answered(
     monkeypatch.setattr(readiness, "LOOKS", (look,))
     probe = HttpCommunicator(answer, "GET", path, headers=[(b"host", b"10.1.2.3:8000")])
     assert (await probe.get_response(timeout=5))["status"] == status
+
+
+async def test_a_look_that_fails_is_answered_as_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "LOOKS", (readiness.Look(lambda: 1 // 0, on_silence=readiness.Readiness()),))
+    response = await HttpCommunicator(answer, "GET", "/readyz").get_response(timeout=5)
+    assert (response["status"], json.loads(response["body"])["error"]["code"]) == (500, "INTERNAL_ERROR")
 
 
 async def test_it_lives_although_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,10 @@ def test_a_link_that_is_too_old_says_what_to_do(admin: User, settings: Any) -> N
         assert "Start the server again" in answer.content.decode()
 
 
+def test_an_upgrade_keeps_the_links_that_are_out() -> None:
+    assert FirstSignInToken.key_salt == "mnesis_site.sign_in"
+
+
 @pytest.mark.parametrize("key", ["MQ", "AAAA", "%00", "x" * 300, "LTE", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5"])
 def test_a_link_that_nobody_made_is_the_same_to_everybody(admin: User, key: str) -> None:
     for token in ("nosuch-0", "-", "x", FirstSignInToken().make_token(User(pk=0))):

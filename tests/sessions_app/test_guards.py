@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from sessions_app.models import (
     Turn,
 )
 from tests.sessions_app.record_rows import MAIN_MODELS, NOW, Rows, insert_rows, other_value, plain, stored
+from tests.support.tampered import undone
 
 # So that what refuses here is a trigger.
 pytestmark = [pytest.mark.both_databases, pytest.mark.owner]
@@ -168,7 +168,7 @@ def test_the_database_refuses_and_names_the_table(rows: Rows, model: Model, subt
     before = everything()
     for name, attack in IN_SQL.items():
         with subtests.test(name):
-            with pytest.raises(IntegrityError, match=rf"^{model._meta.db_table}: .*never"), transaction.atomic():
+            with pytest.raises(IntegrityError, match=rf"^{model._meta.db_table}: .*never"), undone():
                 attack(rows[model])
             assert everything() == before
 
@@ -178,7 +178,7 @@ def test_no_way_through_django_changes_a_row(rows: Rows, model: Model, subtests:
     before = everything()
     for name, attack in (PAST_OVERRIDES | FRIENDLY).items():
         with subtests.test(name):
-            with pytest.raises((IntegrityError, ImmutableFieldError)), transaction.atomic():
+            with pytest.raises((IntegrityError, ImmutableFieldError)), undone():
                 attack(rows[model])
             assert everything() == before
 
@@ -196,20 +196,12 @@ def test_without_the_guards_the_same_attack_succeeds(rows: Rows, model: Model, s
                 assert after != before
 
 
-@contextmanager
-def undone() -> Iterator[None]:
-    """Take back what the block does to the database."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
-
-
 @pytest.mark.parametrize("model", [*MAIN_MODELS, StreamJournal], ids=lambda model: model.__name__)
 def test_a_frozen_column_is_refused_by_name(rows: Rows, model: Model, subtests: pytest.Subtests) -> None:
     for field in model._meta.concrete_fields:
         if field.name not in model.rules.changeable:
             words = rf"^{model._meta.db_table}: .*\b{field.column}\b.* never change"
-            with subtests.test(field.name), pytest.raises(IntegrityError, match=words), transaction.atomic():
+            with subtests.test(field.name), pytest.raises(IntegrityError, match=words), undone():
                 keyed(rows[model]).update(**{field.name: other_value(field)})
 
 

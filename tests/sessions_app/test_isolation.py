@@ -418,6 +418,11 @@ def test_the_owner_finds_it_and_nobody_else_does(alice, bob, things):
         assert not what_shows(alice, things, elsewhere), name_of(query)
 
 
+def test_both_directions_of_a_change_of_the_context_are_among_it(alice, things):
+    for verb, at in (("added", 3), ("removed", _removed_at(alice.session_id))):
+        assert timeline_queries.load_context_change(alice.session_id, verb, at=at, limit=9)[0] > 0
+
+
 def test_what_is_deleted_is_its_owners_no_more(alice, things):
     for session_id in (alice.session_id, things.child, things.helper, things.fork):
         with change(session_id) as record:

@@ -29,6 +29,7 @@ READING_A_SESSION = 2
 """Queries that every page asks first: the cookie's session and its user."""
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("cursor", ["x", "~", "2026-01-01~sess_1\x00", "0001-01-01T00:00:00+14:00~x", "9" * 5_000])
 def test_a_foreign_cursor_is_refused_or_finds_nothing(cursor: str, browser: Client) -> None:
     assert browser.get("/sessions/", {"cursor": cursor}).status_code in (200, 422)
@@ -72,6 +73,7 @@ def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader:
     assert "No title contains “<bdi>zz</bdi>”" in browser.get("/sessions/", {"q": "zz"}).content.decode()
 
 
+@pytest.mark.both_databases
 def test_thousands_of_sessions_are_paged_without_counting_them(browser: Client, reader: User) -> None:
     now = timezone.now()
     Session.objects.bulk_create(
@@ -162,6 +164,7 @@ def test_rows_of_the_next_page_do_not_repeat_the_heading(browser: Client, reader
     assert "<h3>" not in page
 
 
+@pytest.mark.both_databases
 def test_states_of_rows_are_told_to_their_owner_alone(browser: Client, reader: User) -> None:
     mine, other = new_session(reader), new_session(User.objects.create_user("eve"))
     with change(mine) as record:

@@ -82,6 +82,7 @@ def test_sub_agents_count_under_the_session_at_the_top_and_forks_by_themselves(
     assert "Deeper" not in sessions
 
 
+@pytest.mark.both_databases
 def test_days_are_chosen_in_the_address_and_begin_at_midnight_utc(reader: User, ask: Callable[..., str]) -> None:
     session_id = add_session(reader)
     for day, tokens in ((1, 111), (2, 222_000), (3, 333_000)):
@@ -112,6 +113,7 @@ def test_a_bad_day_is_refused_in_words(asked: dict[str, str], browser: Client) -
         assert browser.get(path, asked).status_code == 422
 
 
+@pytest.mark.both_databases
 def test_only_who_sees_records_may_ask_for_others(ada: User, inspector: Client) -> None:
     grace = make_user("grace")
     add_call(add_session(grace, "Grace asks"), tokens_input=7_777_777)

@@ -153,6 +153,7 @@ class AsyncClient(AsyncConnection):
         return await self._send(values.Session, requests.post("sessions", session_id, "archive"))
 
     async def reopen_session(self, session_id: str) -> values.Session:
+        """Let an archived session take turns again."""
         return await self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
     async def fork_session(
@@ -206,6 +207,7 @@ class AsyncClient(AsyncConnection):
         return await self._send(values.Turn, request)
 
     async def decide_approval(self, session_id: str, part_id: str, *, approved: bool, note: str = "") -> values.Turn:
+        """Approve or refuse a tool call that waits for a decision."""
         request = requests.post("sessions", session_id, "approvals", part_id, approved=approved, note=note)
         return await self._send(values.Turn, request)
 
@@ -357,6 +359,7 @@ class AsyncClient(AsyncConnection):
         return await self._send(values.MapRun, requests.post("operators", run_id, "cancel"))
 
     async def retry_map(self, run_id: str) -> values.MapRun:
+        """Try the failed items again."""
         return await self._send(values.MapRun, requests.post("operators", run_id, "retry"))
 
     def map_items(self, run_id: str, *, state: str | None = None) -> AsyncIterator[values.MapItem]:

@@ -153,6 +153,7 @@ class Client(Connection):
         return self._send(values.Session, requests.post("sessions", session_id, "archive"))
 
     def reopen_session(self, session_id: str) -> values.Session:
+        """Let an archived session take turns again."""
         return self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
     def fork_session(
@@ -206,6 +207,7 @@ class Client(Connection):
         return self._send(values.Turn, request)
 
     def decide_approval(self, session_id: str, part_id: str, *, approved: bool, note: str = "") -> values.Turn:
+        """Approve or refuse a tool call that waits for a decision."""
         request = requests.post("sessions", session_id, "approvals", part_id, approved=approved, note=note)
         return self._send(values.Turn, request)
 
@@ -355,6 +357,7 @@ class Client(Connection):
         return self._send(values.MapRun, requests.post("operators", run_id, "cancel"))
 
     def retry_map(self, run_id: str) -> values.MapRun:
+        """Try the failed items again."""
         return self._send(values.MapRun, requests.post("operators", run_id, "retry"))
 
     def map_items(self, run_id: str, *, state: str | None = None) -> Iterator[values.MapItem]:

@@ -78,8 +78,9 @@ class Column:
                 if len(self.different) > MOST_DIFFERENT:
                     break
         while self._readers and not self._read(present):
+            # An integer is a decimal too: what they span goes on.
             if self._readers.pop(0)[0] != "integer":
-                self.lowest = self.highest = None  # An integer is a decimal too: what they span goes on.
+                self.lowest = self.highest = None
 
     def _read(self, present: list[str]) -> bool:
         """Return whether the values of this batch and of earlier ones are of the first type left."""

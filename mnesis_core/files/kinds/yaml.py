@@ -35,31 +35,39 @@ class _Reading:
         self._title: dict[str, str] = {}
         self._key = ""
 
-    def take(self, event: Any) -> None:
-        tag = getattr(event, "tag", None)
-        if tag and not tag.startswith("tag:yaml.org,2002:str") and len(self.tags) < 200:
-            self.tags[tag] += 1
-        if isinstance(event, yaml.ScalarEvent):
-            if self.builder.depth <= 2:
-                self._title = ({self._key: event.value} if self._key in ("kind", "name") else {}) | self._title
-                self._key = event.value[:10]
-            is_text = event.style or not event.implicit[0]
-            type_ = STRING if is_text else _type_of_word(event.value)
-            self.builder.scalar(type_, event.value if is_text else event.value or "null")
-        elif isinstance(event, yaml.CollectionStartEvent):
-            if self.builder.depth >= DEEPEST:
-                raise Unreadable(f"nested more than {DEEPEST} levels deep")
-            self.builder.open(OBJECT if isinstance(event, yaml.MappingStartEvent) else ARRAY)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self.builder.close(OBJECT if isinstance(event, yaml.MappingEndEvent) else ARRAY)
-        elif isinstance(event, yaml.AliasEvent):
-            self.aliases += 1
-            self.builder.scalar("alias", f"*{event.anchor}")
+    def take(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.NodeEvent):
+            self._take_node(event)
+        elif isinstance(event, yaml.MappingEndEvent):
+            self.builder.close(OBJECT)
+        elif isinstance(event, yaml.SequenceEndEvent):
+            self.builder.close(ARRAY)
         elif isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             self._title = {}
         elif isinstance(event, yaml.DocumentEndEvent) and len(self.titles) < MOST_DOCUMENTS and "kind" in self._title:
             self.titles.append(" ".join(self._title[key] for key in ("kind", "name") if key in self._title))
+
+    def _take_node(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self.aliases += 1
+            self.builder.scalar("alias", f"*{event.anchor}")
+            return
+        if event.tag and not event.tag.startswith("tag:yaml.org,2002:str") and len(self.tags) < 200:
+            self.tags[event.tag] += 1
+        if isinstance(event, yaml.ScalarEvent):
+            if self.builder.depth <= 2:
+                if self._key in ("kind", "name") and self._key not in self._title:
+                    self._title[self._key] = event.value
+                self._key = event.value[:10]
+            if event.style or not event.implicit[0]:
+                self.builder.scalar(STRING, event.value)
+            else:
+                self.builder.scalar(_type_of_word(event.value), event.value or "null")
+            return
+        if self.builder.depth >= DEEPEST:
+            raise Unreadable(f"nested more than {DEEPEST} levels deep")
+        self.builder.open(OBJECT if isinstance(event, yaml.MappingStartEvent) else ARRAY)
 
 
 def _type_of_word(word: str) -> str:

@@ -66,6 +66,7 @@ def test_over_rest_its_owner_reads_it(client: Client, alice, session_id):
     assert client.get(f"/api/calls/{item.call_id}/payload").status_code == 404
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     "manifest",
     [

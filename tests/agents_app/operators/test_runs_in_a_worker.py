@@ -174,6 +174,7 @@ def test_a_call_that_fails_is_made_again_where_that_may_help(
     assert calls(session, state="failed") == tries
 
 
+@pytest.mark.both_databases
 def test_too_many_requests_slow_the_model_down_and_use_up_no_try(session: SessionRecord, script: Script) -> None:
     refusals, asked = iter(range(3)), []
 
@@ -199,6 +200,7 @@ def test_a_template_that_does_not_fit_an_item_fails_it_without_a_call(session: S
     assert calls(session) == 1
 
 
+@pytest.mark.both_databases
 def test_never_more_calls_are_in_flight_than_the_run_allows(session: SessionRecord, script: Script) -> None:
     # Some take longer than results gather, so that others begin beside them.
     script(lambda request: Step(text="ok", delay_seconds=0.6 if said(request).endswith("0") else 0.02))
@@ -225,6 +227,7 @@ def test_the_ledger_hears_of_items_together_and_not_of_each(
     assert run.counts.completed == 48
 
 
+@pytest.mark.both_databases
 def test_a_pause_lets_calls_end_and_begins_none(session: SessionRecord, script: Script) -> None:
     script(lambda request: Step(text="ok", delay_seconds=0.3))
     run_id = start(session, 40, concurrency=4)
@@ -241,6 +244,7 @@ def test_a_pause_lets_calls_end_and_begins_none(session: SessionRecord, script: 
     assert calls(session) == 40
 
 
+@pytest.mark.both_databases
 def test_a_cancellation_cuts_calls_off_and_keeps_what_is_done(session: SessionRecord, script: Script) -> None:
     slow = iter([False] * 4)
     script(lambda request: Step(text="ok", delay_seconds=0.01 if next(slow, None) is False else 60))
