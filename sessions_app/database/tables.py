@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -211,7 +211,8 @@ class Table:
         self._adapt = {str(field.column): adapt for field in fields if (adapt := _adapter(field)) is not None}
         self._adapted = [(place, self._adapt[name]) for place, name in enumerate(self._defaults) if name in self._adapt]
         self._fields = {str(field.column): field for field in fields}
-        self._stored = {str(field.column): field.stored for field in fields if isinstance(field, EncodedField)}
+        encoded = [field for field in fields if isinstance(field, EncodedField) and not field.primary_key]
+        self._stored = {str(field.column): field.stored for field in encoded}
         self._insert = f"INSERT INTO {self.name} ({', '.join(self._defaults)}) VALUES "
         self._places = f"({', '.join(['%s'] * len(fields))})"
         self._inserts: dict[int, str] = {}
@@ -237,7 +238,8 @@ class Table:
             for row in some:
                 own = list(vars(row).values())
                 for place, adapt in self._adapted:
-                    own[place] = adapt(own[place])
+                    if own[place] is not None:
+                        own[place] = adapt(own[place])
                 values += own
             if len(some) not in self._inserts:
                 self._inserts[len(some)] = self._insert + ", ".join([self._places] * len(some))
@@ -304,7 +306,8 @@ class Table:
         return row
 
     def _adapted_values(self, columns: Iterable[str], row: Mapping[str, Any]) -> list[Any]:
-        return [self._adapt[name](row[name]) if name in self._adapt else row[name] for name in columns]
+        adapt = self._adapt
+        return [row[name] if row[name] is None or name not in adapt else adapt[name](row[name]) for name in columns]
 
     @cached_property
     def _types(self) -> dict[str, str | None]:
@@ -314,9 +317,9 @@ class Table:
 def _adapter(field: models.Field[Any, Any]) -> Callable[[Any], Any] | None:
     """Return what converts a value of this column for the driver, or ``None`` if the driver takes it as it is."""
     if isinstance(field, models.DateTimeField):
-        return lambda value: None if value is None else _time(value)
+        return _time
     if isinstance(field, models.JSONField):
-        return lambda value: None if value is None else field.get_db_prep_value(value, connection, prepared=True)
+        return partial(field.get_db_prep_value, connection=connection, prepared=True)
     return None
 
 
@@ -351,7 +354,8 @@ def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
             raw = cursor.db.connection
             if cursor.db.vendor == "sqlite":
                 return raw.cursor(sqlite3.Cursor).execute(_qmark(sql), values)
-            return psycopg.Cursor(raw).execute(sql, values)  # binds and prepares on the server
+            # Binds and prepares on the server. A cursor for ``%s`` would parse every statement of over 50 parameters again.
+            return psycopg.RawCursor(raw).execute(_numbered(sql), values)
     except DatabaseError:
         # As in the ORM: even if the error is caught, nothing of this transaction can be committed.
         if cursor.db.in_atomic_block:
@@ -362,6 +366,12 @@ def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
 @lru_cache(maxsize=256)
 def _qmark(sql: str) -> str:
     return sql.replace("%s", "?")
+
+
+@lru_cache(maxsize=256)
+def _numbered(sql: str) -> str:
+    first, *others = sql.split("%s")
+    return first + "".join(f"${number}{text}" for number, text in enumerate(others, 1))
 
 
 def fetch(sql: str, values: Sequence[Any] = (), *, using: str = "default") -> list[tuple[Any, ...]]:
