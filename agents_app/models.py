@@ -19,7 +19,7 @@ class InboxMessage(AppendOnlyModel):
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
-    turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")  # that took it
+    turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")
     seq = models.BigIntegerField()  # the event that it came with: its place in the inbox
     # The session that sent it; empty: the owner, or a program of theirs. No foreign key: a session is exported alone.
     sender_id = models.CharField(max_length=ID_LENGTH, default="")
@@ -86,7 +86,7 @@ class OperatorRun(AppendOnlyModel):
     state = models.CharField(
         max_length=16, choices=[(state.value, state.value) for state in RunState], default=RunState.PENDING.value
     )
-    reason = models.CharField(max_length=32, default="")  # why it is paused or was stopped
+    reason = models.CharField(max_length=32, default="")
     item_count = models.BigIntegerField(null=True)
     completed_count = models.BigIntegerField(default=0)
     failed_count = models.BigIntegerField(default=0)
@@ -95,7 +95,7 @@ class OperatorRun(AppendOnlyModel):
     tokens_input = models.BigIntegerField(default=0)
     tokens_output = models.BigIntegerField(default=0)
     cost_micros = models.BigIntegerField(default=0)
-    output_file_id = models.CharField(max_length=ID_LENGTH, default="")  # the newest file of its results
+    output_file_id = models.CharField(max_length=ID_LENGTH, default="")
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
     idempotency_key = EncodedCharField(max_length=200, null=True)
@@ -137,7 +137,7 @@ class OperatorItem(AppendOnlyModel):
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
-    number = models.BigIntegerField()  # its place in the input, from 1
+    number = models.BigIntegerField()
     line_offset = models.BigIntegerField()
     line_length = models.BigIntegerField()  # bytes of its line in the input's content
     state = models.CharField(
@@ -151,7 +151,7 @@ class OperatorItem(AppendOnlyModel):
     error_kind = models.CharField(max_length=16, default="")
     error = EncodedTextField(default="")
     accepted_try_id = models.CharField(max_length=ID_LENGTH, default="")
-    call_id = models.CharField(max_length=ID_LENGTH, default="")  # the model call that runs for it
+    call_id = models.CharField(max_length=ID_LENGTH, default="")
     # The session of its sub-agent. No foreign key: a session is exported alone.
     child_session_id = models.CharField(max_length=ID_LENGTH, default="")
     started_at = models.DateTimeField(null=True)
@@ -227,7 +227,7 @@ class OperatorShare(models.Model):
     worker = models.CharField(max_length=100)
     run_id = models.CharField(max_length=ID_LENGTH)
     permits = models.IntegerField()
-    wanted = models.IntegerField()  # how many it would like
+    wanted = models.IntegerField()
     lease_expires_at = models.DateTimeField()
     model = EncodedCharField(max_length=100)
     provider = EncodedCharField(max_length=100)
@@ -244,10 +244,10 @@ class OperatorShare(models.Model):
 class OperatorBrake(models.Model):
     """The pause that a provider's rate limit imposes on all calls to a model. No part of the record."""
 
-    model = EncodedCharField(primary_key=True, max_length=100)  # its alias
+    model = EncodedCharField(primary_key=True, max_length=100)
     until = models.DateTimeField(null=True)  # no call begins before
     ceiling = models.IntegerField(null=True)  # calls in flight at the most, of all workers; NULL: as configured
-    since = models.DateTimeField()  # when the ceiling was last changed
+    since = models.DateTimeField()
 
     class Meta:
         db_table = "operator_brakes"

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 TASK = "agents_app.tasks.work"
 LONGEST_SECONDS = 600.0  # after this a worker begins no more items, so that other tasks get their turn
 TASK_SECONDS = 3_600  # a worker that takes longer hangs, and the cluster kills it
-LOOK_AT = 200  # rows of the queue
+LOOK_AT = 200
 
 
 def most_workers() -> int:

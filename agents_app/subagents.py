@@ -177,7 +177,7 @@ async def end_turn(turn: TurnRecord, *, owner_id: int) -> None:
 
     def interrupt() -> None:
         found = open_turn(turn.session_id)
-        if found is None or found[0] != turn.id:  # another turn may run in the session by now
+        if found is None or found[0] != turn.id:
             raise errors.SessionNotRunning(session_id=turn.session_id)
         lifecycle.interrupt(turn.session_id, owner_id=owner_id)
 

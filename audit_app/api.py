@@ -169,7 +169,7 @@ def read_import(request: HttpRequest, import_id: str) -> Any:
     return follow_import(import_id, owner_id=owner_id(request))
 
 
-MOST_SHOWN = 200  # sessions of one import
+MOST_SHOWN = 200
 
 
 @signed_in

@@ -35,7 +35,7 @@ LARGEST, LEAST = 2**63 - 1, -(2**63)
 # the alphabet, and a batch of a run has thousands of ids in the middle.
 HEAD, TAIL = 1_500, 700
 PAGE = 50
-NEWER_SHOWN = 10  # entries above the one that was asked for
+NEWER_SHOWN = 10
 IDS_SHOWN, FACTS_SHOWN, SHORT = 2, 3, 7
 LONGEST_BODY = 30_000  # characters of a body that are shown; the whole has an address of its own
 
@@ -91,7 +91,7 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPage:
-    lines: Sequence[EntryLine]  # the newest first
+    lines: Sequence[EntryLine]
     before: int | None  # where older ones begin, and where newer ones do; None where there are none
     after: int | None
     # Entries were looked through down to this one, and there may be more before it; None: to the end of the page, or the first.

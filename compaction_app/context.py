@@ -92,13 +92,13 @@ class Frame:
     config: Config
     budget: Budget
     calibration: Calibration
-    tool_tokens: int  # the size of the tools in the newest call
+    tool_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextState(Frame):
     entries: list[ContextEntry]
-    context_seq: int  # the event as of which they were read
+    context_seq: int
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
 
@@ -247,7 +247,7 @@ def meter_of(state: ContextState) -> Meter:
 class ComparedCalls:
     earlier: CallRecord | None  # None when the later one was the first
     later: CallRecord
-    changes: list[Difference]  # the first MOST_CHANGES of them
+    changes: list[Difference]
     counts: dict[str, int]  # the number of all changes, by what happened
 
     @property
@@ -296,7 +296,7 @@ def _manifest_to_compare(call: CallRecord) -> list[Row]:
 class RebuiltPayload:
     payload: dict[str, Any] | None  # None when the record does not give one
     digest: str  # the digest of this payload; empty without one
-    stored_digest: str  # the digest of the payload that was sent
+    stored_digest: str
     problems: tuple[str, ...]  # what is missing or differs, in words; empty when the two digests are the same
 
     @property

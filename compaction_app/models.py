@@ -103,10 +103,10 @@ class SummaryTry(AppendOnlyModel):
     level = models.IntegerField()
     piece = models.IntegerField()
     pieces = models.IntegerField()
-    target_tokens = models.BigIntegerField(null=True)  # what the model was asked to keep to
+    target_tokens = models.BigIntegerField(null=True)
     prompt_version = models.CharField(max_length=32, default="")
     accepted = models.BooleanField()
-    reason = models.CharField(max_length=64, default="")  # why it was rejected
+    reason = models.CharField(max_length=64, default="")
     text = EncodedTextField(default="")  # the reply as it came, or the excerpt of level 3
     reasoning = EncodedTextField(default="")
     tool_calls = EncodedJSONField(default=list)

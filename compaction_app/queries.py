@@ -51,7 +51,7 @@ class SummaryHead:
     token_count: int
     level: int
     model: str
-    text: str  # its beginning
+    text: str
 
 
 def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
@@ -463,7 +463,7 @@ class MessageLineage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage:
-    messages: list[StoredMessage]  # oldest first
+    messages: list[StoredMessage]
     next_offset: int | None
 
 

@@ -34,7 +34,7 @@ from sessions_app.record.turn_queries import running_preview_calls
 class Comparison:
     preview: PreviewRecord
     before: SummaryRecord
-    lines: list[str]  # the difference of the texts, line by line
+    lines: list[str]
     is_applied: bool
 
 

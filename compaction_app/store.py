@@ -251,7 +251,7 @@ class Revision:
     tokens_output: int = 0
     cost_micros: int = 0
     duration_ms: int = 0
-    restores_id: str | None = None  # the earlier revision whose text this is
+    restores_id: str | None = None
 
 
 def record_summary(

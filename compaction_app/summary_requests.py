@@ -76,12 +76,12 @@ class RecordedAttempts:
 
     state: ContextState
     chosen: Span | Condensation  # what the summary is to stand for
-    context_seq: int  # the event as of which it was read
+    context_seq: int
     attempt: Work
     began: float  # when this process began, by time.monotonic
     summary_id: str
     models: tuple[Model, ...]  # the first is asked until it gives nothing; without any, only level 3 is left
-    cost_micros: int = 0  # the cost of all attempts so far
+    cost_micros: int = 0
 
     @property
     def alias(self) -> str:

@@ -14,7 +14,7 @@ from mnesis_core.text import excerpt
 from sessions_app.admin.read_only import ReadOnlyAdmin, TextColumn, column, list_url, presence_filter, record_url
 from sessions_app.record.session_queries import messages_naming
 
-MOST_LINKS = 20  # of each kind
+MOST_LINKS = 20
 
 
 @admin.register(FileReference)

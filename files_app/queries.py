@@ -39,7 +39,7 @@ from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
 
 LINES_SECONDS, LINES_BYTES = 1.5, 1_073_741_824  # the limits of one request for lines; the first window is always read
-MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000  # of one answer
+MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000
 MOST_HITS = 500
 STRIDE_BYTES = 1_048_576  # the approximate distance between two places in an index
 _CACHE_KEY, _CACHE_SECONDS = "file-lines-1", 604_800

@@ -23,8 +23,8 @@ from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
 
 PAGE = 50
-LINES = 200  # of one stretch of a text
-READINGS = 4  # of one stretch, at most
+LINES = 200
+READINGS = 4
 LONGEST_QUERY = 200  # characters
 REFERENCES = 20
 VERSIONS = 50

@@ -46,17 +46,17 @@ class RequestMessage:
     role: RequestRole
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str = ""  # The call that a tool's message answers.
-    place: int = 0  # The index in the request, for errors.
+    tool_call_id: str = ""
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
     model: str
     messages: tuple[RequestMessage, ...]
-    tools: tuple[ToolSpec, ...] = ()  # Tools that the caller runs.
+    tools: tuple[ToolSpec, ...] = ()
     session: str = ""  # A session's id, ``new``, or empty: the call is a session of its own, of one turn.
-    user: str = ""  # The session's user, if the site maps users to sessions.
+    user: str = ""
     max_output_tokens: int = 0  # 0 if the request sets none.
     unused: tuple[str, ...] = ()  # Parameters that were sent and have no effect.
 

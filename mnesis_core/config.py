@@ -91,7 +91,7 @@ class TurnConfig:
     tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "lcm_expand", "task", "tasks", "calculator")
     # Names of tools that a person is asked about before each call, in addition to those that always ask.
     ask_before: tuple[str, ...] = ()
-    read_only: bool = False  # Offer only the tools that change nothing.
+    read_only: bool = False
     unattended: bool = False  # No person can be asked: tools that ask before each call are not offered.
     doom_loop_threshold: int = bounded(3, 2, 10)  # Identical consecutive tool calls (seed 000).
     # What follows when there are too many: with ``continue`` the model is told and goes on, with ``stop`` the turn ends.
@@ -187,7 +187,7 @@ class LimitConfig:
     title_characters: int = bounded(200, 1, 200)
     turn: SpendingConfig = field(default_factory=SpendingConfig)  # One turn with the sessions that it launches.
     session: SpendingConfig = field(default_factory=SpendingConfig)  # A session with the sessions that it launched.
-    user: SpendingConfig = field(default_factory=SpendingConfig)  # All sessions of one person.
+    user: SpendingConfig = field(default_factory=SpendingConfig)
     day: SpendingConfig = field(default_factory=SpendingConfig)  # All sessions of one person since midnight UTC.
 
 
@@ -214,12 +214,12 @@ class OperatorConfig:
 
     per_run: int = bounded(16, 1, 10_000)  # Items of one run in flight, over all workers (LCM paper, Appendix C.2).
     per_run_agentic: int = bounded(4, 1, 1_000)  # The same where each item is a sub-agent.
-    per_model: int = bounded(64, 1, 100_000)  # Items in flight that ask the same model.
+    per_model: int = bounded(64, 1, 100_000)
     per_provider: int = bounded(128, 1, 100_000)  # Items in flight that ask models of the same provider.
     per_owner: int = bounded(64, 1, 100_000)  # Items in flight of one person's runs.
     # Attempts at an item after its first. The run may say otherwise, as in the next three.
     max_retries: int = bounded(2, 0, 20)
-    timeout_seconds: float = bounded(120.0, 0.01, 3_600)  # For one attempt.
+    timeout_seconds: float = bounded(120.0, 0.01, 3_600)
     timeout_agentic_seconds: float = bounded(1_800.0, 0.01, 86_400)  # For one turn of a sub-agent.
     max_turns: int = bounded(20, 1, 10_000)  # Model calls of one turn of a sub-agent.
     most_items: int = bounded(1_000_000, 1, 10**9)

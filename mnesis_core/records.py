@@ -238,7 +238,7 @@ class CallRecord(HasError):
     context_seq: int
     digest: str
     estimated_tokens: int
-    attempts: int | None  # None while it runs
+    attempts: int | None
     outcome: str | None
     finish_reason: str | None
     error_code: str | None
@@ -387,7 +387,7 @@ class NewSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRecord(NewSummary):
     session_id: str
-    run_id: str | None  # None for a revision
+    run_id: str | None
     created_at: datetime
     superseded_seq: int | None
     revises: str | None

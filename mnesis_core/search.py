@@ -62,7 +62,7 @@ _BASES, _FOLD = _Bases(), _Fold()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    text: str  # on one line
+    text: str
     matches: tuple[tuple[int, int], ...]  # (first, after the last) character
 
 

@@ -76,7 +76,7 @@ class PaidCall:
     session_id: str
     is_child: bool  # In a session that a tool launched: the tool's own time includes this call's.
     began: datetime
-    ended: datetime | None  # None while it runs
+    ended: datetime | None
     spent: Spent  # Tokens and cost as reported, or at the highest where there is no report.
     tools: tuple[tuple[datetime, datetime | None], ...] = ()  # begin and end of each tool that was started
     is_open: bool = False  # It runs, or tools that it asked for have no result yet.

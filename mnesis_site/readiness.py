@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    missing: Parts = field(default_factory=dict)  # without these parts the site serves no one
+    missing: Parts = field(default_factory=dict)
     degraded: Parts = field(default_factory=dict)  # without these parts the site serves, with limits
     waiting: dict[str, int] = field(default_factory=dict)  # seconds that the oldest work has waited, by kind
 

@@ -34,7 +34,7 @@ from sessions_app.conf import site_config
 
 BODY_BYTES = 65_536  # of a body that wait for the application; beyond that no more is read
 MOST_UNTAKEN = 4  # frames of a client that wait for the application
-SEND_BUFFER_BYTES = 65_536  # the kernel's buffer for one socket
+SEND_BUFFER_BYTES = 65_536
 CLOSE_SECONDS = 10.0  # how long a socket that we close stays: a client that reads again finds out why
 
 

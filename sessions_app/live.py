@@ -41,7 +41,7 @@ from sessions_app.record.message_queries import load_live_texts, load_part_text
 from sessions_app.record.session_queries import load_session
 
 PAGE = 500
-REMEMBERED = 2 * PAGE  # events that a feed keeps
+REMEMBERED = 2 * PAGE
 POLL_SECONDS = 5.0  # in case every notification of news gets lost
 RETRY_SECONDS = 1.0
 
@@ -58,7 +58,7 @@ class Viewer:
     """A person who follows a session, and the credential with which they do."""
 
     owner_id: int
-    key_prefix: str = ""  # of an API key
+    key_prefix: str = ""
     cookie: str = ""  # the key of a sign-in; empty for an API key
 
 

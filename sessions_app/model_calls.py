@@ -113,7 +113,7 @@ class PlannedCall:
     request: Request
     purpose: str
     prompt_tokens: int  # Estimated; the most that the call can take is counted from them
-    estimated_tokens: int  # the estimate that the row keeps
+    estimated_tokens: int
     parameters: Mapping[str, Any]
     """Those of the row, beside ``max_output_tokens`` and the most that the call can take."""
     manifest: Sequence[Mapping[str, Any]]

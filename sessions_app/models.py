@@ -408,7 +408,7 @@ class SearchEntry(models.Model):
     kind = models.CharField(max_length=16)  # ``messages``, ``tools``, ``summaries`` or ``files``
     source_id = models.CharField(max_length=ID_LENGTH)
     """The row: of ``message_parts`` for messages and tools, else of the table that was registered for the kind."""
-    field = models.CharField(max_length=32)  # the row's column
+    field = models.CharField(max_length=32)
     first_seq = models.BigIntegerField()
     last_seq = models.BigIntegerField()  # the messages that the text is of, or stands for
     start = models.BigIntegerField(default=0)  # characters of the column before this piece, as they are stored

@@ -110,7 +110,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         while True:
             await asyncio.sleep(site_config().stream.recheck_seconds)
             try:
-                with contextlib.suppress(*AWAY):  # asked again next time
+                with contextlib.suppress(*AWAY):
                     await self._authorise()
             except MnesisError:
                 await self._end(REVOKED)

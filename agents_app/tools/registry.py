@@ -72,7 +72,7 @@ class Tool:
     arguments: type[BaseModel] | None  # None: the server that runs the tool checks its arguments
     timeout_seconds: float | None  # None: the tool bounds its own waiting, and nothing else does
     read_only: bool = False  # it changes nothing, here or elsewhere
-    needs_approval: bool = False  # a person is asked before each call
+    needs_approval: bool = False
     scope: ToolScope = ToolScope.SESSION
     source: str = SHIPPED  # or the MCP server that brings it
     unreachable_since: datetime | None = None  # when its server was found not to answer

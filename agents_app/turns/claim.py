@@ -46,9 +46,9 @@ from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, li
 from sessions_app.usage.limits import limits_for, look
 
 logger = logging.getLogger(__name__)
-MOST_FILES = 50  # of one message
+MOST_FILES = 50
 MOST_RESULTS = 1_000
-MOST_TAKEN = 100  # messages of an inbox that one turn reads
+MOST_TAKEN = 100
 NOTE_CHARACTERS = 2_000
 KEY_LENGTH = 200  # stored characters of the column
 TITLE_FROM_MESSAGE = 60  # characters of the first message that become the title of an untitled session

@@ -200,8 +200,8 @@ async def _finish(turn: TurnRecord, asked: ModelCalls | None, end: TurnEnd) -> N
 class ToolCalls:
     turn: TurnRecord
     owner_id: int
-    tools: dict[str, registry.Tool]  # those that run here
-    callers: frozenset[str]  # names of those that the caller runs
+    tools: dict[str, registry.Tool]
+    callers: frozenset[str]
     config: TurnConfig
     depth: int
     made: list[Made]
@@ -319,9 +319,9 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         self.asked: LastPrompt | None = None
         self.grown = 0  # estimated tokens that have come into the context since the model was asked
         self.built_ahead: BuiltContext | None = None  # the context of the next call, not measured yet
-        self._fitting: BuiltContext | None = None  # the context of the next call, measured
-        self._context: BuiltContext | None = None  # the context of the call that runs
-        self._shortened = 0  # prompts in a row that were made shorter
+        self._fitting: BuiltContext | None = None
+        self._context: BuiltContext | None = None
+        self._shortened = 0
 
     @property
     def shared_ratio(self) -> float | None:

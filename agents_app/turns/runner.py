@@ -41,12 +41,12 @@ class Runner:
         self._heartbeat: asyncio.Task[None] | None = None
         self.takes_messages = False  # sessions in host mode live only in a process that stays, such as a web server
         self._called = asyncio.Event()
-        self._due: set[str] = set()  # sessions for which messages may wait
+        self._due: set[str] = set()
         self._looked_up_to = ""
         self._swept_at = 0.0
         self._interrupted: set[str] = set()
         self._is_stopping = False
-        self._permits: Counter[int | None] = Counter()  # turns that are being claimed, by person
+        self._permits: Counter[int | None] = Counter()
         self._owners: dict[str, int] = {}  # the owner of each turn that counts towards its person's limit
         self._without_slot: Counter[str] = Counter()  # turns that take no slot, and for how many reasons
         self.waiting: set[str] = set()  # turns that wait for the run of a map, and ask no model meanwhile

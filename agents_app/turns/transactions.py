@@ -55,9 +55,9 @@ class OpenCall:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    steps: int = 0  # calls to the model
+    steps: int = 0
     usage: UsageRecord = field(default_factory=UsageRecord)
-    made: list[Made] = field(default_factory=list)  # every tool call, in order
+    made: list[Made] = field(default_factory=list)
     open_calls: list[OpenCall] = field(default_factory=list)
 
 

@@ -299,7 +299,7 @@ class Import:
     names: tuple[str, ...]  # the names of the files, in the order in which they were sent
     model: str  # alias of the model that the sessions continue with
     state: State = "waiting"
-    attempts: int = 0  # workers that have begun it
+    attempts: int = 0
     verb: str = ""  # the current step: read or stored
     unit: str = ""
     done: int = 0

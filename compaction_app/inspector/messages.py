@@ -114,14 +114,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    calls: list[Reading]  # the oldest first
+    calls: list[Reading]
     has_more: bool  # whether there are, or may be, others than these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStory:
     message: MessageView
-    written_by: turn_queries.CallHeading | None  # the call whose answer it is
+    written_by: turn_queries.CallHeading | None
     added_seq: int | None  # the event that put it into the context; None if it never stood there
     removed: EventHeading | None
     removed_turn: int  # the turn that was the newest when it left

@@ -46,7 +46,7 @@ class Mark:
 
     before: int  # the column that comes after them; the number of columns where none does
     count: int
-    level: int  # the highest level that any of them needed
+    level: int
     tokens_before: int | None  # the size of the context before the first of them
     tokens_after: int | None  # the size of the context after the last of them
 
@@ -205,7 +205,7 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
         "place_label": label_of(*here),
         "cursor_x": round((place - 1) * width, 2),
         "cursor_width": round(max(width, 2.0), 2),
-        "places": places,  # for the script
+        "places": places,
         "sentence": _sentence(occupancy),
     }
 

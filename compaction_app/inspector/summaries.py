@@ -87,9 +87,9 @@ def _differences(values: Sequence[int]) -> list[int]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     id: str
-    type: str  # message or summary
+    type: str
     name: str
-    text: str  # its beginning
+    text: str
     tokens: int
     seq: int | None = None
     newest_id: str = ""  # the revision that has taken the place of a summary since

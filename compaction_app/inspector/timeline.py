@@ -27,7 +27,7 @@ from sessions_app.record.turn_queries import CallHeading
 
 PAGE = 50
 STATES = [state.value for state in TurnState]
-MESSAGES = 100  # messages of a turn that are shown at once
+MESSAGES = 100
 TEXT = 140
 AXIS = 1_000  # length of the time axis, in its own units
 NARROWEST = 4  # the shortest bar that can still be seen, on the axis
@@ -43,7 +43,7 @@ class Wanted:
     compactions: bool = False
     tool: str = ""
     q: str = ""
-    turn: int | None = None  # the newest turn that is shown
+    turn: int | None = None
 
     @property
     def query(self) -> str:
@@ -186,7 +186,7 @@ class StepView:
     output_tokens: int | None = None
     is_pruned: bool = False  # whether the model sees a mark in place of a tool's output
     has_runs: bool = False  # whether a tool may have begun runs of operators
-    launched: tuple[Relative, ...] = ()  # sub-agents of a tool call
+    launched: tuple[Relative, ...] = ()
     summary_ids: tuple[str, ...] = ()  # the first summaries that a compaction wrote
 
 

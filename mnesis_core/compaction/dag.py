@@ -36,8 +36,8 @@ class Node:
     cost_micros: int
     sources: tuple[str, ...] = ()  # the summaries that were read for it, in order; none for a leaf
     revises_id: str | None = None
-    restores_id: str | None = None  # the earlier revision whose text it has
-    superseded_seq: int | None = None  # the event in which a revision replaced it
+    restores_id: str | None = None
+    superseded_seq: int | None = None
     freshness: str = "fresh"
 
     @property
@@ -176,7 +176,7 @@ class Cover:
     summarised: int
     missing: tuple[Span, ...]
     twice: tuple[Span, ...]  # messages that more than one entry stands for
-    out_of_order: tuple[Span, ...]  # messages that come after a later one
+    out_of_order: tuple[Span, ...]
     miscounted: tuple[str, ...]  # summaries whose own numbers differ from their edges
 
     @property

@@ -27,7 +27,7 @@ from mnesis_core.text import LONGEST_CHARACTER, character_start, printable, quot
 
 SHIPPED_FOLDER = Path(__file__).parent / "prompts"
 MARKER = "MNESIS-SUMMARISE"  # Every system text has it, so that a model or a gateway knows what is asked.
-JOINT = "\n\n"  # between the drafts that are merged
+JOINT = "\n\n"
 REPLY_SLACK = 1_024  # tokens beside the summary that a call may write
 NO_USAGE = Usage(input_tokens=0, output_tokens=0)
 CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
@@ -37,7 +37,7 @@ SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word b
 # Kinds of files that are prose. Only those whose bytes are the text: anything else would have to be parsed again, by a
 # library that may read it differently by then, to say what a model saw.
 KINDS = frozenset({"text", "markdown"})
-READ_TOKENS = 8_000  # the most that a model reads of a file
+READ_TOKENS = 8_000
 READ_BYTES = 131_072  # No text of READ_TOKENS is longer.
 TARGET_TOKENS = 300  # What the model is asked to keep to. A shorter text is not asked about.
 LONGEST_TOKENS = 2 * TARGET_TOKENS
@@ -48,7 +48,7 @@ _SHAPE = re.compile(r"version: ([\w.-]{1,16})\n\n# System\n\n(.+?)\n\n# User\n\n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryPrompt:
-    version: str  # name and version, such as ``level1.1``
+    version: str
     text: str
     system: str
     user: str  # with ``{{target}}`` and ``{{source}}``

@@ -56,7 +56,7 @@ class Situation:
 class Span:
     kind: ClassVar[SummaryKind] = "leaf"
     depth: ClassVar[int] = 0
-    messages: tuple[StoredMessage, ...]  # neighbours in the context, oldest first
+    messages: tuple[StoredMessage, ...]
     tokens: int  # What they take in the context now, by our own estimate: a summary in its frame must be smaller.
 
     @property
@@ -127,7 +127,7 @@ def _take(run: Sequence[StoredMessage], protected: set[str], situation: Situatio
 class Condensation:
     kind: ClassVar[SummaryKind] = "condensed"
     summaries: tuple[SummaryEntry, ...]
-    tokens: int  # what they take in the context now, by our own estimate
+    tokens: int
 
     @property
     def first_seq(self) -> int:

@@ -52,7 +52,7 @@ LARGEST_SHARE = 0.35  # of the source: what level 1 is asked for at most
 SMALLEST_TARGET = 48  # tokens
 # Summaries of full length that have room below the low mark: with fewer, each compaction would have to merge some.
 SIDE_BY_SIDE = 4
-JOINT_TOKENS = 2  # between the summaries of two pieces
+JOINT_TOKENS = 2
 SHORTER_TRIES = 3
 
 

@@ -103,7 +103,7 @@ def _number_pieces(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str
     """Yield each chunk with the number of its piece, counted from 1."""
     piece, size = 1, 0
     for chunk in chunks:
-        tokens = estimate_text(chunk) + 1  # For the line break between chunks.
+        tokens = estimate_text(chunk) + 1
         if size and size + tokens > limit:
             piece, size = piece + 1, 0
         yield piece, chunk

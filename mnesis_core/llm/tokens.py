@@ -265,7 +265,7 @@ def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
 
 
 class CountSource(StrEnum):
-    PROVIDER = "provider"  # what the provider reported in this session
+    PROVIDER = "provider"
     MODEL = "model"  # what it reported in other sessions with the same model
     ESTIMATED = "estimated"
 
@@ -379,7 +379,7 @@ class CallMeasure:
     model: str
     tool_tokens: int  # of its tools, which belong to the turn and not to the context
     estimated: int
-    reported: int  # 0 when the provider has not said
+    reported: int
     calibration: Calibration | None  # What corrected the estimate; None where it was not recorded.
     output: int = 0
     refusal: str = ""  # What the provider said when it refused the prompt as too long, or empty.

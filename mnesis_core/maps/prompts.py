@@ -59,7 +59,7 @@ class PromptVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    kind: ErrorKind | None = None  # None if the reply is a result.
+    kind: ErrorKind | None = None
     message: str = ""
     value: Any = None
 

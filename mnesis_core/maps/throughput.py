@@ -40,7 +40,7 @@ class Brake:
 
     until: datetime  # No call is made before.
     ceiling: int  # The number of calls in flight at which the limit now stands.
-    since: datetime  # When the last rate-limit answer came.
+    since: datetime
 
 
 def permits(wanted: int, limits: Iterable[tuple[int, Sequence[Claim]]]) -> int:
@@ -154,7 +154,7 @@ class Interval:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpan:
     began: datetime
-    until: datetime  # The end of the run, or now.
+    until: datetime
     ended: int
     tokens: int = 0
     cost_micros: int = 0

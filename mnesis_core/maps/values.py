@@ -58,8 +58,8 @@ class ItemState(StrEnum):
 
 class ErrorKind(StrEnum):
     TIMEOUT = "timeout"
-    VALIDATION = "validation"  # The answer is not JSON.
-    SCHEMA_ERROR = "schema_error"  # The answer is JSON that does not fit the schema.
+    VALIDATION = "validation"
+    SCHEMA_ERROR = "schema_error"
     LLM_ERROR = "llm_error"
     # The sub-agent's turn ended without an answer, for example because it needed an approval.
     TOOL_ERROR = "tool_error"
@@ -71,11 +71,11 @@ class OperatorSpec:
     template: str
     schema: dict[str, Any] | None = None  # JSON Schema of each result; None accepts any text.
     native_schema: bool = False  # Whether the schema is also sent to the provider, if it supports schemas.
-    model: str = ""  # An alias; empty for the session's model.
+    model: str = ""
     system_prompt: str = ""
     concurrency: int = 16  # The most items in flight, of all workers together.
     max_retries: int = 2  # Attempts at an item after the first.
-    timeout_seconds: float = 60.0  # Of one attempt.
+    timeout_seconds: float = 60.0
     temperature: float | None = None
     read_only: bool = True  # Whether a sub-agent may only use tools that change nothing.
     tools: tuple[str, ...] | None = None  # None for the session's tools.
@@ -124,7 +124,7 @@ class RunRecord(HasError):
     session_id: str
     owner_id: int
     turn_id: str  # The turn whose model started it; empty for a person or a program.
-    part_id: str  # The tool call that started it.
+    part_id: str
     kind: OperatorKind
     spec: OperatorSpec
     input_file_id: str
@@ -154,9 +154,9 @@ class ItemRecord:
     offset: int
     length: int
     state: ItemState
-    attempts: int  # Attempts begun.
+    attempts: int
     excused: int  # Attempts that do not count: their worker died, or a retry of the item was requested.
-    not_before: datetime | None  # The earliest time of the next attempt.
+    not_before: datetime | None
     lease_owner: str
     lease_expires_at: datetime | None
     error_kind: ErrorKind | None
@@ -213,8 +213,8 @@ class Settlement:
     attempt: AttemptOutcome | None = None  # None if nothing came of it that could be kept.
     error_kind: ErrorKind | None = None
     error: str = ""
-    not_before: datetime | None = None  # The earliest time of the next attempt.
-    excused: bool = False  # Whether the attempt does not count.
+    not_before: datetime | None = None
+    excused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    wait_seconds: int = 0  # Seconds until the next attempt; 0 if this one is allowed.
+    wait_seconds: int = 0
     # When each bucket of an allowed attempt will be empty, by name.
     empty_at: Mapping[tuple[str, ...], datetime] = field(default_factory=dict)
 

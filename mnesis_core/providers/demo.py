@@ -91,7 +91,7 @@ class DemoAnswer:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     word_delay_seconds: float = 0.0
-    failure: str = ""  # One of ``FAILURES``, or empty.
+    failure: str = ""
     is_shortened: bool = False
 
     @property

@@ -24,7 +24,7 @@ class Step:
     finish_reason: str | None = None
     usage: Usage | None = None  # None for an estimate
     usage_said: str = ""
-    delay_seconds: float = 0.0  # before each piece
+    delay_seconds: float = 0.0
     gate: asyncio.Event | None = None  # When set, the stream waits for it after ``gate_after`` pieces of text.
     gate_after: int = 1
 
@@ -63,7 +63,7 @@ class ScriptedModel:
 
     spec: ModelSpec
     replies: Iterable[Script | Callable[[Request], Script]] | Callable[[Request], Script]
-    requests: list[Request] = field(default_factory=list)  # what it was asked, in order
+    requests: list[Request] = field(default_factory=list)
     at_gate: asyncio.Event = field(default_factory=asyncio.Event)  # set while a stream waits at a gate
     counting: Counting | None = None  # None when our own count is right and every prompt fits
     abandoned: int = 0  # streams that were closed or cancelled before their end

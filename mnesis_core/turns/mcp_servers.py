@@ -48,7 +48,7 @@ class ServerAddress:
     url: str = ""  # The address of a server over streamable HTTP.
     # Environment variables of the program (or headers of the requests), each with our variable that holds the value.
     secrets: Mapping[str, str] = field(default_factory=dict)
-    timeout_seconds: float = 60.0  # The longest duration of one call.
+    timeout_seconds: float = 60.0
     needs_approval: bool = False
     trust_annotations: bool = False  # Whether the server's ``readOnlyHint`` is believed.
     entered_on_host: bool = False  # Set by a command on the host. What a page entered is bound by the host's lists.
@@ -60,7 +60,7 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTool:
-    name: str  # The server's own name for it.
+    name: str
     description: str
     schema: Any
     # The hints that the server gives, by the protocol's names (``HINTS``).

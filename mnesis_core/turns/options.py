@@ -24,7 +24,7 @@ from mnesis_core.text import encode_text, nests_within
 MOST_TOOLS = 128  # The most of the caller's own tools that providers take.
 LONGEST_DESCRIPTIONS = 400_000  # Characters of all descriptions as JSON: more would leave no room for the conversation.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # What every provider allows; another name would come back changed.
-MAX_PARTS = 1_000  # The parts of one message.
+MAX_PARTS = 1_000
 NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64  # Stored characters of the columns.
 
 
@@ -38,7 +38,7 @@ class TurnOptions:
     # Whether the session stays alive for peers' messages from this turn on; None keeps the setting.
     host_mode: bool | None = None
     model: str = ""  # Replaces the session's; empty keeps it.
-    temperature: float | None = None  # None for the model's default.
+    temperature: float | None = None
 
     @property
     def tool_names(self) -> frozenset[str]:

@@ -59,7 +59,7 @@ class ShownText:
     exact: SafeString
     pretty: SafeString | None = None  # the same, indented, if it is JSON and short enough to be shown whole
     length: int  # characters of the whole text
-    url: str = ""  # the whole text as a file
+    url: str = ""
 
     @property
     def is_folded(self) -> bool:

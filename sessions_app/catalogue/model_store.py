@@ -93,7 +93,7 @@ class Audience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCheck:
-    at: str  # ISO 8601
+    at: str
     milliseconds: int
     answer: str
     finish_reason: str

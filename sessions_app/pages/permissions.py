@@ -66,7 +66,7 @@ class Inspected(SessionRecord):
     """A session as its inspector shows it: the title is ready to be shown."""
 
     name: str  # the title on one line of at most NAME_LENGTH characters
-    is_own: bool  # only the owner has the chat's pages
+    is_own: bool
 
 
 def inspected(request: HttpRequest, session_id: str) -> Inspected:

@@ -43,8 +43,8 @@ from sessions_app.record.session_queries import launched_by_parts, titles_of, vi
 from sessions_app.record.turn_queries import load_turn
 
 LARGEST = 2**63 - 1  # the highest number that a message can have
-CHUNK = 50  # messages that one request loads
-RECORDS = 50  # imported records that one request loads
+CHUNK = 50
+RECORDS = 50
 HEAD = 2_000  # characters of a folded text that come with its message
 MOST_CHILDREN = 200
 FIELDS = {
@@ -64,7 +64,7 @@ _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relative:
     id: str
-    title: str  # ready to be shown
+    title: str
     state: str
     archived_at: datetime | None
 
@@ -80,7 +80,7 @@ class PartView:
     content: LongText | None = None
     html: SafeString | None = None  # the rendered Markdown of a text that is short enough for it
     state: str = ""
-    preview: str = ""  # the input of a tool call in one line
+    preview: str = ""
     input: LongText | None = None
     output: LongText | None = None
     error: LongText | None = None

@@ -64,9 +64,9 @@ class Tombstone:
     tool_name: str
     input: str
     output: str
-    characters: int  # of the original as stored
-    tokens: int  # of the original, estimated
-    compacted_seq: int  # the event that took it out
+    characters: int
+    tokens: int
+    compacted_seq: int
     compacted_at: datetime
     is_in_context: bool  # whether its message still is, with a marker in place of the output
 
@@ -79,7 +79,7 @@ class Tombstone:
 class TombstoneTally:
     count: int
     tokens: int
-    events: int  # how often something was pruned
+    events: int
 
 
 def load_context_items(session_id: str, *, at: int | None = None) -> list[ContextItemRecord]:

@@ -22,7 +22,7 @@ from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
 
-BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")  # names a recently changed session
+BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
 LONGEST_LINE = 100  # more sessions above one another than delegation and forking make
 
 # By the prefix of an id: the table, the error if it has no such row, and the name of the id in that error.

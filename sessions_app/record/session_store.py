@@ -29,7 +29,7 @@ from sessions_app.record.change import Change, change
 
 WRITER = 7_663_912  # the writers' advisory lock on PostgreSQL; SQLite has one writer anyway
 RECORD_SECONDS = 300.0  # between two rounds of a process
-MOST_RECORDED = 10_000  # in one round; the next one continues
+MOST_RECORDED = 10_000
 ROWS_AT_ONCE = 500
 # A session's time of change is when the change began, and a clock may have been set back meanwhile.
 SLACK = timedelta(hours=1)

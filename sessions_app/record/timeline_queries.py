@@ -50,7 +50,7 @@ class TurnFilter:
 
     state: str = ""
     has_errors: bool = False
-    tool: str = ""  # the name of a called tool
+    tool: str = ""
     text: str = ""  # in the name of a called tool or in an error, ignoring case
     message_seqs: Sequence[int] | None = None  # turns with one of these messages
 
@@ -96,11 +96,11 @@ class ToolStep:
     message_id: str
     name: str
     state: str
-    input: str  # how it begins
+    input: str
     input_length: int  # characters as stored
     output_length: int | None
     output_tokens: int | None
-    error: str  # how it begins
+    error: str
     started_at: datetime | None
     completed_at: datetime | None
     compacted_at: datetime | None
@@ -150,7 +150,7 @@ class MessagePreview:
     seq: int
     role: str
     tokens: int
-    text: str  # how it begins
+    text: str
 
 
 def list_timeline(

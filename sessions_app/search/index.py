@@ -126,9 +126,9 @@ class Engine:
     create: Sequence[str]
     drop: Sequence[str]
     clear: Sequence[str]
-    term: str  # a word in a query
-    prefix_term: str  # the beginning of a word in a query
-    and_: str  # between words that all have to be there
+    term: str
+    prefix_term: str
+    and_: str
 
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         """Return a query for entries with all words, in the index's own syntax, free of characters from a user."""

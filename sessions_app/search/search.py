@@ -69,7 +69,7 @@ class Hit:
     session_id: str
     session_title: str
     kind: str
-    source_id: str  # the part, the summary or the file
+    source_id: str
     field: str
     message_id: str | None
     message_seq: int  # the first message

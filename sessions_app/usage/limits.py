@@ -104,7 +104,7 @@ class SpendingLimit:
     limits: TurnLimits
     subject: str  # the id of the turn or session, or the number of the account
     session_id: str | None = None  # the root of the tree of sessions whose calls count, if not all calls of a person do
-    owner_id: int | None = None  # the person whose calls count, otherwise
+    owner_id: int | None = None
     since: datetime | None = None
 
     @cached_property

@@ -50,7 +50,7 @@ UNITS = ((1, "s", "second"), (60, "min", "minute"), (3_600, "h", "hour"))
 DAYS, MOST_DAYS = 30, 366
 STRETCHES = (7, 30, 90, 365)
 EVERYBODY = "*"
-MOST_PEOPLE = 500  # suggested names; others can be typed
+MOST_PEOPLE = 500
 PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
 SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
 DEEPEST = 20  # levels of sub-agents; more than are permitted
@@ -64,7 +64,7 @@ _Key = TypeVar("_Key", int, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    name: str  # its CSS class
+    name: str
     y: float
     height: float
 

@@ -181,7 +181,7 @@ def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:
     path = options["input"]
     if path.startswith("file_") and not Path(path).exists():
         return replace(asked, file_id=path)
-    service.check_texts(asked)  # before anything is kept for it
+    service.check_texts(asked)
     with opened(path) as file:
         session_id = asked.session_id or service.new_session(asked, owner_id=owner_id)
         name = "piped.jsonl" if path == PIPED else path

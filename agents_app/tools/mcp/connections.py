@@ -267,7 +267,7 @@ class Connection:
 
 class Connections:
     def __init__(self) -> None:
-        self._open: dict[str, Connection] = {}  # by the id of the server
+        self._open: dict[str, Connection] = {}
 
     async def ask(self, server: AttachedServer, question: Callable[[Client], Awaitable[Result]]) -> Result:
         """Ask a server something, over the connection that is open or a new one.

@@ -21,9 +21,9 @@ from sessions_app.search.search import Hit, Scope, SearchResult, search
 from sessions_app.search.search import Mode as SearchMode
 
 LARGEST_PAGE = 50
-MENTIONS = 10  # places that are listed for an unknown id
+MENTIONS = 10
 SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.contents)
-FILES_AT_ONCE = 100  # looked up in one query
+FILES_AT_ONCE = 100
 
 
 def grep(family: Family, pattern: str, *, mode: SearchMode, summary_id: str, limit: int, cursor: str) -> str:

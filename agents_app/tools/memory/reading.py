@@ -28,7 +28,7 @@ from sessions_app.search.search import Scope, search
 
 FAILURES = 3
 LONGEST_ERROR = 300
-MOST_IDS = 50  # of one list
+MOST_IDS = 50
 MOST_MESSAGES = 10
 LARGEST_LIST = 8_388_608  # bytes that are read of a list of files: 200,000 ids
 LONGEST_TEXT = 8_000  # characters of a summary that are shown
@@ -36,7 +36,7 @@ EXCERPT = 160
 PAGE, LARGEST_PAGE = 8_000, 40_000  # characters: enough to read, too little to flood the context
 LINE = 120  # characters of a neighbour that are shown
 PAGE_TOKENS = 4_000  # of one answer: what a small window holds beside everything else
-MESSAGES = 50  # read at a time
+MESSAGES = 50
 LEFT_OVER = 64  # tokens of an answer that are kept for the lines around its texts
 KINDS = {OperatorKind.LLM: "llm_map", OperatorKind.AGENTIC: "agentic_map"}
 MAIN_AGENT = (
