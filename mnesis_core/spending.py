@@ -47,7 +47,10 @@ class TurnLimits:
 
     @property
     def is_none(self) -> bool:
-        return all(value is None for value in asdict(self).values())
+        return self == TurnLimits()
+
+
+_MEASURES = tuple(item.name for item in fields(TurnLimits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,18 +203,16 @@ def shortest_time(allowances: Iterable[Allowance]) -> LimitUse | None:
 
 def tightest(*limits: TurnLimits) -> TurnLimits:
     """Return the lowest of several limits on each measure: a later one may tighten, never loosen."""
-    values = {item.name: [getattr(limit, item.name) for limit in limits] for item in fields(TurnLimits)}
-    return TurnLimits(
-        **{name: min((v for v in given if v is not None), default=None) for name, given in values.items()}
-    )
+    values = {name: [value for limit in limits if (value := getattr(limit, name)) is not None] for name in _MEASURES}
+    return TurnLimits(**{name: min(given, default=None) for name, given in values.items()})
 
 
 def limits_of(config: LimitConfig, scope: Scope) -> TurnLimits:
-    return configured_limits({scope: asdict(getattr(config, scope))}, scope)
+    limits = getattr(config, scope)
+    return TurnLimits(**{name: getattr(limits, name) or None for name in _MEASURES})  # in a configuration 0 is no limit
 
 
 def configured_limits(values: Mapping[str, Mapping[str, Any]], scope: Scope) -> TurnLimits:
     """Return the limits in values that were written into a configuration and accepted."""
     limits = values.get(scope, {})
-    # In a configuration 0 is no limit.
-    return TurnLimits(**{item.name: limits.get(item.name) or None for item in fields(TurnLimits)})
+    return TurnLimits(**{name: limits.get(name) or None for name in _MEASURES})

@@ -97,6 +97,7 @@ class Answer:
     lengths: list[int] = field(default_factory=list)
     _unwritten: list[tuple[int, str]] = field(default_factory=list)
     _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
+    _unwritten_size: int = 0
     _flushed_at: float = 0.0
 
     async def stream(self, model: llm.Model, request: llm.Request) -> llm.Reply:
@@ -107,15 +108,14 @@ class Answer:
                 is_begun = self.types and item.outcome is llm.Outcome.FAILED
                 return replace(item, outcome=llm.Outcome.BROKEN) if is_begun else item
             self._take(item)
-            size = sum(len(text) for _, text in self._unwritten)
             is_due = time.monotonic() - self._flushed_at >= self.config.journal_seconds
-            if is_due or size >= self.config.journal_bytes:
+            if is_due or self._unwritten_size >= self.config.journal_bytes:
                 await self.flush()
         raise AssertionError("a model's stream must end with a Reply")
 
     async def flush(self) -> None:
         """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
-        unwritten, self._unwritten = self._unwritten, []
+        unwritten, self._unwritten, self._unwritten_size = self._unwritten, [], 0
         self._flushed_at = time.monotonic()
         is_retry = bool(self._held_up)
         for index in sorted({index for index, _ in unwritten}):
@@ -148,6 +148,7 @@ class Answer:
         index = len(self.types) - 1
         self.texts[index].append(delta.text)
         self._unwritten.append((index, delta.text))
+        self._unwritten_size += len(delta.text)
         hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
 
 

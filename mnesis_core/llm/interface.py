@@ -243,7 +243,7 @@ def spec_in_session(spec: ModelSpec, config: Config) -> ModelSpec:
     prices = {name: price for name, price in asdict(config.prices).items() if price >= 0}
     if prices:
         changes |= {"prices": replace(spec.prices, **prices), "prices_source": LimitSource.CONFIGURED}
-    return replace(spec, **changes)
+    return replace(spec, **changes) if changes else spec
 
 
 def spec_as_said(spec: ModelSpec, window: int | None) -> ModelSpec:
