@@ -38,6 +38,13 @@ BENCHMARKS = {
             "… / raw",
         ),
     ),
+    "manifests": (
+        "What calls keep of their prompts, and their payloads rebuilt, against plain SQL that reads the same rows",
+        (
+            *("items", "manifest in full", "as kept, bytes", "the call's row, bytes"),
+            *("any call ms", "raw ms", "last call ms", "last / raw"),
+        ),
+    ),
     "turns": (
         "Whole turns with a model that answers at once, against plain SQL that reads and writes the same rows",
         (

@@ -14,6 +14,7 @@ from pydantic import Field as PydanticField
 from compaction_app import queries, revise
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import compare_calls, rebuild_payload
+from compaction_app.manifests import with_manifests
 from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
@@ -24,8 +25,20 @@ from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
 from sessions_app.record.message_queries import load_message_rows
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import list_calls as load_calls
 from sessions_app.record.turn_queries import load_call
-from sessions_app.schemas import CallOut, ErrorOut, IsSet, MessageOut, Out, Text, message_out
+from sessions_app.schemas import (
+    CallOut,
+    ErrorOut,
+    IsSet,
+    MessageOut,
+    Out,
+    Text,
+    message_out,
+    page_of,
+    place_of,
+    read_place,
+)
 
 router = Router(tags=["context"])
 router.add_router("", search_router)
@@ -385,6 +398,13 @@ def _revisions_out(ids: list[str], caller: int) -> dict[str, Any]:
     return {"items": [summary_out(summary) for summary in queries.load_summaries(ids, session_id=session_id)]}
 
 
+class CallList(Out):
+    """A page of model calls."""
+
+    items: list[CallOut]
+    next_cursor: str | None
+
+
 class CallRead(CallOut, Schema):
     """A model call, and whether its payload can be rebuilt byte for byte."""
 
@@ -442,6 +462,16 @@ class CompactionList(Out):
     next_cursor: None = None
 
 
+def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None) -> dict[str, Any]:
+    """:raises SessionNotFoundError: it does not exist or belongs to another person.
+    :raises InvalidRequest: the cursor is malformed.
+    """
+    load_session(session_id, owner_id=owner_id)
+    found = load_calls(session_id, before=read_place(cursor), limit=limit + 1)
+    shown = with_manifests(found[:limit])
+    return page_of([*shown, *found[len(shown) :]], len(shown), lambda call: place_of(call.created_at, call.id))
+
+
 @by_name("context/get")
 @router.get(
     "/sessions/{session_id}/context", response={200: dict[str, Any], **ERRORS}, summary="See what the model sees"
@@ -461,10 +491,19 @@ def read_context(
     return show_context(session_id, owner_id=owner_id(request), provider=format, at=at)
 
 
+@router.get("/sessions/{session_id}/calls", response={200: CallList, **ERRORS}, summary="List model calls")
+def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor: str | None = None) -> dict[str, Any]:
+    """Model calls of a session, newest first, each with the manifest of what the model saw.
+
+    A page ends early where the manifests have 100,000 rows together.
+    """
+    return call_page(session_id, owner_id=owner_id(request), limit=limit, cursor=cursor)
+
+
 @router.get("/calls/{call_id}", response={200: CallRead, **ERRORS}, summary="Read a model call")
 def read_call(request: HttpRequest, call_id: str) -> Any:
     """One model call: manifest, parameters, usage and its source."""
-    return load_call(call_id, owner_id=owner_id(request))
+    return with_manifests([load_call(call_id, owner_id=owner_id(request))])[0]
 
 
 @router.get("/calls/{call_id}/payload", response={200: PayloadOut, **ERRORS}, summary="Rebuild what a model was sent")

@@ -13,6 +13,7 @@ from functools import partial
 from math import ceil
 from typing import Any
 
+from compaction_app.manifests import load_manifest
 from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_file_question, rebuild_question
 from mnesis_core.compaction.selection import Situation
@@ -30,6 +31,7 @@ from mnesis_core.context.entries import (
     read_manifest,
 )
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
+from mnesis_core.context.manifests import fold_manifest, is_folded, outlines_of, unfold_manifest
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
@@ -58,6 +60,7 @@ class BuiltContext:
     pressure: Pressure
     estimated_tokens: int  # the size of the payload, uncalibrated, to be compared with what the provider reports
     whole_tokens: int  # the size of everything in the context, tools included, left out or not; uncalibrated
+    stored_manifest: list[Row]  # folded, as a call keeps it
     calibration: Calibration
     context_seq: int
 
@@ -122,6 +125,7 @@ class ContextState(Frame):
             pressure=pressure(assembled.wanted_tokens, self.budget),
             estimated_tokens=int(assembled.used_tokens / self.calibration.ratio),
             whole_tokens=int(assembled.wanted_tokens / self.calibration.ratio),
+            stored_manifest=fold_manifest(assembled.manifest, self.entries),
             calibration=self.calibration,
             context_seq=self.context_seq,
         )
@@ -202,17 +206,21 @@ def read_newest_state(frame: Frame) -> ContextState:
 
 
 def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> ContextState:
-    entries: list[ContextEntry] = list(rows.messages)
-    if rows.summaries:
-        entries = in_order([*entries, *load_summary_entries(rows.summaries, session_id=frame.session.id)])
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     return record_of(
         ContextState,
         frame,
-        entries=entries,
+        entries=_entries_of(frame.session.id, rows),
         context_seq=seq if at is None else at,
         unread_tokens=rows.unread_tokens,
     )
+
+
+def _entries_of(session_id: str, rows: ContextRows) -> list[ContextEntry]:
+    """:raises SummaryNotFoundError: the context has a summary that is not there."""
+    if not rows.summaries:
+        return list(rows.messages)
+    return in_order([*rows.messages, *load_summary_entries(rows.summaries, session_id=session_id)])
 
 
 def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | None = None) -> BuiltContext:
@@ -287,7 +295,7 @@ def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None)
 
 def _manifest_to_compare(call: CallRecord) -> list[Row]:
     try:
-        return read_manifest(call.manifest)
+        return load_manifest(call)
     except ValueError as error:
         raise InvalidRequest(f"call {call.id}: {error}", field="call_id") from error
 
@@ -340,10 +348,16 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
 
 
 def load_sources(call: CallRecord) -> PromptSources:
-    """:raises ValueError: the manifest is none.
+    """:raises ValueError: the manifest is none, or the record has not the context that it describes.
     :raises NotFound: it names something that is not there.
     """
     manifest, session_id = read_manifest(call.manifest), call.session_id
+    entries: list[ContextEntry]
+    if is_folded(manifest):
+        entries = _entries_of(session_id, context_queries.load_context(session_id, at=call.context_seq))
+        manifest = unfold_manifest(manifest, outlines_of(entries), at=call.context_seq)
+    else:
+        entries = _entries_named(manifest, session_id)
     texts = _texts(call)
     tools: Sequence[ToolSpec] = ()
     problems = []
@@ -355,13 +369,16 @@ def load_sources(call: CallRecord) -> PromptSources:
     if missing := named - {tool.name for tool in tools}:
         problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
     system = texts["system"] if "system" in texts else session_queries.load_session(session_id).system_prompt
+    return PromptSources(manifest=manifest, entries=entries, system_prompt=system, tools=tools, problems=problems)
 
+
+def _entries_named(manifest: Sequence[Row], session_id: str) -> list[ContextEntry]:
+    """:raises NotFound: one of the messages and summaries that the manifest names is not there."""
     message_ids = [row["id"] for row in manifest if row["kind"] == "message"]
     messages = message_queries.load_messages_by_ids(message_ids, session_id=session_id)
-    entries: list[ContextEntry] = [MessageEntry(position=message.seq, message=message) for message in messages]
     positions = {row["id"]: row["first_seq"] for row in manifest if row["kind"] == "summary"}
-    entries += load_summary_entries(positions, session_id=session_id)
-    return PromptSources(manifest=manifest, entries=entries, system_prompt=system, tools=tools, problems=problems)
+    summaries = load_summary_entries(positions, session_id=session_id)
+    return [*(MessageEntry(position=message.seq, message=message) for message in messages), *summaries]
 
 
 def _summary_payload(call: CallRecord) -> Payload:

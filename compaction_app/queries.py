@@ -262,6 +262,14 @@ def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[
     return [_entry(positions[row[0]], row) for row in rows]
 
 
+def spans_of_summaries(ids: Sequence[str], *, session_id: str) -> dict[str, tuple[int, int]]:
+    """Return the seq of the first and of the last message that each of these summaries stands for; at most one query."""
+    if not ids:
+        return {}
+    rows = SummaryNode.objects.filter(session_id=session_id, id__in=ids).values_list("id", "first_seq", "last_seq")
+    return {id: (first, last) for id, first, last in rows}
+
+
 def load_preview_entries(positions: dict[str, int], *, session_id: str) -> list[SummaryEntry]:
     """Return previews as the summaries that others are made from, without ids that are no previews; one query."""
     rows = SummaryPreview.objects.filter(id__in=list(positions), session_id=session_id)

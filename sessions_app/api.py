@@ -18,7 +18,6 @@ from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.operations import by_name
 from sessions_app.record import context_queries, message_queries, session_queries, turn_queries
 from sessions_app.schemas import (
-    CallOut,
     ErrorOut,
     EventOut,
     Limit,
@@ -58,13 +57,6 @@ class MessageList(Out):
 
     items: list[MessageOut]
     next_cursor: int | None
-
-
-class CallList(Out):
-    """A page of model calls."""
-
-    items: list[CallOut]
-    next_cursor: str | None
 
 
 class EventList(Out):
@@ -130,15 +122,6 @@ def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> d
     return page_of([message_out(message, rows[message.id]) for message in messages], limit, itemgetter("seq"))
 
 
-def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None) -> dict[str, Any]:
-    """:raises SessionNotFoundError: it does not exist or belongs to another person.
-    :raises InvalidRequest: the cursor is malformed.
-    """
-    session_queries.load_session(session_id, owner_id=owner_id)
-    rows = turn_queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
-    return page_of(rows, limit, lambda call: place_of(call.created_at, call.id))
-
-
 @by_name("turn/read", result=TurnOut)
 @router.get("/sessions/{session_id}/turns/{turn_id}", response={200: TurnRead, **ERRORS}, summary="Read a turn")
 def read_turn(request: Asker, session_id: str, turn_id: str) -> Any:
@@ -160,12 +143,6 @@ def list_messages(
 ) -> dict[str, Any]:
     """Messages with all their parts, oldest first; tombstoned outputs with their originals."""
     return message_page(session_id, owner_id=owner_id(request), after=max(after, cursor), limit=limit)
-
-
-@router.get("/sessions/{session_id}/calls", response={200: CallList, **ERRORS}, summary="List model calls")
-def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor: str | None = None) -> dict[str, Any]:
-    """Model calls of a session, newest first, each with the manifest of what the model saw."""
-    return call_page(session_id, owner_id=owner_id(request), limit=limit, cursor=cursor)
 
 
 @by_name("events/list", limit=100)

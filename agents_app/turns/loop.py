@@ -363,7 +363,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
                 **({"in_place_of": self.turn.model} if self.spec.alias != self.turn.model else {}),
                 **({} if options.temperature is None else {"temperature": options.temperature}),
             },
-            manifest=context.assembled.manifest,
+            manifest=context.stored_manifest,
             digest=context.digest,
             context_seq=context.context_seq,
             texts=texts,

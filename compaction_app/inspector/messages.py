@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.context import load_ranges
+from compaction_app.manifests import load_manifest
 from compaction_app.queries import (
     MessageLineage,
     SummaryHead,
@@ -212,7 +213,7 @@ def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
     ``whole``, ``shortened``, ``left_out`` of its prompt, or ``unknown``: its manifest cannot be read.
     """
     try:
-        manifest = read_manifest(turn_queries.load_call(call_id).manifest)
+        manifest = load_manifest(turn_queries.load_call(call_id))
     except ValueError:
         return "unknown"
     row = next((row for row in manifest if row["kind"] == "message" and row["id"] == message_id), None)

@@ -189,6 +189,7 @@ _SCHEMAS: Mapping[str, Schema] = {
     "file": {"content_id": _is_text, "offset": _is_number, "bytes": _is_number},
     "map": {"run_id": _is_text, "item": _is_number, "attempt": _is_number},
     "gap": dict.fromkeys(("messages", "summaries", "first_seq", "last_seq"), _is_number),
+    "context": dict.fromkeys(("form", "items", "parts"), _is_number),
 }
 
 

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
@@ -14,6 +16,7 @@ from django.db.models.functions import Length
 
 from mnesis_core.context.entries import ContextRows, MessageEntry
 from mnesis_core.context.fitting import MARKER_TOKENS, RESULT_FRAME
+from mnesis_core.context.manifests import ItemOutline
 from mnesis_core.context.replay import Item, Projection
 from mnesis_core.context.wording import SENT_TYPES
 from mnesis_core.errors import ContextWindowExceeded
@@ -35,6 +38,13 @@ _AS_OF = "i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
 _NEWEST = (
     f"{_NOW} AND i.position >= COALESCE((SELECT position FROM context_items"
     " WHERE session_id = %s AND removed_seq IS NULL ORDER BY position DESC LIMIT 1 OFFSET %s), 0)"
+)
+_OUTLINES = (
+    "SELECT i.item_id, i.item_type, i.added_seq, i.removed_seq, COALESCE(m.seq, 0), COALESCE(m.role, ''), p.id, p.part_type,"
+    " CASE WHEN p.part_type = 'tool' AND p.compacted_at IS NOT NULL THEN COALESCE(p.compacted_seq, 0) END"
+    " FROM context_items i LEFT JOIN messages m ON m.id = i.item_id LEFT JOIN message_parts p ON p.message_id = m.id"
+    " WHERE i.session_id = %s AND i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
+    " ORDER BY i.position, i.id, p.part_index"
 )
 _COUNTERS = "SELECT message_seq, turn_seq FROM sessions WHERE id = %s"
 _ITEMS = (
@@ -164,6 +174,33 @@ def _context_query(which: str) -> str:
         " LEFT JOIN message_parts p ON p.message_id = m.id"
         f" WHERE i.session_id = %s AND {which} ORDER BY i.position, p.part_index"
     )
+
+
+def load_outlines(session_id: str, *, first: int, last: int) -> list[ItemOutline]:
+    """Return all that was in the context at some time from event ``first`` to event ``last``, in order; one query.
+
+    Which messages a summary stands for is known elsewhere: its numbers are 0.
+    """
+    rows = fetch(_OUTLINES, [session_id, last, first])
+    outlines = []
+    for _, group in groupby(rows, key=itemgetter(0)):
+        own = list(group)
+        item_id, item_type, added, removed, seq, role = own[0][:6]
+        parts = [row[6:] for row in own if row[6] is not None]
+        outlines.append(
+            ItemOutline(
+                item_id,
+                role if item_type == "message" else None,
+                seq,
+                seq,
+                part_ids=tuple([id for id, _, _ in parts]),
+                part_types=tuple([type for _, type, _ in parts]),
+                compacted=tuple([(id, seq) for id, _, seq in parts if seq is not None]),
+                added_seq=added,
+                removed_seq=removed,
+            )
+        )
+    return outlines
 
 
 def summary_stays(session_id: str) -> list[tuple[str, int, int | None]]:

@@ -18,6 +18,7 @@ from compaction_app.context import rebuild_payload
 from compaction_app.inspector.calls import BLOCKS, open_call
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
+from compaction_app.manifests import with_manifests
 from compaction_app.queries import list_summaries
 from compaction_app.templatetags.compaction import CHANGES, REASONS
 from mnesis_core.context.prompt_diff import Change, Reason
@@ -67,7 +68,7 @@ def page(reader: Client, name: str, *args: Any, status: int = 200, **query: Any)
 
 def oldest_first(session: SessionRecord) -> list[Any]:
     """The calls of turns."""
-    return [call for call in list_calls(session.id)[::-1] if call.purpose == "turn"]
+    return [call for call in with_manifests(list_calls(session.id))[::-1] if call.purpose == "turn"]
 
 
 async def talk(session: SessionRecord, turns: int) -> None:

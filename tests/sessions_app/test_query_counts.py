@@ -323,6 +323,7 @@ READS: dict[str, Row] = {
     "load_newest_context, all": (lambda s: context_queries.load_newest_context(s.id, items=1_000), 1),
     "load_newest_context, some": (lambda s: context_queries.load_newest_context(s.id, items=2), 3),
     "load_context, as of": (lambda s: context_queries.load_context(s.id, at=5), 1),
+    "load_outlines": (lambda s: context_queries.load_outlines(s.id, first=1, last=5), 1),
     "list_calls": (lambda s: turn_queries.list_calls(s.id), 1),
     "load_call": (lambda s: turn_queries.load_call(s.call, owner_id=s.owner.pk), 1),
     "usage_of_session": (lambda s: turn_queries.usage_of_session(s.id), 1),

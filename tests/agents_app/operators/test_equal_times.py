@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from agents_app import store
 from agents_app.maps.api import run_page
 from agents_app.queries import list_runs, load_run
+from compaction_app.api import call_page
 from mnesis_core.maps.values import OperatorKind, OperatorSpec
-from sessions_app.api import call_page
 from sessions_app.record.change import change
 from sessions_app.record.turn_queries import list_calls
 from tests.support.cast import owner
