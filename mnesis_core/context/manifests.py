@@ -49,6 +49,7 @@ _FIELDS = ("text", "input", "output")
 _ITEMS = ("message", "summary")
 _SETS = ("unlike", "empty", "unanswered", "omitted", "named")
 _MESSAGE_KEYS = 8  # of a row without ``naming``
+_Cut = tuple[int, int, int]  # the place of the field in ``_FIELDS``, and the characters of head and tail
 
 
 class ItemOutline(NamedTuple):
@@ -72,7 +73,7 @@ class _Marks:
     unanswered: set[int] = field(default_factory=set)
     omitted: set[int] = field(default_factory=set)
     named: set[int] = field(default_factory=set)  # numbers of tombstones
-    cuts: Mapping[int, list[tuple[str, int, int]]] = field(default_factory=dict)  # (field, head, tail)
+    cuts: Mapping[int, list[_Cut]] = field(default_factory=dict)
 
 
 _NONE = _Marks()
@@ -98,7 +99,7 @@ def fold_manifest(manifest: Sequence[Row], entries: Sequence[ContextEntry]) -> l
         if row["kind"] in _ITEMS:
             waiting.append(row)
         else:
-            fold.notes.append((len(waiting), row))
+            fold.notes.append([len(waiting), row])
     shown = iter(waiting)
     row_now = next(shown, None)
     for item in outlines_of(entries):
@@ -136,9 +137,9 @@ class _Fold:
     unanswered: list[int] = field(default_factory=list)
     omitted: list[int] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
-    cuts: list[tuple[int, str, int, int]] = field(default_factory=list)  # (part, field, head, tail)
-    notes: list[tuple[int, Row]] = field(default_factory=list)
-    rows: list[tuple[int, Row]] = field(default_factory=list)
+    cuts: list[tuple[int, int, int, int]] = field(default_factory=list)  # each behind the number of its part
+    notes: list[list[Any]] = field(default_factory=list)  # pairs, as JSON has them
+    rows: list[list[Any]] = field(default_factory=list)
 
     def add(self, item: ItemOutline, row: Row | None) -> None:
         """Add the next item of the context; ``row`` is how the prompt shows it, if it does."""
@@ -157,7 +158,7 @@ class _Fold:
     def _note(self, item: ItemOutline, row: Row, gone: list[str]) -> None:
         marks = _marks_of(row, item.part_ids, gone)
         if marks is None or row != _row_of(item, item.part_ids, gone, marks):
-            self.rows.append((self.items, row))
+            self.rows.append([self.items, row])
             return
         self.unanswered += (self.parts + number for number in sorted(marks.unanswered))
         self.omitted += (self.parts + number for number in sorted(marks.omitted))
@@ -165,17 +166,16 @@ class _Fold:
         self.cuts += ((self.parts + number, *cut) for number in sorted(marks.cuts) for cut in marks.cuts[number])
 
     def row(self) -> dict[str, Any]:
-        row = {"kind": "context", "form": FORM, "items": self.items, "parts": self.parts}
+        row: dict[str, Any] = {"kind": "context", "form": FORM, "items": self.items, "parts": self.parts}
         said: dict[str, Any] = {name: _runs(numbers) for name in _SETS if (numbers := getattr(self, name))}
         if self.cuts:
-            parts, names, heads, tails = map(list, zip(*self.cuts, strict=True))
+            parts, *columns = map(list, zip(*self.cuts, strict=True))
             steps = [number - before for number, before in zip(parts, [0, *parts], strict=False)]
-            said["shortened"] = [steps, [_FIELDS.index(name) for name in names], heads, tails]
+            said["shortened"] = [steps, *columns]
         said |= {name: pairs for name in ("notes", "rows") if (pairs := getattr(self, name))}
         text = json.dumps(said, separators=(",", ":"))
-        if len(text) <= LONGEST_PLAIN:
-            return row | json.loads(text)
-        return row | {"packed": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
+        is_long = len(text) > LONGEST_PLAIN
+        return row | ({"packed": base64.b64encode(zlib.compress(text.encode(), 9)).decode()} if is_long else said)
 
 
 def _is_expected(item: ItemOutline, types: Iterable[str]) -> bool:
@@ -198,10 +198,10 @@ def _marks_of(row: Row, ids: Sequence[str], gone: Sequence[str]) -> _Marks | Non
     """Return what is unusual about a message's row, numbered within the message; ``None`` if it names what is not there."""
     places = {id: number for number, id in enumerate(ids)}
     ranks = {id: number for number, id in enumerate(gone)}
-    cuts: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    cuts: dict[int, list[_Cut]] = defaultdict(list)
     try:
         for cut in row["shortened"]:
-            cuts[places[cut["part"]]].append((_FIELDS[_FIELDS.index(cut["field"])], cut["head"], cut["tail"]))
+            cuts[places[cut["part"]]].append((_FIELDS.index(cut["field"]), cut["head"], cut["tail"]))
         return _Marks(
             unanswered={places[id] for id in row["unanswered"]},
             omitted={places[id] for id in row["omitted"]},
@@ -287,11 +287,11 @@ def _row_of(
     return row | {"naming": naming} if naming else row
 
 
-def _cuts_in(ids: Sequence[str], cuts: Mapping[int, list[tuple[str, int, int]]], first: int) -> list[dict[str, Any]]:
+def _cuts_in(ids: Sequence[str], cuts: Mapping[int, list[_Cut]], first: int) -> list[dict[str, Any]]:
     return [
-        {"part": id, "field": name, "head": head, "tail": tail}
+        {"part": id, "field": _FIELDS[place], "head": head, "tail": tail}
         for number, id in enumerate(ids, first)
-        for name, head, tail in cuts.get(number, ())
+        for place, head, tail in cuts.get(number, ())
     ]
 
 
@@ -326,18 +326,18 @@ def _numbers(runs: object, most: int) -> set[int]:
     return numbers
 
 
-def _cuts_of(columns: object) -> Mapping[int, list[tuple[str, int, int]]]:
-    cuts: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+def _cuts_of(columns: object) -> Mapping[int, list[_Cut]]:
+    cuts: dict[int, list[_Cut]] = defaultdict(list)
     if columns is None:
         return cuts
     if not isinstance(columns, list) or len(columns) != 4:
         raise ValueError("the manifest does not tell what is shortened")
-    place = 0
-    for step, name, head, tail in zip(*map(_whole_numbers, columns), strict=True):
-        place += step
-        if name >= len(_FIELDS):
+    part = 0
+    for step, place, head, tail in zip(*map(_whole_numbers, columns), strict=True):
+        part += step
+        if place >= len(_FIELDS):
             raise ValueError("the manifest shortens a field that there is not")
-        cuts[place].append((_FIELDS[name], head, tail))
+        cuts[part].append((place, head, tail))
     return cuts
 
 
@@ -352,9 +352,9 @@ def _pairs(pairs: object) -> Iterator[tuple[int, Row]]:
     if not isinstance(pairs, list):
         raise ValueError("the manifest keeps no rows")
     for pair in pairs:
-        number, row = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
-        _whole_numbers([number])
-        [checked] = read_manifest([row])
-        if checked["kind"] == "context":
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError("the manifest keeps rows without numbers")
+        [number], [row] = _whole_numbers(pair[:1]), read_manifest(pair[1:])
+        if row["kind"] == "context":
             raise ValueError("a context is folded into another")
-        yield number, checked
+        yield number, row

@@ -272,15 +272,18 @@ def test_a_folded_manifest_that_the_record_does_not_bear_out_is_shown_as_it_is(s
 
 
 @pytest.mark.owner
-def test_a_summary_that_is_gone_is_noticed(session, client, alice):
+def test_a_summary_that_is_gone_is_noticed(session):
     ids = live(session.id)
     remove_guards(connection, guarded_models())
     try:
         plain(ContextItem).filter(session_id=session.id, item_type="summary").update(item_id="sum_x")
     finally:
         install_guards(connection, guarded_models())
-    [problem] = rebuild_payload(load_call(ids[-1])).problems
-    assert "items" in problem
+    call = load_call(ids[-1])
+    assert "sum_x" in rebuild_payload(call).problems[0]
+    with pytest.raises(ValueError, match="items"):
+        load_manifest(call)
+    assert with_manifests([call]) == [call]
 
 
 def test_another_session_s_context_is_not_read(session, bob):

@@ -178,6 +178,7 @@ ITEMS = [
     ItemOutline("msg_10", "assistant", 10, 10, ("pa0",), ("file_ref",), added_seq=7, removed_seq=8),
     ItemOutline("msg_11", "assistant", 11, 11, ("pb0",), ("patch",), added_seq=8),
 ]
+GAP = {"kind": "gap", "id": "", "messages": 1, "summaries": 0, "first_seq": 5, "last_seq": 5}
 PLAIN: list[Any] = [
     {"kind": "system", "id": ""},
     {
@@ -191,7 +192,7 @@ PLAIN: list[Any] = [
         "unanswered": [3, 1],
         "omitted": [1, 1],
         "shortened": [[0, 2, 0], [0, 1, 2], [5, 6, 7], [8, 9, 0]],
-        "notes": [[1, {"kind": "gap", "id": "", "messages": 1, "summaries": 0, "first_seq": 5, "last_seq": 5}]],
+        "notes": [[1, GAP], [1, GAP | {"messages": 2}], [3, GAP]],
         "rows": [[1, {"kind": "message", "id": "msg_6", "seq": 6, "colour": "green"}]],
     },
 ]
@@ -208,7 +209,8 @@ def test_form_one_says_for_ever_what_it_says() -> None:
     assert rows == [
         {"kind": "system", "id": ""},
         {"kind": "summary", "id": "sum_1", "first_seq": 1, "last_seq": 4},
-        {"kind": "gap", "id": "", "messages": 1, "summaries": 0, "first_seq": 5, "last_seq": 5},
+        GAP,
+        GAP | {"messages": 2},
         {"kind": "message", "id": "msg_6", "seq": 6, "parts": 1, **EMPTY, "colour": "green"},
         {
             "kind": "message",
@@ -221,12 +223,30 @@ def test_form_one_says_for_ever_what_it_says() -> None:
             "omitted": ["p70"],
             "naming": ["p71"],
         },
+        GAP,
     ]
     plain = PLAIN[1]
     said = {key: value for key, value in plain.items() if key not in ("kind", "form", "items", "parts")}
     packed = base64.b64encode(zlib.compress(json.dumps(said).encode())).decode()
     row = {key: plain[key] for key in ("kind", "form", "items", "parts")} | {"packed": packed}
     assert unfold_manifest(read_manifest([PLAIN[0], row]), ITEMS, at=7) == rows
+
+
+@pytest.mark.parametrize(
+    ("role", "type", "is_shown"),
+    [
+        *(("assistant", type, True) for type in ("text", "tool", "file_ref", "patch")),
+        *(("assistant", type, False) for type in ("reasoning", "data", "compaction", "step_start", "image", "")),
+        ("system", "reasoning", False),
+        ("", "reasoning", False),
+        ("user", "reasoning", True),
+        (None, "", True),
+    ],
+)
+def test_form_one_shows_for_ever_what_it_shows(role: str | None, type: str, is_shown: bool) -> None:
+    row = {"kind": "context", "form": 1, "items": 1, "parts": 1}
+    item = ItemOutline("msg_1", role, 1, 1, ("p1",), (type,))
+    assert bool(unfold_manifest(read_manifest([row]), [item], at=7)) is is_shown
 
 
 bomb = base64.b64encode(zlib.compress(b" " * (LARGEST_PACKED + 1) + b"{}")).decode()
