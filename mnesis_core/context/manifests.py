@@ -280,19 +280,15 @@ def _row_of(
         "parts": len(ids),
         "tombstoned": gone,
         "unanswered": _chosen(ids, marks.unanswered, first),
-        "shortened": _cuts_in(ids, marks.cuts, first) if marks.cuts else [],
+        "shortened": [
+            {"part": id, "field": _FIELDS[place], "head": head, "tail": tail}
+            for number, id in (enumerate(ids, first) if marks.cuts else ())
+            for place, head, tail in marks.cuts.get(number, ())
+        ],
         "omitted": _chosen(ids, marks.omitted, first),
     }
     naming = _chosen(gone, marks.named, first_gone)
     return row | {"naming": naming} if naming else row
-
-
-def _cuts_in(ids: Sequence[str], cuts: Mapping[int, list[_Cut]], first: int) -> list[dict[str, Any]]:
-    return [
-        {"part": id, "field": _FIELDS[place], "head": head, "tail": tail}
-        for number, id in enumerate(ids, first)
-        for place, head, tail in cuts.get(number, ())
-    ]
 
 
 def _chosen(ids: Sequence[str], numbers: set[int], first: int) -> list[str]:
