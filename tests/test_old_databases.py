@@ -15,6 +15,8 @@ from django.db import connection
 
 from tests.support.databases import site_database
 from tests.support.old_databases import TITLE, old_databases, restore
+from tests.support.second_opinion import problems_of_old
+from tests.support.second_verifier import problems_of_session, read_export
 from tests.support.site import DATABASE, environment_for, manage
 
 READ = f"""
@@ -54,6 +56,14 @@ def test_there_is_an_old_database_of_this_kind() -> None:
 
 
 @pytest.mark.slow
+def test_the_second_verifier_proves_an_old_database_as_it_is(tmp_path: Path) -> None:
+    for stored in old_databases(connection.vendor):
+        with site_database("old") as database:
+            restore(stored, tmp_path, database)
+            assert problems_of_old(tmp_path, tmp_path / DATABASE, database.get("DATABASE_URL", "")) == set()
+
+
+@pytest.mark.slow
 def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Old, tmp_path: Path) -> None:
     environment, _ = old
     assert "Everything is as it was written." in done(environment, "verify", "--all").stdout
@@ -62,6 +72,8 @@ def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Ol
     assert rebuilt == [[True, []]] * len(rebuilt)
     done(environment, "export", "--all", "--out", str(tmp_path / "all.jsonl"))
     assert session in (tmp_path / "all.jsonl").read_text()
+    with (tmp_path / "all.jsonl").open("rb") as lines:
+        assert not [problem for one in read_export(lines) for problem in problems_of_session(one)]
 
 
 @pytest.mark.slow
@@ -72,6 +84,7 @@ def test_one_other_letter_in_an_old_database_is_found(old: Old, tmp_path: Path) 
     assert found.returncode == 1
     assert "the record is not as it was written" in found.stderr
     assert " row: message_parts part_" in found.stdout
+    assert {problem.kind for problem in problems_of_old(tmp_path, tmp_path / DATABASE, url)} == {"row"}
 
 
 def change(url: str, file: Path) -> None:

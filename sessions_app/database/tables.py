@@ -15,6 +15,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import Enum
 from functools import cache, cached_property, lru_cache, partial
 from types import SimpleNamespace
@@ -177,7 +178,7 @@ def json_text(value: Any) -> str:
 
 
 def _dumped(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _with_integers(value: Any) -> Any:
@@ -185,7 +186,10 @@ def _with_integers(value: Any) -> Any:
         return {key: _with_integers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_with_integers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if not isinstance(value, float) or not value.is_integer():
+        return value
+    # PostgreSQL keeps the decimal digits that a large float is written with, and not the float: 1e23 is not int(1e23).
+    return int(value) if abs(value) <= 2**53 else int(Decimal(repr(value)))
 
 
 _PLAIN: tuple[tuple[tuple[type, ...], Callable[[Any], str | int] | None], ...] = (

@@ -24,6 +24,7 @@ from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.databases import execute
 from tests.support.inspected import add_session, add_turn
+from tests.support.second_opinion import all_problems, problems_of
 from tests.support.tampered import as_if_never_here, chain_again, erase
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
@@ -39,8 +40,10 @@ def told() -> list[tuple[str, str, int]]:
 
 
 def problems() -> list[tuple[str, str]]:
-    """Sessions and kinds; the guards are away in these tests."""
-    return [(one.session, one.kind) for one in verify_all(jobs=1).problems if one.kind != "guard"]
+    """Sessions and kinds; the guards are away in these tests. The second verifier finds the same."""
+    found = verify_all(jobs=1).problems
+    assert set(problems_of(found)) == all_problems()
+    return [(one.session, one.kind) for one in found if one.kind != "guard"]
 
 
 def talk(owner: User, turns: int = 2) -> str:

@@ -39,6 +39,7 @@ from sessions_app.search.search import Scope, search
 from tests.support.inspected import add_session, add_turn
 from tests.support.operators import add_run
 from tests.support.sample_record import HOSTILE, Sample, make_sample
+from tests.support.second_verifier import Refused, problems_of_session, read_export
 from tests.support.site_role import acting_as
 
 Exported = tuple[Sample, list[bytes], dict[str, Any]]
@@ -98,6 +99,7 @@ def test_sessions_come_in_as_the_same_rows(exported: Exported, eve: User):
     assert set(Session._base_manager.values_list("owner_id", flat=True)) == {eve.pk}
     again = [line for session_id in session_ids() for line in export_session(session_id)]
     assert again == lines
+    assert [problems_of_session(session) for session in read_export(lines)] == [[], [], []]
     report = verify_session(sample.talk)
     assert (report.ok, report.moved) == (True, [sample.talk])
     assert {hit.session_id for hit in search(Scope(owner_id=eve.pk), "quay").hits} == {sample.talk}
@@ -253,6 +255,15 @@ def test_what_was_changed_is_refused_and_nothing_is_written(
         import_sessions(lambda: forgery, owner_id=eve.pk)
     assert not Session._base_manager.exists()
     assert not Event.objects.exists()
+    assert is_refused_or_named(forgery)
+
+
+def is_refused_or_named(lines: list[bytes]) -> bool:
+    """Whether the second verifier refuses a file, or finds something wrong in it."""
+    try:
+        return any(problems_of_session(session) for session in read_export(lines))
+    except Refused:
+        return True
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.transcripts import detect_format
 from mnesis_core.transcripts.session_file import Header, RowLine, read_sessions, session_lines
+from tests.support.second_verifier import Refused, read_lines
 
 HEADER = Header(session_id="sess_1", event_seq=2, head_hash="ab", rows={"turns": 1, "events": 2})
 ROWS = [("turns", {"id": "turn_1", "text": "a"}), ("events", {"seq": 1}), ("events", {"seq": 2})]
@@ -39,6 +40,7 @@ def test_what_is_written_is_read(text: str, value: object):
     assert isinstance(row, RowLine)
     assert row.values == values
     assert decode_text(row.values["text"]) == text
+    assert [rows for _, _, rows in read_lines(lines)] == [[(row.line, row.table, row.values)]]
     assert all(line.count(b"\n") == 1 for line in lines)
 
 
@@ -107,6 +109,9 @@ def test_what_is_damaged_is_refused_with_its_line(damage: Callable[[], list[byte
     with pytest.raises(InvalidRequest, match=rf"^Line {line}: .*{reason}") as refusal:
         list(read_sessions(damage()))
     assert refusal.value.details == {"line": line}
+    with pytest.raises(Refused) as refused:
+        list(read_lines(damage()))
+    assert refused.value.line == line
 
 
 @given(st.data())
@@ -114,8 +119,11 @@ def test_a_changed_byte_is_noticed(data: st.DataObject):
     whole = bytearray(b"".join(LINES))
     place = data.draw(st.integers(0, len(whole) - 2))  # the very last line feed may be missing
     whole[place] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(InvalidRequest, match=r"^Line "):
+    with pytest.raises(InvalidRequest, match=r"^Line ") as refusal:
         list(read_sessions(_lines(bytes(whole))))
+    with pytest.raises(Refused) as refused:
+        list(read_lines(_lines(bytes(whole))))
+    assert refusal.value.details == {"line": refused.value.line}
 
 
 def _lines(whole: bytes) -> list[bytes]:

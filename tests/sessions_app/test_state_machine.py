@@ -36,6 +36,7 @@ from sessions_app.record import (
 from tests.support.cast import make_user
 from tests.support.record_model import Talk
 from tests.support.record_walk import Action, Walk, on
+from tests.support.second_opinion import assert_agreed
 
 pytestmark = pytest.mark.both_databases
 
@@ -97,7 +98,9 @@ class Store(Walk):
             self.refused(talk, error, action)
 
     def check(self, talk: Talk) -> None:
-        assert verify_session(talk.id).problems == []
+        report = verify_session(talk.id)
+        assert report.problems == []
+        assert_agreed(talk.id, report)
         assert talk.deleted or session_queries.load_session(talk.id).event_seq == talk.seq
         messages = message_queries.load_messages(talk.id, limit=1_000)
         assert [

@@ -25,6 +25,7 @@ from sessions_app.record.message_queries import load_message
 from tests.sessions_app.record_rows import plain
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
 from tests.support.operators import paused_run, settled_run
+from tests.support.second_opinion import assert_agreed
 
 
 def make_rich_session(owner: User) -> str:
@@ -81,8 +82,9 @@ def write_body(event: Event, body: Any) -> None:
 
 
 def found(session_id: str) -> list[str]:
-    """What is found at one look, in words: the same as in stretches of three entries."""
+    """What is found at one look, in words: the same as in stretches of three entries, and by the second verifier."""
     report = verify_session(session_id)
+    assert_agreed(session_id, report)
     in_segments = verify_in_segments(session_id, entries=3)
     assert in_segments.as_dict() | {"problems": []} == report.as_dict() | {"problems": []}
     words = [f"{problem.seq} {problem.kind} {problem.detail}" for problem in report.problems]

@@ -1,0 +1,425 @@
+"""The sessions of the format's test vectors: one with something of everything, what is done to its rows, and a directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection, models
+
+from audit_app.proof.ledger import directory_findings, findings_of_session
+from audit_app.proof.verify import Problem as Found
+from audit_app.proof.verify import verify_session
+from audit_app.tables import Table, insert_rows, session_tables
+from audit_app.transfer.export import export_session
+from audit_app.transfer.imports import import_sessions
+from mnesis_core.errors import ModelCallAbandoned
+from mnesis_core.events import GENESIS, EventType, entry_hash
+from mnesis_core.llm.retrying import Retry
+from mnesis_core.messages import Message, TextPart, ToolPart
+from mnesis_core.records import MessageEnd, TurnState
+from sessions_app.database.fields import plain_field
+from sessions_app.guards.rights import lifted
+from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+from sessions_app.models import DirectoryEntry, Event, Session
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.histories import begin_fork, copy_messages
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
+from tests.sessions_app.record_rows import plain
+from tests.support.format_vectors import FOLDER, SESSION
+from tests.support.inspected import USAGE
+from tests.support.sample_record import make_sample
+from tests.support.second_opinion import problems_of
+from tests.support.second_verifier import Problem
+from tests.support.tampered import undone
+
+Rows = dict[str, list[dict[str, Any]]]
+Edit = dict[str, Any]
+"""``table`` and ``where``, and one of ``set`` and ``remove``; ``table`` and ``add``; or ``rehash``."""
+
+NUMBERS = {
+    "floats": [0.1, 1.0, -0.0, 1e-7, 2.5e-5, 1e16, 1e22, 1e23, 1.5e300, 5e-324, 1.7976931348623157e308],
+    "integers": [0, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 10**40],
+    "names": {"\ufffd": 1, "😀": 2, "Z": 3, "z": 4, "": 5, "NUL \0": 6, "half \ud800": "\udfff"},
+    "deep": [[[[[[{"a": {"b": [None, True, False, {}, []]}}]]]]]],
+    "texts": ["1.0", "1e+3", "\x01\x7f\u2028", "␛0000", '\\"'],
+}
+
+
+def make_session() -> tuple[bytes, Rows]:
+    """An exported session, and the rows of the directory that it was written with. Nothing of it stays."""
+    with lifted(connection):
+        sample = make_sample()
+        with change(sample.talk) as record:
+            session_store.update_session(record, config=NUMBERS)
+        _answer_by_hand(sample.talk)
+        last = load_messages(sample.talk, limit=2)[1]
+        fork = begin_fork(load_session(sample.talk), owner=sample.ada, last=last, title="fork")
+        assert copy_messages(fork)
+        session_store.record_heads()
+        lines, directory = b"".join(export_session(sample.talk)), _directory_here()
+        with unguarded():
+            for table in reversed(session_tables().values()):
+                plain(table.model)._raw_delete("default")
+        return lines, directory
+
+
+def _directory_here() -> Rows:
+    entries = [row | {"created_at": row["created_at"].isoformat()} for row in plain(DirectoryEntry).values()]
+    return {
+        "directory_entries": entries,
+        "sessions": list(plain(Session).values("id", "owner_id")),
+        "events": list(plain(Event).values("session_id", "seq", "hash")),
+    }
+
+
+def _answer_by_hand(session_id: str) -> None:
+    """A turn that waits for a person, whose call had to be tried again and failed."""
+    with change(session_id) as record:
+        turn = turn_store.start_turn(record, model="demo", lease_owner="here", lease_seconds=30)
+        question = Message(role="user", parts=(TextPart(text="Open the lock."),))
+        message_store.append_message(record, turn_id=turn, message=question)
+        stub = message_store.append_message(record, turn_id=turn, message=Message(role="assistant", parts=()))
+        planned = {"parameters": {"temperature": 0.5}, "manifest": [], "context_seq": 1, "digest": "cd" * 32}
+        call = turn_store.start_call(
+            record, turn_id=turn, message_id=stub, model="demo", provider_model="demo", estimated_tokens=0, **planned
+        )
+        turn_store.note_retry(record, call, Retry(attempt=1, pause_seconds=0.25, error=ModelCallAbandoned()))
+        calls = [ToolPart(tool_name="open", tool_call_id=id) for id in ("a", "b")]
+        one, other = message_store.append_parts(record, message_id=stub, parts=calls)
+        message_store.finalize_message(record, stub, MessageEnd(outcome="complete", usage=USAGE))
+        end = MessageEnd(outcome="broken", error_code="MODEL_CALL_ABANDONED", error_message="Half \ud83d of it.")
+        turn_store.finish_call(record, call, end, attempts=2)
+        turn_store.suspend_turn(record, turn, fence=1, part_ids=[one, other])
+    with change(session_id) as record:
+        words = {"turn_id": turn, "note": "Mind the gate.", "refusal": "No."}
+        message_store.decide_approval(record, one, approved=True, **words)
+        message_store.decide_approval(record, other, approved=False, **words)
+        turn_store.resume_turn(record, turn, fence=1, lease_owner="there", lease_seconds=30)
+        message_store.start_tool(record, one)
+        message_store.finish_tool(record, one, output="It is open \0.", error=None)
+        assert message_store.keep_late_output(record, other, "It was open.")
+        facts = {"scope": "turn", "measure": "tokens", "limit": 9, "spent": 9}
+        record.publish(EventType.BUDGET_EXHAUSTED, turn_id=turn, reason="budget_turn", **facts)
+        turn_store.finish_turn(
+            record, turn, state=TurnState.INCOMPLETE, fence=2, usage=USAGE, error_code="BUDGET_EXHAUSTED"
+        )
+
+
+# What is done to rows: in a database, and in rows as they stand in a file.
+
+
+def change_database(edit: Edit, session_id: str) -> None:
+    """Do to the rows of a database what ``change_rows`` does to those of a file, past its guards."""
+    if "rehash" in edit:
+        _rehash_database(session_id, with_head=edit["rehash"] == "entries and head")
+        return
+    table = session_tables().get(edit["table"]) or Table(DirectoryEntry)
+    fields = {field.attname: field for field in table.fields}
+    if "add" in edit:
+        named = [fields[name] for name in edit["add"]]
+        insert_rows(table.name, named, [tuple(_typed(fields, edit["add"]).values())], using="default")
+        return
+
+    def assignments(values: Mapping[str, Any], between: str) -> tuple[str, list[Any]]:
+        prepared = [plain_field(fields[name]).get_db_prep_save(value, connection) for name, value in values.items()]
+        return between.join(f"{name} = %s" for name in values), prepared
+
+    which, wanted = assignments(_typed(fields, edit["where"]), " AND ")
+    what, values = assignments(_typed(fields, edit.get("set", {})), ", ")
+    with connection.cursor() as cursor:
+        sql = f"UPDATE {table.name} SET {what}" if values else f"DELETE FROM {table.name}"
+        cursor.execute(f"{sql} WHERE {which}", [*values, *wanted])
+        assert cursor.rowcount == 1, edit
+
+
+def _typed(fields: Mapping[str, models.Field[Any, Any]], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: datetime.fromisoformat(value) if value and isinstance(fields[name], models.DateTimeField) else value
+        for name, value in values.items()
+    }
+
+
+def _rehash_database(session_id: str, *, with_head: bool) -> None:
+    hash, seq = GENESIS, 0
+    for event in plain(Event).filter(session_id=session_id).order_by("seq"):
+        before, seq = hash, event.seq
+        hash = entry_hash(prev_hash=before, seq=seq, type=event.type, body=event.body)
+        plain(Event).filter(pk=event.pk).update(prev_hash=before, hash=hash)
+    if with_head:
+        plain(Session).filter(pk=session_id).update(head_hash=hash, event_seq=seq)
+
+
+def change_rows(edit: Edit, rows: Rows) -> None:
+    if "rehash" in edit:
+        _rehash_rows(rows, with_head=edit["rehash"] == "entries and head")
+    elif "add" in edit:
+        rows[edit["table"]].append(edit["add"])
+    else:
+        [row] = [row for row in rows[edit["table"]] if edit["where"].items() <= row.items()]
+        if edit.get("remove"):
+            rows[edit["table"]].remove(row)
+        else:
+            row.update(edit["set"])
+
+
+def _rehash_rows(rows: Rows, *, with_head: bool) -> None:
+    hash, seq = GENESIS, 0
+    for entry in sorted(rows["events"], key=lambda entry: int(entry["seq"])):
+        before, seq = hash, entry["seq"]
+        hash = entry_hash(prev_hash=before, seq=seq, type=entry["type"], body=entry["body"])
+        entry.update(prev_hash=before, hash=hash)
+    if with_head:
+        rows["sessions"][0].update(head_hash=hash, event_seq=seq)
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    remove_guards(connection, guarded_models())
+    try:
+        yield
+    finally:
+        install_guards(connection, guarded_models())
+
+
+def import_session() -> str:
+    """Bring the session of the vectors in, as another account's than it was; return its id."""
+    lines = (FOLDER / SESSION).read_bytes().splitlines(keepends=True)
+    owner, _ = User.objects.get_or_create(username="importer")
+    [imported] = import_sessions(lambda: lines, owner_id=owner.pk)
+    return imported.session_id
+
+
+def problems_after(session_id: str, edits: Iterable[Edit]) -> list[Problem]:
+    """What ``verify`` finds in an imported session after these changes, which are undone."""
+    with undone():
+        for edit in edits:
+            change_database(edit, session_id)
+        return sorted(set(problems_of(verify_session(session_id, alone=True).problems)))
+
+
+# The cases.
+
+
+def rows_of_session() -> Rows:
+    rows: Rows = {}
+    for line in (FOLDER / SESSION).read_bytes().splitlines():  # of bytes, as texts have other line breaks too
+        if (value := json.loads(line)).get("table"):
+            rows.setdefault(value["table"], []).append(value["row"])
+    return rows
+
+
+def tampering_cases() -> list[dict[str, Any]]:
+    with lifted(connection), unguarded():
+        session_id = import_session()
+        return [
+            {"name": name, "edits": edits, "problems": [problem[1:] for problem in problems_after(session_id, edits)]}
+            for name, edits in _tampering(rows_of_session())
+        ]
+
+
+def _tampering(rows: Rows) -> list[tuple[str, list[Edit]]]:
+    def first(table: str, has: Callable[[dict[str, Any]], object] = lambda row: True) -> dict[str, Any]:
+        return next(row for row in rows[table] if has(row))
+
+    def put(table: str, row: dict[str, Any], **values: Any) -> Edit:
+        return {"table": table, "where": _key(row), "set": values}
+
+    def take(table: str, row: dict[str, Any]) -> Edit:
+        return {"table": table, "where": _key(row), "remove": True}
+
+    session = rows["sessions"][0]
+    spoken = first("message_parts", lambda row: row["part_type"] == "text" and row["content"])
+    tool = first("message_parts", lambda row: row["output"])
+    message = first("messages", lambda row: row["finalized_at"])
+    turn, item, edge = first("turns"), rows["context_items"][-1], rows["summary_edges"][0]
+    entry, call = first("events", lambda row: row["type"] == "message.created"), first("model_calls")
+    last, node = rows["events"][-1], first("summary_nodes")
+    run, file = first("operator_runs"), first("file_references")
+    line, failed = first("operator_items"), first("operator_items", lambda row: row["state"] == "failed")
+    body = json.loads(entry["body"])
+    anew = [{"rehash": "entries"}], [{"rehash": "entries and head"}]
+
+    def written(**values: Any) -> Edit:
+        text = json.dumps(body | values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return put("events", entry, body=text)
+
+    return [
+        ("nothing", []),
+        ("a letter of what was said", [put("message_parts", spoken, content=spoken["content"] + ".")]),
+        (
+            (
+                "the escape of one character",
+                [put("message_parts", spoken, content=spoken["content"].replace("␛0000", "␛0001"))],
+            )
+        ),
+        ("an output that was set once", [put("message_parts", tool, output="forged")]),
+        ("an output where there was none", [put("message_parts", spoken, output="forged")]),
+        ("a salt", [put("message_parts", spoken, salt="00" * 32)]),
+        ("the salt of the session", [put("sessions", session, salt="00" * 32)]),
+        ("a state", [put("message_parts", tool, tool_state="error")]),
+        ("a time by a microsecond", [put("messages", message, recorded_at="2026-01-01T00:00:00.000001+00:00")]),
+        ("a number from NULL to 0", [put("messages", message, tokens_cache_read=0)]),
+        ("a boolean", [put("messages", message, is_summary=True)]),
+        ("a title, which may change", [put("sessions", session, title="Another")]),
+        ("a number in JSON", [put("sessions", session, config=session["config"] | {"integers": [9007199254740992]})]),
+        (
+            (
+                "the order and the form of JSON, which say nothing",
+                [put("sessions", session, config=dict(reversed(session["config"].items())))],
+            )
+        ),
+        ("an archive mark", [put("sessions", session, archived_at="2026-01-01T00:00:00+00:00")]),
+        ("a counter", [put("sessions", session, message_seq=session["message_seq"] + 1)]),
+        ("the end of a turn", [put("turns", turn, state="failed")]),
+        ("a lease, which nothing proves", [put("turns", turn, lease_owner="me")]),
+        ("the end of a call", [put("model_calls", call, state="failed")]),
+        ("a manifest", [put("model_calls", call, manifest=[])]),
+        ("an item of the context that leaves it", [put("context_items", item, removed_seq=3)]),
+        ("an item of the context that is gone", [take("context_items", item)]),
+        ("a source of a summary", [put("summary_edges", edge, position=7)]),
+        ("a summary that is stale", [put("summary_nodes", node, freshness="stale")]),
+        ("a message that is gone", [take("messages", message)]),
+        ("a part that is gone", [take("message_parts", spoken)]),
+        (
+            (
+                "a part that was put in",
+                [
+                    {
+                        "table": "message_parts",
+                        "add": spoken | {"id": "part_01KB0000000000000000000009", "part_index": 77},
+                    }
+                ],
+            )
+        ),
+        ("a file's content that is another's", [put("file_references", file, content_id="cd" * 32)]),
+        ("a file's size, so that its content must be there", [put("file_references", file, size=1)]),
+        ("the results of a run", [put("operator_runs", run, completed_count=77)]),
+        ("the end of an item", [put("operator_items", line, state="failed")]),
+        ("the place of a line", [put("operator_items", line, line_offset=1)]),
+        ("why an item failed", [put("operator_items", failed, error="forged")]),
+        ("the time of an entry", [put("events", entry, created_at="2026-01-01T00:00:00+00:00")]),
+        ("the type of an entry", [put("events", entry, type="message.finalized")]),
+        ("a body", [written(role="system")]),
+        ("a body, and the hashes made anew", [written(role="system"), *anew[0]]),
+        ("a body, and the hashes and the head made anew", [written(role="system"), *anew[1]]),
+        ("a body without its claims, and all made anew", [written(rows=[]), *anew[1]]),
+        ("a body that is no object, and all made anew", [put("events", entry, body="[1]"), *anew[1]]),
+        ("a body whose rows are none, and all made anew", [written(rows=None), *anew[1]]),
+        (
+            (
+                "a claim about an unknown table, and all made anew",
+                [
+                    written(rows=[*body["rows"], ["nosuch", "x", "0"]]),
+                    *anew[1],
+                ],
+            )
+        ),
+        (
+            (
+                "a body with members in another order, and all made anew",
+                [
+                    put("events", entry, body=json.dumps(dict(reversed(body.items())), ensure_ascii=False)),
+                    *anew[1],
+                ],
+            )
+        ),
+        ("an entry that is gone", [take("events", entry)]),
+        ("the last entry that is gone", [take("events", last)]),
+        ("the last entry that is gone, and the head made anew", [take("events", last), *anew[1]]),
+        ("an entry before the first", [{"table": "events", "add": last | {"seq": -1}}]),
+        ("the head", [put("sessions", session, head_hash="00" * 32)]),
+    ]
+
+
+def _key(row: Mapping[str, Any]) -> dict[str, Any]:
+    for names in (("id",), ("seq",), ("item_id",), ("node_id", "position"), ("run_id", "number")):
+        if row.keys() >= set(names):
+            return {name: row[name] for name in names}
+    raise KeyError(row)
+
+
+# The directory.
+
+
+def directory_cases(there: Rows) -> list[dict[str, Any]]:
+    """What is there, and then what is changed in it."""
+    entries = there["directory_entries"]
+    last, session = entries[-1], there["sessions"][0]
+    seen = next(
+        row for row in there["events"] if (row["session_id"], row["seq"]) == (last["session_id"], last["entries"])
+    )
+    where = {"seq": last["seq"]}
+    edits: list[tuple[str, list[Edit]]] = [
+        ("nothing", []),
+        ("a session that is gone", [{"table": "sessions", "where": {"id": session["id"]}, "remove": True}]),
+        ("an owner", [{"table": "sessions", "where": {"id": session["id"]}, "set": {"owner_id": 77}}]),
+        ("an entry of the session that is gone", [{"table": "events", "where": _event(seen), "remove": True}]),
+        ("an entry of the session", [{"table": "events", "where": _event(seen), "set": {"hash": "00" * 32}}]),
+        ("a body", [{"table": "directory_entries", "where": where, "set": {"body": "{}"}}]),
+        ("a number of entries", [{"table": "directory_entries", "where": where, "set": {"entries": 1}}]),
+        (
+            "a time",
+            [{"table": "directory_entries", "where": where, "set": {"created_at": "2026-01-01T00:00:00+00:00"}}],
+        ),
+        ("a type", [{"table": "directory_entries", "where": where, "set": {"type": "session.deleted"}}]),
+        ("whom it is about", [{"table": "directory_entries", "where": where, "set": {"session_id": "sess_other"}}]),
+        ("an entry that is gone", [{"table": "directory_entries", "where": {"seq": 2}, "remove": True}]),
+        (
+            "the last entry that is gone, which nothing shows",
+            [{"table": "directory_entries", "where": where, "remove": True}],
+        ),
+    ]
+    with lifted(connection), unguarded():
+        return [
+            {"rows": there},
+            *(
+                {
+                    "name": name,
+                    "edits": some,
+                    "problems": [list(problem) for problem in directory_problems(there, some)],
+                }
+                for name, some in edits
+            ),
+        ]
+
+
+def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"session_id": row["session_id"], "seq": row["seq"]}
+
+
+def directory_problems(there: Rows, edits: Iterable[Edit]) -> list[Problem]:
+    """What today's code finds in a database with this directory and these sessions, after these changes."""
+    rows: Rows = json.loads(json.dumps(there))
+    for edit in edits:
+        change_rows(edit, rows)
+    with undone():
+        for model in (DirectoryEntry, Event):
+            plain(model)._raw_delete("default")
+        _fill(rows)
+        sessions = [row["id"] for row in rows["sessions"]]
+        found = [(id, finding) for id, finding in directory_findings(using="default")]
+        found += [(id, finding) for id in sessions for finding in findings_of_session(id, using="default")]
+        problems = [Found(session=id, **finding._asdict()) for id, finding in found]
+        return sorted(set(problems_of(problems)))
+
+
+def _fill(rows: Rows) -> None:
+    time = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    plain(Session)._raw_delete("default")
+    for owner_id in {row["owner_id"] for row in rows["sessions"]}:
+        User.objects.get_or_create(pk=owner_id, defaults={"username": f"account {owner_id}"})
+    sessions = [Session(**row, model="demo", created_at=time, updated_at=time) for row in rows["sessions"]]
+    events = [Event(**row, type="x", body="{}", prev_hash="0", created_at=time) for row in rows["events"]]
+    told = [
+        DirectoryEntry(**row | {"created_at": datetime.fromisoformat(row["created_at"])})
+        for row in rows["directory_entries"]
+    ]
+    for row in (*sessions, *events, *told):
+        models.Model.save(row, force_insert=True)
