@@ -121,15 +121,22 @@ class BoundRows:
         self._claims: dict[str, dict[str, list[Claim]]] = defaultdict(dict)
         self._unknown: list[Finding] = []
 
-    def take(self, seq: int, bound: Sequence[Any]) -> None:
+    def take(self, seq: int, bound: Any) -> None:
         """Collect what an entry's body claims about rows.
 
         :raises ValueError: or ``TypeError``, if the body has another shape.
         """
-        for table, id, commitment, *columns in bound:
-            cut = _cut(table, tuple(columns[0])) if columns else self._frozen.get(table)
+        if type(bound) is not list:
+            raise ValueError(f"{bound!r} are no claims")
+        for claim in bound:
+            table, id, commitment, *columns = claim
+            if type(claim) is not list or len(claim) > 4 or type(commitment) is not str:
+                raise ValueError(f"{claim!r} is no claim")
             if type(id) is not str or "\x00" in id:
                 raise ValueError(f"{id!r} is no row's id")
+            if columns and type(columns[0]) is not list:
+                raise ValueError(f"{columns!r} are no names of columns")
+            cut = _cut(table, tuple(columns[0])) if columns else self._frozen.get(table)
             if cut is None:
                 self._unknown.append(Finding(seq, "row", f"{table}: there is no such table or column"))
             elif cut.is_free:
@@ -287,7 +294,7 @@ def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
     try:
         data = orjson.loads(body)
         segment.projection.apply(seq, type, data)
-        bound = data.get("rows", ())
+        bound = data.get("rows", [])
         rows.take(seq, bound)
     except UNREADABLE:
         segment.findings.append(Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood"))

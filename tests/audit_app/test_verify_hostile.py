@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True
         None,
         7,
         "words",
+        {},
         {"messages": "x"},
         [None],
         [["messages", "x"]],
@@ -37,7 +38,11 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True
         [["messages", "x\x00", "0"]],
         [["messages", ["x"], "0"]],
         [[["messages"], "x", "0"]],
+        ["messages"],
+        [["messages", "x", 0]],
         [["messages", "x", "0", 7]],
+        [["messages", "x", "0", "role"]],
+        [["messages", "x", "0", ["outcome"], []]],
         [["messages", "x", "0", [["outcome"]]]],
     ],
 )
@@ -45,7 +50,7 @@ def test_a_body_that_says_something_else_of_rows_is_named(session_id: str, ungua
     event = Event.objects.get(session_id=session_id, seq=3)
     write_body(event, json.loads(event.body) | {"rows": rows})
     chain_again(session_id, head=True)
-    assert any(words.startswith("3 chain") or "no such table" in words for words in found(session_id))
+    assert any(words.startswith("3 chain") for words in found(session_id))
 
 
 def test_an_entry_about_what_there_is_not_is_named(session_id: str, unguarded: None) -> None:

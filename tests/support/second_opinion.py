@@ -26,7 +26,7 @@ Ask = Callable[[str], tuple[list[str], Iterable[tuple[Any, ...]]]]
 BEYOND = ("guard", "search", "damage")
 """Kinds of what is not of the format: triggers, the search index, and pages that the database cannot read."""
 PARENTS = {"operator_items": ("run_id", "operator_runs"), "summary_edges": ("node_id", "summary_nodes")}
-_CONTENT = re.compile(r"the content (\S*) of ")
+_CONTENT = re.compile(r"the content (.*?) of ['\"]")
 _DIFFERENCE = re.compile(r"(.*?): .* by the ledger, .* in the rows", re.DOTALL)
 
 
