@@ -95,7 +95,8 @@ def read_rows(ask: Ask, session_id: str = "", *, plus: str = "") -> Raw:
     for name in (*tables(), DirectoryEntry._meta.db_table):
         where = f" WHERE {_condition(name, session_id)}" if session_id else ""
         names, _ = ask(f"SELECT * FROM {name} LIMIT 0")
-        _, rows = ask(f"SELECT {', '.join(plus + column for column in names)} FROM {name}{where}")
+        columns = ", ".join(f'{plus}"{column}"' for column in names)
+        _, rows = ask(f"SELECT {columns} FROM {name}{where}")
         found[name] = [{column: _plain(value) for column, value in zip(names, row, strict=True)} for row in rows]
     return found
 
