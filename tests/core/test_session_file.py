@@ -99,7 +99,7 @@ def with_line(number: int, line: bytes) -> Callable[[], list[bytes]]:
         (with_line(2, b'{"table":["turns"],"row":{}}\n'), 2, "neither a row nor an end"),
         (with_line(2, b"[" * 100_000 + b"\n"), 2, "not JSON"),
         (with_line(2, b"\n"), 2, "not JSON"),
-        (with_line(1, LINES[0].replace(b'"version":1', b'"version":2')), 1, "version 2 of the format"),
+        (with_line(1, LINES[0].replace(b'"version":1', b'"version":3')), 1, "version 3 of the format"),
         (with_line(1, LINES[0].replace(b'"event_seq":2', b'"event_seq":"2"')), 1, "which session"),
         (with_line(1, LINES[0].replace(b'"turns":1', b'"turns":-1')), 1, "how many rows"),
         (with_line(1, LINES[0].replace(b'"head_hash"', b'"more":1,"head_hash"')), 1, "not as an export writes it"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -52,7 +53,8 @@ def canonical_members(members: dict[str, Any]) -> str | None:
     from mnesis_core.events import canonical_body
 
     try:
-        return canonical_body(members)
+        # Of the first form, whose bodies do not name it.
+        return re.sub(r',?"v":2}$', "}", canonical_body(members))
     except ValueError:
         return None
 

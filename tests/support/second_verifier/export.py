@@ -93,7 +93,7 @@ def _has_nul(value: Any) -> bool:
 def _header(number: int, value: dict[str, Any]) -> dict[str, Any]:
     if list(value) != ["format", "version", "session", "event_seq", "head_hash", "rows"]:
         raise Refused(number)
-    known = (value["format"], value["version"]) == ("mnesis-session", 1) and value["version"] is not True
+    known = value["format"] == "mnesis-session" and _is_count(value["version"]) and value["version"] in (1, 2)
     rows = value["rows"]
     if not known or not isinstance(value["session"], str) or not isinstance(value["head_hash"], str):
         raise Refused(number)

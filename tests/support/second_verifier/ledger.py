@@ -27,6 +27,7 @@ from tests.support.second_verifier.values import (
     time_text,
 )
 
+FORMS = (1, 2)
 OUTPUTS = "tool-outputs/"
 Found = tuple[int, str, str]
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -76,6 +77,8 @@ def _read_body(entry: Row, state: dict[str, Any], claims: Claims) -> Iterator[Fo
     seq, type, body = entry["seq"], entry["type"], json.loads(entry["body"])
     if not isinstance(body, dict):
         raise Nothing
+    if body.get("v", 1) not in FORMS:
+        yield seq, "chain", ""
     apply(state, seq, type, body)
     said = body.get("rows", [])
     if not isinstance(said, list):
@@ -172,7 +175,7 @@ def _is_claimable(table: Table, columns: tuple[str, ...] | None) -> bool:
 def _fits(session: Session, claim: Claim, row: Row) -> bool:
     table = tables()[claim.table]
     columns = sorted(table.classes["frozen"]) if claim.columns is None else claim.columns
-    salt = row.get("salt") or session.row["salt"]
+    salt = row.get("own_salt" if claim.table == "sessions" else "salt") or session.row["salt"]
     try:
         text = columns_text([table.columns[name] for name in columns], row)
     except Strange:
