@@ -79,6 +79,7 @@ class OperatorRun(AppendOnlyModel):
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     turn_id = models.CharField(max_length=ID_LENGTH, default="")
     part_id = models.CharField(max_length=ID_LENGTH, default="")  # the tool call that asked for it; empty: none did
+    actor = models.TextField(default="")  # who asked for it (``mnesis_core.actor``)
     kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in OperatorKind])
     # ``mnesis_core.maps.values.write_spec``. No JSON column: the keys of a schema keep their order.
     spec = models.TextField()

@@ -203,6 +203,7 @@ def start_run(
         session_id=record.session_id,
         turn_id=turn_id,
         part_id=part_id,
+        actor=record.actor,
         kind=kind.value,
         spec=maps.write_spec(spec),
         input_file_id=input_file_id,

@@ -19,13 +19,14 @@ from django.shortcuts import redirect, render
 from audit_app.proof import verify as verifying
 from audit_app.proof.ledger import UNREADABLE, BoundRows, entry_problem
 from audit_app.store import find_verification
+from mnesis_core.actor import actor_in, describe_actor, read_actor
 from mnesis_core.errors import NotFound
 from mnesis_core.events import GENESIS, EventType
 from mnesis_core.records import find_ids, is_id
 from mnesis_core.text import encode_text, printable
 from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.pages.markdown import show_invisible
-from sessions_app.pages.permissions import Inspected, address_of, inspected
+from sessions_app.pages.permissions import Inspected, address_of, inspected, names_for
 from sessions_app.pages.views import number_in, number_of, signed_in, signed_in_to_post
 
 WINDOW = 150_000  # entries that one request looks through for what was asked: of more, the next page goes on
@@ -297,7 +298,7 @@ def ledger(request: HttpRequest, session_id: str) -> HttpResponse:
         groups.setdefault(name.partition(".")[0].replace("_", " "), []).append(name)
     context = {
         "tab": "inspect-ledger",
-        "lines": _view_lines(page.lines, about),
+        "lines": _view_lines(request, page.lines, about),
         "page": page,
         "wanted": wanted,
         "shown_text": filters["q"],
@@ -305,7 +306,7 @@ def ledger(request: HttpRequest, session_id: str) -> HttpResponse:
         "types": groups,
         "actors": list(ACTORS),
         "seq": seq,
-        "entry": None if entry is None else _view_entry(entry, about),
+        "entry": None if entry is None else _view_entry(request, entry, about),
     }
     return render(request, "audit_app/inspect_ledger.html", context | _verification(about))
 
@@ -338,21 +339,24 @@ def _verification(about: Inspected) -> dict[str, Any]:
     return {"about": about, "verification": find_verification(about.id)}
 
 
-def _view_lines(lines: Sequence[EntryLine], about: Inspected) -> list[dict[str, Any]]:
+def _view_lines(request: HttpRequest, lines: Sequence[EntryLine], about: Inspected) -> list[dict[str, Any]]:
     named = []
     for line in lines:
         pairs = [(name, id) for name, id in _NAMED.findall(f"{line.head}\n{line.tail}") if is_id(id)]
         pairs.sort(key=lambda pair: _FIRST.index(pair[0]) if pair[0] in _FIRST else len(_FIRST))
         named.append(list(dict.fromkeys(id for _, id in pairs))[:IDS_SHOWN])
     places = message_places(about.id, {id for ids in named for id in ids})
+    actors = [actor_in(line.head) for line in lines]
+    names = names_for(request, {actor.person for actor in actors})
     views = []
-    for line, ids in zip(lines, named, strict=True):
+    for line, ids, actor in zip(lines, named, actors, strict=True):
         role = _ROLE.search(line.head) or _ROLE.search(line.tail)
         facts = dict.fromkeys(_FACTS.findall(line.head) + _FACTS.findall(line.tail))
         views.append(
             {
                 "line": line,
                 "actor": actor_of(line.type, role[1] if role else ""),
+                "by": describe_actor(actor, names),
                 "about": [_link(id, about, places) for id in ids if id != about.id],
                 "facts": list(facts)[:FACTS_SHOWN],
             }
@@ -360,14 +364,18 @@ def _view_lines(lines: Sequence[EntryLine], about: Inspected) -> list[dict[str, 
     return views
 
 
-def _view_entry(entry: Entry, about: Inspected) -> dict[str, Any]:
+def _view_entry(request: HttpRequest, entry: Entry, about: Inspected) -> dict[str, Any]:
     text = entry.body if entry.told is None else json.dumps(entry.told, indent=2, ensure_ascii=False)
     ids = list(find_ids(text[:LONGEST_BODY]))[:30]
     places = message_places(about.id, {*ids, *(one.id for one in entry.bound if is_id(one.id))})
-    role = entry.told.get("role", "") if isinstance(entry.told, dict) else ""
+    told = entry.told if isinstance(entry.told, dict) else {}
+    actor, role = read_actor(told.get("actor")), told.get("role", "")
     return {
         "entry": entry,
         "actor": actor_of(entry.type, str(role)),
+        "by": describe_actor(actor, names_for(request, {actor.person})),
+        "via": actor.via,
+        "request_id": actor.request,
         "body": show_invisible(text[:LONGEST_BODY]),
         "is_cut": len(text) > LONGEST_BODY,
         "links": [_link(id, about, places) for id in ids],

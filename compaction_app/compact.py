@@ -23,6 +23,7 @@ from compaction_app.context import ContextState, Frame, load_state, meter_of, re
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
 from compaction_app.summary_requests import Work, ask_for_summary
+from mnesis_core.actor import read_actor
 from mnesis_core.compaction.selection import Condensation, Situation, Span, must_go_on, next_round, outcome
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, select_prunable, should_compact
@@ -33,6 +34,7 @@ from mnesis_core.records import NewSummary, RunRecord, new_id
 from sessions_app.conf import get_model, session_config, site_config, site_prompts
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db, give_back, work
+from sessions_app.record.actor import acting_as, unasked
 from sessions_app.record.change import Change, change
 from sessions_app.record.file_port import keep_text
 from sessions_app.record.lease import Lease, new_owner
@@ -83,16 +85,17 @@ def request_if_due(record: Change, trigger: Trigger | None) -> str | None:
     if trigger is None:
         return None
     size = Size(tokens=trigger.used, source=trigger.source)
-    run_id = request_compaction(record, trigger=trigger.pressure.value, size=size) if trigger.compact else None
-    if run_id is None:
-        reason = Reason.ALREADY_REQUESTED if trigger.compact else trigger.reason
-        record.publish(
-            EventType.COMPACTION_SKIPPED,
-            pressure=trigger.pressure.value,
-            reason=reason.value,
-            tokens=size.tokens,
-            source=size.source.value,
-        )
+    with record.unasked():
+        run_id = request_compaction(record, trigger=trigger.pressure.value, size=size) if trigger.compact else None
+        if run_id is None:
+            reason = Reason.ALREADY_REQUESTED if trigger.compact else trigger.reason
+            record.publish(
+                EventType.COMPACTION_SKIPPED,
+                pressure=trigger.pressure.value,
+                reason=reason.value,
+                tokens=size.tokens,
+                source=size.source.value,
+            )
     return run_id
 
 
@@ -198,7 +201,9 @@ def claim(session_id: str, run_id: str) -> ClaimedRun | None:
 def compact(*, run_id: str, **_later: Any) -> None:
     """Do the work of one compaction: the worker's task. It may run twice or late, since the run's row decides."""
     with suppress(SessionNotFoundError):  # the session was deleted meanwhile
-        compact_session(load_run(run_id).session_id, run_id=run_id)
+        run = load_run(run_id)
+        with acting_as(read_actor(run.actor).later("compaction")):
+            compact_session(run.session_id, run_id=run_id)
 
 
 def compact_session(session_id: str, *, run_id: str) -> RunRecord:
@@ -261,7 +266,9 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
     try:
         run_id, limit, seconds = await db(request)
         async with asyncio.timeout(seconds):
-            await asyncio.shield(asyncio.ensure_future(compact_until_it_fits(run_id, limit)))
+            with unasked():
+                compacting = asyncio.ensure_future(compact_until_it_fits(run_id, limit))
+            await asyncio.shield(compacting)
     except TimeoutError:
         logger.warning("session %s goes on before its compaction has ended", session_id)
     except AWAY as error:

@@ -41,6 +41,7 @@ class CompactionRun(AppendOnlyModel):
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.QUEUED)
     trigger = models.CharField(max_length=16, choices=[(t, t) for t in ("soft", "hard", "manual")])
+    actor = models.TextField(default="")  # who requested it, or at whose turn it became due (``mnesis_core.actor``)
     attempts = models.IntegerField(default=0)
     lease_owner = models.CharField(max_length=100, default="")
     lease_expires_at = models.DateTimeField(null=True)

@@ -114,6 +114,7 @@ def request_run(record: Change, *, trigger: str) -> str | None:
         id=new_id("run"),
         session_id=record.session_id,
         trigger=trigger,
+        actor=record.actor,
         created_at=record.now,
         lease_expires_at=record.now + LOST_AFTER,
     )

@@ -231,7 +231,7 @@ def add_file(record: Change, *, content_id: str, path: str, file_type: str, toke
         size=size,
     )
     if is_waiting(file_id):
-        async_task(TASK, file_id, owner_id=record.owner_id)
+        async_task(TASK, file_id, owner_id=record.owner_id, actor=record.actor)
     return file_id
 
 

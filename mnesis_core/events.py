@@ -44,12 +44,17 @@ def row_commitment(key: bytes, columns: Mapping[str, str | int]) -> str:
     return hashlib.sha256(key + orjson.dumps(columns, lambda value: {type(value).__name__: repr(value)})).hexdigest()
 
 
-def canonical_body(body: dict[str, Any], *, rows: list[list[Any]] | None = None) -> str:
-    """Return the one text of a body: keys sorted, no spaces. ``rows`` are its commitments to rows.
+def canonical_body(body: dict[str, Any], *, actor: str = "", rows: list[list[Any]] | None = None) -> str:
+    """Return the one text of a body: keys sorted, no spaces.
+
+    :param actor: who acts, as canonical JSON (``mnesis_core.actor``)
+    :param rows: its commitments to rows
 
     :raises ValueError: a value is a float, an integer beyond 2**53 or of a type that JSON does not have.
     """
     _refuse_inexact(body)
+    if actor:
+        body = body | {"actor": orjson.Fragment(actor)}
     if rows:
         body = body | {"rows": rows}
     return orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode()

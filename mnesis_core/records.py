@@ -196,6 +196,7 @@ class TurnRecord(HasError):
     message_ids: tuple[str, ...]
     usage: UsageRecord
     options: str = ""  # What the caller asked of this turn alone, as ``turns.options.write_options`` writes it.
+    actor: str = ""  # Who asked for it (``mnesis_core.actor``); empty in turns from before entries named their actor.
     waits_for: tuple[Waiting, ...] = ()  # In the order of the calls; empty unless the turn is suspended.
 
 
@@ -360,6 +361,7 @@ class RunRecord(HasError):
     error_message: str | None
     end_seq: int | None
     after_message_seq: int | None
+    actor: str  # Who requested it, or at whose turn it became due (``mnesis_core.actor``).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,13 +408,22 @@ def new_id(prefix: str) -> str:
     """
     if prefix not in ID_PREFIXES:
         raise ValueError(f"unknown id prefix {prefix!r}; known: {', '.join(ID_PREFIXES)}")
-    # 48 bits of milliseconds, 80 random ones.
-    return _format_id(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
+    return _made_now(prefix)
+
+
+def new_request_id() -> str:
+    """Return the id of a request, ``req_…``. No row has it."""
+    return _made_now("req")
 
 
 def first_id(prefix: str, seconds: float) -> str:
     """Return the id below all that are made from a time on, in seconds since 1970."""
     return _format_id(prefix, int(seconds * 1000) << 80)
+
+
+def _made_now(prefix: str) -> str:
+    # 48 bits of milliseconds, 80 random ones.
+    return _format_id(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
 
 
 def _format_id(prefix: str, number: int) -> str:

@@ -26,6 +26,7 @@ from agents_app.turns.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
 from mnesis_site import endpoints, readiness  # noqa: E402
 from mnesis_site.bodies import BodyLimits  # noqa: E402
+from mnesis_site.requests import NamedRequests  # noqa: E402
 from sessions_app.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
 from sessions_app.database.threads import AWAY, db, request_thread  # noqa: E402
@@ -93,5 +94,7 @@ def begin_and_end_with_daphne() -> None:
 routes = URLRouter(
     [path("ws/sessions/<str:session_id>", SessionConsumer.as_asgi()), re_path(r"", no_such_socket)]  # type: ignore[arg-type]
 )
-application = ProtocolTypeRouter({"http": BodyLimits(answer), "websocket": SocketAuth(routes), "lifespan": lifespan})
+application = ProtocolTypeRouter(
+    {"http": NamedRequests(BodyLimits(answer)), "websocket": SocketAuth(routes), "lifespan": lifespan}
+)
 begin_and_end_with_daphne()

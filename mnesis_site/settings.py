@@ -170,6 +170,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "mnesis_site.requests.Serving",
     "mnesis_site.sign_in.SignInGate",
     "django.middleware.security.SecurityMiddleware",
     "mnesis_site.bodies.Compression",
@@ -298,9 +299,10 @@ LOGGING = {
     "filters": {
         "no_outage": {"()": "mnesis_site.errors.NoOutage"},
         "once_a_minute": {"()": "sessions_app.database.outages.OnceAMinute"},
+        "request": {"()": "sessions_app.record.actor.RequestOfLine"},
     },
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s%(request_id)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["request"]}},
     "root": {"handlers": ["console"], "level": env_str("MNESIS_LOG_LEVEL", "WARNING")},
     # Django's own console output is for DEBUG only; ours is for the operator, once.
     "loggers": {
@@ -323,4 +325,6 @@ MNESIS: dict[str, Any] = {
     "APP_ROLE": env_str("MNESIS_APP_ROLE", ""),
     "AUDITOR_ROLE": env_str("MNESIS_AUDITOR_ROLE", ""),
     "MODEL_FACTORY": "mnesis_core.providers.make_model",
+    # Whether a change for which nobody acts is an error, as in tests, or the system's.
+    "REQUIRE_ACTOR": False,
 }

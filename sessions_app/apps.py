@@ -1,8 +1,9 @@
 """The record as an app: its guards follow every migration, its checks run with Django's."""
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.db.backends.signals import connection_created
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import post_migrate, post_save, pre_migrate
 
 
 class SessionsConfig(AppConfig):
@@ -12,11 +13,13 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         # Here, not above: both import models, and apps.py is read before any model can be made.
         from sessions_app.guards import checks, migrating, rights, triggers
+        from sessions_app.record.people_store import greet_new_account
         from sessions_app.search import index
 
         checks.register_checks()
         index.register_checks()
         connection_created.connect(rights.authorize)
+        post_save.connect(greet_new_account, sender=settings.AUTH_USER_MODEL)
         # Each signal is sent once per app; this app's is enough, because all tables exist (or do not) by then.
         # Receivers are called in this order: a plan that is refused lifts no guard.
         pre_migrate.connect(migrating.refuse_to_unapply, sender=self)

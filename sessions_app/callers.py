@@ -26,12 +26,14 @@ from django.utils.http import is_same_domain
 from ninja.security import HttpBearer, SessionAuth
 from ninja.utils import check_csrf
 
+from mnesis_core.actor import Actor
 from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests
 from mnesis_core.network.rate_limits import Bucket, KeyRecord, decide, parse_key, request_bucket
 from sessions_app.catalogue.model_store import find_key, touch_key
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
+from sessions_app.record.people_store import key_actor, user_actor
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -51,6 +53,7 @@ class Caller:
 
     user: User
     may_write: bool
+    actor: Actor  # of what they write
 
     @property
     def owner_id(self) -> int:
@@ -68,6 +71,13 @@ def owner_id(request: Asker) -> int:
     if request.user.pk is None:
         raise NotSignedIn()
     return request.user.pk
+
+
+def actor_of(user: Any, key_prefix: str) -> Actor:
+    """Return the actor that a signed-in user is, or a key of theirs; one of no kind for an anonymous user."""
+    if user is None or user.pk is None:
+        return Actor()
+    return key_actor(key_prefix, user.pk) if key_prefix else user_actor(user.pk)
 
 
 def wants_stream(request: HttpRequest) -> bool:
@@ -174,7 +184,8 @@ def holder_of(token: str) -> Caller:
     """
     key = check_key(token)
     count_request(user_id=key.owner_id, key_prefix=key.prefix)
-    return Caller(user=get_user_model().objects.get(pk=key.owner_id), may_write=key.may_write)
+    user = get_user_model().objects.get(pk=key.owner_id)
+    return Caller(user=user, may_write=key.may_write, actor=key_actor(key.prefix, key.owner_id))
 
 
 def caller_of(request: HttpRequest) -> Caller:
@@ -194,7 +205,7 @@ def caller_of(request: HttpRequest) -> Caller:
     if check_csrf(request) is not None:
         raise PermissionDenied("CSRF check Failed")
     count_request(user_id=request.user.pk)
-    return Caller(user=request.user, may_write=True)
+    return Caller(user=request.user, may_write=True, actor=user_actor(request.user.pk))
 
 
 def key_holder(token: str) -> Scope:

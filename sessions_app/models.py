@@ -127,6 +127,8 @@ class Turn(UsageModel):
     """SHA-256 of the request that the idempotency key stands for: another request with the same key is refused."""
     options = models.TextField(default="")
     """The caller's options for this turn alone (``mnesis_core.turns.options``), so that any process can continue it."""
+    actor = models.TextField(default="")
+    """Who asked for it (``mnesis_core.actor``), so that what is done later or elsewhere says for whom."""
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     error_code = models.CharField(max_length=64, null=True)
@@ -387,6 +389,24 @@ class DirectoryEntry(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.seq} {self.type}"
+
+
+class Person(AppendOnlyModel):
+    """The account that a pseudonym of the ledgers stands for: the only place where the two meet.
+
+    A move carries it, an export does not. The row outlasts its account.
+    """
+
+    ref = IdField(primary_key=True, max_length=22)  # 16 random bytes as base64url
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False
+    )
+
+    rules = Rules(bound=False)
+
+    class Meta:
+        db_table = "people"
+        verbose_name_plural = "people"
 
 
 class SearchEntry(models.Model):

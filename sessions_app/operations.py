@@ -18,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from mnesis_core.errors import InvalidRequest
 from sessions_app.callers import Caller, check_may_write
 from sessions_app.database.threads import db, waiting_for, work
+from sessions_app.record.actor import identified_as
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -153,7 +154,8 @@ async def perform(operation: Operation, params: Any, caller: Caller) -> Any:
         read = value if isinstance(value, BaseModel) else operation.result.validate_python(value)
         return operation.result.dump_python(read)
 
-    if inspect.iscoroutinefunction(operation.call):
-        # A schema may ask the database for what a record does not have.
-        return await db(write, await operation.call(caller, asked))
-    return await (work if operation.may_wait else db)(lambda: write(operation.call(caller, asked)))
+    with identified_as(caller.actor):
+        if inspect.iscoroutinefunction(operation.call):
+            # A schema may ask the database for what a record does not have.
+            return await db(write, await operation.call(caller, asked))
+        return await (work if operation.may_wait else db)(lambda: write(operation.call(caller, asked)))

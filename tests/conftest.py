@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -17,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app.guards.rights import lifted
+from sessions_app.record import actor, people_store
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role
@@ -75,6 +78,26 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 def site_role_name(django_db_setup: None) -> str:
     """The role that tests act as on PostgreSQL; SQLite has none."""
     return str(settings.MNESIS["APP_ROLE"])
+
+
+@pytest.fixture(autouse=True)
+def _acting() -> Iterator[None]:
+    """What a test does itself is the system's; requests, workers and commands must say who acts (``REQUIRE_ACTOR``)."""
+    people_store._refs.clear()
+    with actor.acting_as(actor.SYSTEM):
+        yield
+
+
+class _Thread(threading.Thread):
+    """A thread of a test acts as the test does; threads of the site copy a context for each call."""
+
+    def start(self) -> None:
+        context, run = contextvars.copy_context(), self.run
+        self.run = lambda: context.run(run)  # type: ignore[method-assign]
+        super().start()
+
+
+threading.Thread = _Thread  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)

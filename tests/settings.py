@@ -34,6 +34,9 @@ MNESIS["CONFIG_FILE"].write_text(
     "[turn]\nretry_base_seconds = 0.005\nmost_at_once = 1_000\n[requests]\nper_second = 100_000\nburst = 100_000\n"
 )
 
+# A change for which nobody acts is an endpoint's mistake (tests/conftest.py).
+MNESIS["REQUIRE_ACTOR"] = True
+
 # Each test client would look for every file that there is to serve, and each of its requests run an event loop. The
 # sites that tests start do serve files.
 MIDDLEWARE = [name for name in MIDDLEWARE if not name.startswith("servestatic.")]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -13,13 +14,16 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from agents_app.schemas import AnswerIn, DecisionIn, TurnStartIn
 from agents_app.turns import claim, lifecycle
+from mnesis_core.actor import Via
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
+from mnesis_core.records import new_request_id
 from mnesis_core.text import read_json
-from sessions_app.callers import TRY_AGAIN, check_may_write, count_request
+from sessions_app.callers import TRY_AGAIN, actor_of, check_may_write, count_request
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_outage, to_error
 from sessions_app.database.threads import AWAY, db
 from sessions_app.live import Frame, check_viewer, follow, viewer_of_socket
+from sessions_app.record.actor import serving
 
 # Close codes, beside ``TRY_AGAIN``.
 NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
@@ -67,6 +71,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Handle a frame of the client: ``{"type": "turn" | "answer" | "approve" | "interrupt" | "ping", …}``."""
         if not self.tasks:
             return
+        who = partial(actor_of, self.scope["user"], self.scope.get("key_prefix", ""))
+        with serving(via=Via.SOCKET, request=new_request_id(), who=who):
+            await self._handle(text_data)
+
+    async def _handle(self, text_data: str | None) -> None:
         reference: Any = None
         try:
             frame = read_json(text_data or "")

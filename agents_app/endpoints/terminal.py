@@ -14,9 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
@@ -30,6 +28,7 @@ from mnesis_core.text import excerpt, printable
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import Frame, follow
+from sessions_app.management.acting import RecordCommand
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.record.message_queries import load_part
 from sessions_app.record.session_queries import load_session
@@ -42,7 +41,7 @@ Begin = Callable[[], Awaitable[TurnRecord]]
 Show = Callable[[str], None]  # takes pieces of the answer, or lines about what happens beside it
 
 
-class EndpointCommand(BaseCommand):
+class EndpointCommand(RecordCommand):
     def add_common(self, parser: ArgumentParser) -> None:
         parser.add_argument("--user", help="whose sessions (default: the first administrator)")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
@@ -129,22 +128,6 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
     with file:
         yield file
-
-
-def find_user(username: str | None) -> User:
-    """Return the user of this name, or the first administrator.
-
-    :raises InvalidRequest: there is no such user.
-    """
-    users = get_user_model().objects.filter(is_active=True)
-    if username:
-        user = users.filter(username=username).first()
-    else:
-        user = users.filter(is_superuser=True).order_by("pk").first()
-    if user is None:
-        known = f"there is no user {username!r}" if username else "there is no administrator yet"
-        raise InvalidRequest(f"{known}; make one with 'manage.py createsuperuser', or name one with --user")
-    return user
 
 
 def starting(session_id: str, owner_id: int, message: str) -> Begin:

@@ -38,6 +38,7 @@ from agents_app.turns.runner import runner
 from files_app.contents import content_size, reading
 from files_app.queries import load_file_reference
 from mnesis_core import errors
+from mnesis_core.actor import read_actor
 from mnesis_core.config import OperatorConfig
 from mnesis_core.maps.values import ItemRecord, NewItem, OperatorKind, RunRecord, RunState, StopReason, input_lines
 from mnesis_core.providers.credentials import provider_of
@@ -46,12 +47,14 @@ from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure
 from sessions_app.database.threads import AWAY, DedicatedThread
 from sessions_app.model_calls import RateLimitPause, drop_pauses, keep_pause
+from sessions_app.record.actor import context_of
 from sessions_app.record.change import Change, change
 from sessions_app.record.lease import new_owner
 
 ITEMS_A_CHANGE = 2_000
 IDLE_SECONDS = 0.25  # between two looks for items that others hold, or that may not be attempted yet
 MOST_FAILURES = 20  # changes in a row that the database refuses, before this worker gives the run up
+TASK = "map"  # by this name a worker of maps acts
 RUNS_AT_ONCE = 8  # of one worker: each has a thread with a connection to the database
 LOOK_SECONDS = 0.5  # how long a run that has become live waits for a worker that executes others
 LEAVE_SECONDS = 8.0  # for what is in flight when the cluster stops: less than the cluster has itself
@@ -398,7 +401,8 @@ class Worker:
                 await self._thread(pause_for_error, run, error)
                 continue
             self._executors[run.id] = RunExecutor(run, owner=self.owner, config=self.config, items=items)
-            self._tasks[run.id] = asyncio.create_task(self._executors[run.id].run(), name=run.id)
+            context = context_of(read_actor(run.actor).later(TASK))
+            self._tasks[run.id] = asyncio.create_task(self._executors[run.id].run(), name=run.id, context=context)
         for run_id in await self._thread(queries.runs_without_output):
             await self._thread(write_output, run_id)
         if runs:

@@ -39,8 +39,10 @@ from mnesis_core.turns.options import TurnOptions, check_options, read_options, 
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.actor import acting_as, unasked
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import PreparedPart, find_tool_part, load_messages_by_ids, prepare_parts
+from sessions_app.record.people_store import ref_of
 from sessions_app.record.session_queries import launched_by_turn, load_session, peer_names
 from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, list_turns, load_turn, open_turn
 from sessions_app.usage.limits import limits_for, look
@@ -334,7 +336,8 @@ def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
     said = Message(role="user", parts=(TextPart(text=text),))
     parts = prepare_parts(said.parts)
     lease = {"lease_owner": lease_owner, "lease_seconds": config.turn.lease_seconds}
-    with change(session.id) as record:
+    actor = inbox.actor_of(messages, for_ref=ref_of(session.owner_id))
+    with acting_as(actor), change(session.id) as record:
         # Another process may have begun a turn since the session was read.
         if record.turn_seq != session.turn_seq or record.archived or not load_session(session.id).host_mode:
             return None
@@ -471,17 +474,18 @@ def recover_turn(session_id: str, turn_id: str, *, lease_owner: str, left_by: st
 
     :param left_by: the dead process that had it; a process that has it by now keeps it
     """
-    with change(session_id) as record:
-        fence = turn_store.take_over_turn(
-            record, turn_id, lease_owner=lease_owner, lease_seconds=CLOSING_SECONDS, left_by=left_by
-        )
-        if fence is None:
-            return False
-        end = transactions.TurnEnd.of(TurnState.INTERRUPTED, errors.TurnInterrupted())
-        transactions.close_turn(record, turn_id, end, fence=fence)
-    logger.warning("turn %s was left by its process and is closed as interrupted", turn_id)
-    for child_id in launched_by_turn(session_id, turn_id):
-        end_waiting(child_id, end)  # its answer has no reader any more
+    end = transactions.TurnEnd.of(TurnState.INTERRUPTED, errors.TurnInterrupted())
+    with unasked():
+        with change(session_id) as record:
+            fence = turn_store.take_over_turn(
+                record, turn_id, lease_owner=lease_owner, lease_seconds=CLOSING_SECONDS, left_by=left_by
+            )
+            if fence is None:
+                return False
+            transactions.close_turn(record, turn_id, end, fence=fence)
+        logger.warning("turn %s was left by its process and is closed as interrupted", turn_id)
+        for child_id in launched_by_turn(session_id, turn_id):
+            end_waiting(child_id, end)  # its answer has no reader any more
     return True
 
 

@@ -33,6 +33,7 @@ from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db
 from sessions_app.record import histories as forking
 from sessions_app.record import session_store, turn_store
+from sessions_app.record.actor import current_actor
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import prepare_parts
@@ -189,7 +190,7 @@ def begin_fork(session_id: str, *, owner: AbstractBaseUser, **place: str | None)
     if fork.messages <= COPIED_AT_ONCE:
         finish_fork(fork.id)
     else:
-        async_task(FORK_TASK, fork.id)
+        async_task(FORK_TASK, fork.id, actor=current_actor().text)
     return load_forking(fork.id)
 
 

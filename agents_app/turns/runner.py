@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import os
 import time
@@ -17,12 +16,14 @@ from agents_app.tools.registry import close_connections
 from agents_app.turns.claim import claim_waiting, recover_turns
 from agents_app.turns.loop import run_turn
 from compaction_app.compact import wake_stale
+from mnesis_core.actor import read_actor
 from mnesis_core.errors import AtCapacity, SessionNotFoundError, TooManyTurns
 from mnesis_core.records import TurnRecord
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure
 from sessions_app.database.threads import db
 from sessions_app.record import session_store, turn_store
+from sessions_app.record.actor import SYSTEM, context_of
 from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.record.turn_queries import interrupted_turns
 
@@ -108,11 +109,12 @@ class Runner:
 
     def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
         """Start a claimed turn. The task belongs to this runner, not to the caller; ``owner_id`` is as for ``permit``."""
-        # An empty context: a request's own must not outlive it (asgiref keeps the request's thread there).
+        actor = read_actor(turn.actor)
+        # A context of its own: a request's must not outlive it (asgiref keeps the request's thread there).
         task = asyncio.get_running_loop().create_task(
             run_turn(turn, is_resumed=is_resumed, is_shutdown=lambda: self._is_stopping),
             name=turn.id,
-            context=contextvars.Context(),
+            context=context_of(actor.later("turn") if is_resumed else actor),
         )
         self._tasks[turn.id] = task
         if owner_id is not None:
@@ -143,7 +145,7 @@ class Runner:
         loop = asyncio.get_running_loop()
         if self._heartbeat is None or self._heartbeat.done() or self._heartbeat.get_loop() is not loop:
             self._called = asyncio.Event()
-            context = contextvars.Context()
+            context = context_of(SYSTEM)
             self._heartbeat = loop.create_task(self._run_heartbeat(), name="turn heartbeat", context=context)
 
     async def wait(self, turn_id: str) -> None:

@@ -40,6 +40,7 @@ from agents_app.queries import count_waiting, list_items, list_runs, live_runs_o
 from audit_app.proof.verify import verify_session
 from audit_app.tables import batches, insert_rows, row_characters, session_tables
 from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
+from mnesis_core.actor import read_actor
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
@@ -51,6 +52,7 @@ from mnesis_core.transcripts.values import NamedSource
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
 from sessions_app.record import session_store
+from sessions_app.record.actor import acting_as, current_actor
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.histories import store_transcripts
 from sessions_app.record.message_queries import load_messages
@@ -298,6 +300,7 @@ class Import:
     owner_id: int
     names: tuple[str, ...]  # the names of the files, in the order in which they were sent
     model: str  # alias of the model that the sessions continue with
+    actor: str = ""  # who asked for it (``mnesis_core.actor``)
     state: State = "waiting"
     attempts: int = 0
     verb: str = ""  # the current step: read or stored
@@ -335,7 +338,7 @@ def begin_import(files: Iterable[tuple[str, Iterable[bytes]]], *, owner_id: int,
     except BaseException:
         shutil.rmtree(_folder(id))
         raise
-    begun = note_progress(Import(id=id, owner_id=owner_id, names=names, model=model))
+    begun = note_progress(Import(id=id, owner_id=owner_id, actor=current_actor().text, names=names, model=model))
     async_task(TASK, id, timeout=TASK_SECONDS)
     return begun
 
@@ -444,7 +447,8 @@ def run_import(import_id: str) -> None:
             return
         job = _ImportJob(note_progress(about, state="running", attempts=about.attempts + 1))
         try:
-            job.run()
+            with acting_as(read_actor(about.actor).later("import")):
+                job.run()
         except Exception as exception:
             if isinstance(exception, EOFError | zlib.error | gzip.BadGzipFile):
                 exception = InvalidRequest(f"A packed file is damaged or was cut off: {exception}.")

@@ -125,6 +125,7 @@ class RunRecord(HasError):
     owner_id: int
     turn_id: str  # The turn whose model started it; empty for a person or a program.
     part_id: str
+    actor: str  # Who asked for it (``mnesis_core.actor``).
     kind: OperatorKind
     spec: OperatorSpec
     input_file_id: str

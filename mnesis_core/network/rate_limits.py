@@ -84,11 +84,15 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
     """
     address = peer
     for text in reversed(forwarded_for.split(",")):
-        parsed = _parsed(address)
-        if parsed is None or not any(parsed in network for network in trusted) or _parsed(text) is None:
+        if not is_among(address, trusted) or _parsed(text) is None:
             break
         address = text.strip()
     return address
+
+
+def is_among(address: str, networks: Sequence[Network]) -> bool:
+    parsed = _parsed(address)
+    return parsed is not None and any(parsed in network for network in networks)
 
 
 def network_of(address: str) -> str:

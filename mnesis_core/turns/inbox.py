@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from mnesis_core.actor import Actor, ActorKind
 from mnesis_core.config import DelegationConfig, InboxConfig
 from mnesis_core.errors import BudgetExhausted, DelegationRefused, InvalidRequest, RequestTooLarge, TooManyHops
 from mnesis_core.records import TurnRecord, TurnState, is_id
@@ -242,6 +243,14 @@ def fitting(waiting: Sequence[InboxMessage], *, characters: int) -> Sequence[Inb
         if place and total > characters:
             return waiting[:place]
     return waiting
+
+
+def actor_of(messages: Sequence[InboxMessage], *, for_ref: str) -> Actor:
+    """Return who begins the turn that these messages are for: other agents, if none is of a person or program."""
+    senders = {message.sender for message in messages}
+    if "" in senders:
+        return Actor(kind=ActorKind.SYSTEM, for_ref=for_ref)
+    return Actor(kind=ActorKind.MODEL, ref=senders.pop() if len(senders) == 1 else "", for_ref=for_ref)
 
 
 def joined(messages: Sequence[InboxMessage], names: dict[str, str]) -> str:

@@ -12,11 +12,13 @@ from django.contrib.admin.utils import quote
 from django.contrib.auth import get_permission_codename
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Left
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
+from mnesis_core.actor import actor_in, describe_actor
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.events import GENESIS, EventType, entry_hash
 from mnesis_core.llm.interface import shown_prices
@@ -44,11 +46,13 @@ from sessions_app.catalogue.model_store import revoke_key
 from sessions_app.conf import spec_of
 from sessions_app.database.fields import Head
 from sessions_app.pages.permissions import address_of
+from sessions_app.record.people_store import names_of
 from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
 from sessions_app.usage.spending_store import check_account_limits, put_account_limits
 
 PARTS_PER_PAGE = 100
 PREVIEW = 100
+HEAD = 500  # characters of a body in which it names its actor
 OUTCOMES = ("complete", "incomplete", "broken", "failed", "cancelled")
 PART_TYPES = ("text", "reasoning", "tool", "file_ref", "patch", "data", "compaction", "step_start", "step_finish")
 JSON_TYPES = (FileRefPart.type, CompactionMarkerPart.type, StepStartPart.type, StepFinishPart.type, "data")
@@ -277,16 +281,24 @@ class PromptTextAdmin(ReadOnlyAdmin):
 
 @admin.register(models.Event)
 class EventAdmin(ReadOnlyAdmin):
-    list_display = ("seq", "in_session", "type", "short_hash", "created")
+    list_display = ("seq", "in_session", "type", "by", "short_hash", "created")
     list_filter = (fixed_filter("type", "type", [type.value for type in EventType]),)
     link_lookups = ("session", "seq", "seq__gte", "seq__lte")
     session_ordering = ("seq",)
     is_numbered = True
     texts = (TextColumn(name="body", label="Body", pretty=True),)
 
+    by = column("By", lambda row: row.by)
     short_hash = column("Hash", lambda row: row.hash[:12])
 
     title = "Event {row.seq} · {row.type}"
+
+    def dress_rows(self, rows: list[Any]) -> None:
+        heads = models.Event.objects.filter(pk__in=[row.pk for row in rows]).values_list("pk", Left("body", HEAD))
+        actors = {pk: actor_in(head) for pk, head in heads}
+        names = names_of({actor.person for actor in actors.values()})
+        for row in rows:
+            row.by = describe_actor(actors[row.pk], names)
 
     def facts(self, row: models.Event) -> list[Fact]:
         events = models.Event.objects.filter(session_id=row.session_id)
@@ -302,7 +314,11 @@ class EventAdmin(ReadOnlyAdmin):
             "completed" if follows else "failed",
             "follows the entry before" if follows else "DOES NOT FOLLOW THE ENTRY BEFORE",
         )
-        return [Fact(label="Proof", value=proof, name="proof"), *super().facts(row)]
+        actor = actor_in(body)
+        by = describe_actor(actor, names_of({actor.person}))
+        told = {"By": by, "Via": actor.via, "Request": actor.request}
+        named = [Fact(label=label, value=marked(text)) for label, text in told.items() if text]
+        return [Fact(label="Proof", value=proof, name="proof"), *named, *super().facts(row)]
 
     def page(self, request: HttpRequest, row: models.Event) -> dict[str, Any]:
         url = reverse("admin:inspect_context", args=[row.session_id], query={"at": row.seq})

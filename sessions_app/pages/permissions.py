@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -18,6 +18,7 @@ from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.records import SessionRecord, record_of
 from mnesis_core.text import excerpt
 from sessions_app.pages.markdown import shown_title
+from sessions_app.record.people_store import names_of, ref_of
 from sessions_app.record.session_queries import load_session
 
 View = Callable[..., HttpResponse]
@@ -82,6 +83,12 @@ def inspected(request: HttpRequest, session_id: str) -> Inspected:
         raise SessionNotFoundError(session_id=session_id)
     title = shown_title(session.title)
     return record_of(Inspected, session, title=title, name=excerpt(title, NAME_LENGTH), is_own=is_own)
+
+
+def names_for(request: HttpRequest, refs: Collection[str]) -> dict[str, str]:
+    """Return by their pseudonyms the people whom this reader may know: "you", and for staff all who are known here."""
+    names = names_of(refs) if sees_records(request) else {}
+    return names | {ref_of(request.user.pk): "you"}
 
 
 def sees_records(request: HttpRequest) -> bool:

@@ -21,12 +21,14 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
+from mnesis_core.actor import read_actor
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType, canonical_body, entry_hash
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.tables import Commitment, Table, run, time_text
 from sessions_app.models import Event
 from sessions_app.record import hub
+from sessions_app.record.actor import current_actor
 from sessions_app.search import index
 from sessions_app.search.index import Text
 
@@ -58,6 +60,7 @@ class Change:
     archived: bool
     salt: str
     owner_id: int
+    actor: str  # who acts, as the body of each event says it (``mnesis_core.actor``)
     turn_ids: set[str] = field(default_factory=set)  # known to belong to the session
     is_idle: bool = False  # true once it is known that no turn is running
     entries: list[SimpleNamespace] = field(default_factory=list)
@@ -68,7 +71,7 @@ class Change:
     def publish(self, type: EventType, /, **body: Any) -> int:
         """Add an event and return its ``seq``. The body holds ids and commitments, never content."""
         self.event_seq += 1
-        text = canonical_body(body | {"at": time_text(self.now)}, rows=self._bound)
+        text = canonical_body(body | {"at": time_text(self.now)}, actor=self.actor, rows=self._bound)
         self._bound = []
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
@@ -85,6 +88,15 @@ class Change:
             )
         )
         return self.event_seq
+
+    @contextmanager
+    def unasked(self) -> Iterator[None]:
+        """Let the events of the block say that no person asked for them at this moment."""
+        own, self.actor = self.actor, read_actor(self.actor).unasked().text
+        try:
+            yield
+        finally:
+            self.actor = own
 
     def insert(self, table: Table, *rows: SimpleNamespace) -> None:
         for row in rows:
@@ -184,6 +196,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
 
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
+    actor = current_actor().text  # before the transaction, since a new account may need its pseudonym first
     with durable_transaction():
         now = now or timezone.now()  # on PostgreSQL before the wait for the session's row
         database = connections[DEFAULT_DB_ALIAS]
@@ -206,6 +219,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
             archived=archived_at is not None,
             salt=salt,
             owner_id=owner_id,
+            actor=actor,
         )
 
         def write_first(execute: Callable[..., Any], *args: Any) -> Any:

@@ -25,6 +25,7 @@ from mnesis_core.turns.inbox import Hosting
 from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.database.tables import Table, fetch, run, time_text
 from sessions_app.models import DirectoryEntry, Session
+from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
 
 WRITER = 7_663_912  # the writers' advisory lock on PostgreSQL; SQLite has one writer anyway
@@ -58,7 +59,8 @@ class Place:
 def enter_imported(session_id: str) -> None:
     [(owner_id, entries, head)] = fetch(_SESSION, [session_id])
     place = Place(session_id=session_id, owner_id=owner_id, entries=entries, head=head)
-    at_end(lambda: _append(DirectoryType.SESSION_IMPORTED, [place]))
+    actor = current_actor().text
+    at_end(lambda: _append(DirectoryType.SESSION_IMPORTED, [place], actor=actor))
 
 
 def record_heads(*, since: datetime | None = None) -> int:
@@ -66,9 +68,10 @@ def record_heads(*, since: datetime | None = None) -> int:
     earliest = datetime(1, 1, 2, tzinfo=UTC) if since is None else since - SLACK
     rows = fetch(_CHANGED, [connection.ops.adapt_datetimefield_value(earliest)])
     places = [Place(session_id=id, owner_id=owner, entries=entries, head=head) for id, owner, entries, head in rows]
+    actor = current_actor().text
     for start in range(0, len(places), ROWS_AT_ONCE):
         with durable_transaction():
-            _append(DirectoryType.SESSION_RECORDED, places[start : start + ROWS_AT_ONCE])
+            _append(DirectoryType.SESSION_RECORDED, places[start : start + ROWS_AT_ONCE], actor=actor)
     return len(places)
 
 
@@ -89,7 +92,7 @@ class Recorder:
 recorder = Recorder()
 
 
-def _append(type: DirectoryType, places: Sequence[Place]) -> None:
+def _append(type: DirectoryType, places: Sequence[Place], *, actor: str) -> None:
     now = timezone.now()
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
@@ -97,7 +100,7 @@ def _append(type: DirectoryType, places: Sequence[Place]) -> None:
         last, head = run(cursor, _LAST).fetchone() or (0, GENESIS)
         rows = []
         for seq, place in enumerate(places, last + 1):
-            body = canonical_body(asdict(place) | {"at": time_text(now)})
+            body = canonical_body(asdict(place) | {"at": time_text(now)}, actor=actor)
             hash = entry_hash(prev_hash=head, seq=seq, type=type.value, body=body)
             named = {"session_id": place.session_id, "type": type.value, "entries": place.entries, "body": body}
             rows.append(_DIRECTORY.row(seq=seq, **named, prev_hash=head, hash=hash, created_at=now))
@@ -226,4 +229,4 @@ def soft_delete_session(record: Change) -> None:
 def _enter_at_end(type: DirectoryType, record: Change) -> None:
     owner_id, entries, head = record.owner_id, record.event_seq, record.head_hash
     place = Place(session_id=record.session_id, owner_id=owner_id, entries=entries, head=head)
-    at_end(lambda: _append(type, [place]))
+    at_end(lambda: _append(type, [place], actor=record.actor))

@@ -66,6 +66,7 @@ def claim_turn(
         idempotency_key=idempotency_key,
         request_digest=request_digest,
         options=options,
+        actor=record.actor,
         created_at=created_at or record.now,
         lease_owner=lease_owner,
         lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,

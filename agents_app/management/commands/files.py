@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from agents_app.endpoints.terminal import EndpointCommand, find_user, opened
+from agents_app.endpoints.terminal import EndpointCommand, opened
 from files_app.api import FileList, FileOut, file_page
 from files_app.intake import chunks_of, keep_file
 from files_app.queries import load_file_reference
+from sessions_app.management.acting import find_user
 from sessions_app.record.session_queries import find_session
 
 

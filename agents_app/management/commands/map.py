@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents_app.endpoints.terminal import PIPED, EndpointCommand, find_user, opened
+from agents_app.endpoints.terminal import PIPED, EndpointCommand, opened
 from agents_app.maps import service
 from agents_app.maps.api import MapRunList, MapRunRead, run_page
 from agents_app.maps.output import output_lines, readable_run, table_rows
@@ -23,6 +23,7 @@ from mnesis_core.maps.throughput import Throughput, progress_line
 from mnesis_core.maps.values import OperatorKind, RunRecord, RunState
 from mnesis_core.spending import TurnLimits
 from mnesis_core.text import read_json
+from sessions_app.management.acting import find_user
 from sessions_app.record.session_queries import find_session
 
 LOOK_SECONDS = 0.25

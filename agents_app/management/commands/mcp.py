@@ -9,10 +9,13 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 
 from agents_app.endpoints.mcp_server import always, make_server
-from agents_app.endpoints.terminal import EndpointCommand, find_user
+from agents_app.endpoints.terminal import EndpointCommand
 from agents_app.turns.runner import runner
+from mnesis_core.actor import Via
 from mnesis_core.providers.litellm_ import close_connections
 from sessions_app.callers import Caller
+from sessions_app.management.acting import find_user
+from sessions_app.record.actor import serving
 
 
 class Command(EndpointCommand):
@@ -23,8 +26,10 @@ class Command(EndpointCommand):
         parser.add_argument("--read-only", action="store_true", help="refuse every tool that writes")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        caller = Caller(user=find_user(options["user"]), may_write=not options["read_only"])
-        asyncio.run(_serve(caller))
+        user = find_user(options["user"])
+        caller = Caller(user=user, may_write=not options["read_only"], actor=self.actor_for(user))
+        with serving(via=Via.MCP, request=""):  # each call has an id of its own
+            asyncio.run(_serve(caller))
 
 
 async def _serve(caller: Caller) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from agents_app.endpoints.terminal import find_user, read_message, starting
+from agents_app.endpoints.terminal import read_message, starting
 from agents_app.management.commands.run import Command as RunCommand
+from sessions_app.management.acting import find_user
 from sessions_app.record.session_queries import find_session
 
 

@@ -10,8 +10,11 @@ from argparse import ArgumentParser
 from typing import Any
 
 from agents_app.endpoints.jsonrpc import serve
-from agents_app.endpoints.terminal import EndpointCommand, find_user
+from agents_app.endpoints.terminal import EndpointCommand
+from mnesis_core.actor import Via
 from sessions_app.callers import Caller
+from sessions_app.management.acting import find_user
+from sessions_app.record.actor import serving
 
 
 class Command(EndpointCommand):
@@ -22,9 +25,11 @@ class Command(EndpointCommand):
         parser.add_argument("--read-only", action="store_true", help="refuse every method that writes")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        caller = Caller(user=find_user(options["user"]), may_write=not options["read_only"])
-        # Standard output belongs to the protocol alone: whatever else is printed goes where logs go.
-        with contextlib.redirect_stdout(sys.stderr):
+        user = find_user(options["user"])
+        caller = Caller(user=user, may_write=not options["read_only"], actor=self.actor_for(user))
+        # Standard output belongs to the protocol alone: whatever else is printed goes where logs go. Each call has a
+        # request id of its own.
+        with contextlib.redirect_stdout(sys.stderr), serving(via=Via.RPC, request=""):
             # A reader of our own: Python cannot end while a thread still reads from its own one.
             source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
             asyncio.run(serve(caller, source, sys.__stdout__ or sys.stdout))

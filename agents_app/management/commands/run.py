@@ -14,6 +14,7 @@ from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut
 from mnesis_core.errors import MnesisError, TurnCancelled, TurnSuspended, error_of
 from mnesis_core.records import TurnRecord, TurnState, WaitsFor
+from sessions_app.management.acting import find_user
 from sessions_app.pages.markdown import show_invisible
 
 
@@ -31,7 +32,7 @@ class Command(terminal.EndpointCommand):
         self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user, message = terminal.find_user(options["user"]), terminal.read_message(options["message"])
+        user, message = find_user(options["user"]), terminal.read_message(options["message"])
         session = lifecycle.create_session(
             owner=user,
             model=options["model"],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from agents_app.endpoints.terminal import deciding, find_user, read_message
+from agents_app.endpoints.terminal import deciding, read_message
 from agents_app.management.commands.run import Command as RunCommand
 from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
@@ -19,6 +19,7 @@ from mnesis_core.messages import text_of
 from mnesis_core.text import excerpt, printable
 from mnesis_core.turns.inbox import Draft, MessageKind
 from sessions_app.api import MessageList, SessionList, message_page, session_page
+from sessions_app.management.acting import find_user
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.schemas import Out, SessionOut, TurnOut

@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from agents_app.endpoints.terminal import find_user
 from audit_app.terminal import ProgressLine
 from audit_app.transfer.imports import import_sessions, lines_of
 from mnesis_core.errors import MnesisError
+from sessions_app.management.acting import RecordCommand, find_user
 
 
-class Command(BaseCommand):
+class Command(RecordCommand):
     help = (
         "Import sessions that 'manage.py export' wrote, as they were: same ids, same ledger. Files may be gzipped. "
         "Repeating an import is safe. For conversations of other systems, use import_transcript."

@@ -8,16 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from compaction_app import revise
 from mnesis_core.compaction.requests import parse_prompt
 from mnesis_core.errors import MnesisError
 from mnesis_core.text import printable
+from sessions_app.management.acting import RecordCommand
 from sessions_app.pages.markdown import format_money
 
 
-class Command(BaseCommand):
+class Command(RecordCommand):
     help = (
         "Ask for a summary again, with another model or prompt if you like. This makes a preview and shows what would "
         "change; the summary, its context and its session stay as they are until --apply. Every revision can be undone."

@@ -12,21 +12,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from mnesis_core.errors import MnesisError
 from mnesis_core.transcripts import FORMATS, detect_format
 from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.values import NamedSource
 from sessions_app.conf import default_model, get_spec
+from sessions_app.management.acting import RecordCommand, find_user
 from sessions_app.record.histories import store_transcripts
 
 FIRST_BYTES = 65_536
 
 
-class Command(BaseCommand):
+class Command(RecordCommand):
     help = (
         "Import conversations: Claude Code JSONL (with its sub-agents' files beside it), LoCoMo JSON, "
         "OpenAI chat JSON or JSONL, the ChatGPT export. Files may be gzipped. Repeating an import adds only what is new."
@@ -42,7 +42,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         reports = []
         try:
-            owner = _owner(options["user"])
+            owner = find_user(options["user"])
             model = get_spec(options["model"] or default_model(), user_id=owner.pk).alias
             for path in options["files"]:
                 reports.append(self._import(path, options["format"], owner, model))
@@ -101,15 +101,6 @@ class Command(BaseCommand):
         )
         for session_id in report["sessions"].values():
             self.stderr.write(f"  {session_id}")
-
-
-def _owner(username: str | None) -> AbstractBaseUser:
-    chosen = {"username": username} if username else {"is_superuser": True}
-    owner = get_user_model().objects.filter(is_active=True, **chosen).order_by("pk").first()
-    if owner is None:
-        known = f"There is no user {username!r}." if username else "There is no administrator yet."
-        raise CommandError(f"{known} Make one with 'manage.py createsuperuser', or name one with --user.", returncode=2)
-    return owner
 
 
 def _open(path: Path) -> io.BufferedIOBase:
