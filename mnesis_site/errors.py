@@ -22,6 +22,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from mnesis_core import errors
 from sessions_app.database.outages import invalid_fields, log_outage, outage_of, to_error
 from sessions_app.database.threads import drop_broken
+from sessions_app.record.actor import current_request
 
 R = TypeVar("R", bound=HttpResponse)
 Shape = Callable[[errors.MnesisError, int], HttpResponse]
@@ -113,7 +114,8 @@ def field_of(location: tuple[Any, ...]) -> str:
 
 def json_error(error: errors.MnesisError, *, status: int = 0) -> JsonResponse:
     """Return an error in the registry's JSON; ``status`` replaces its own where HTTP has a closer one."""
-    return with_pause(error, JsonResponse({"error": error.as_dict()}, status=status or error.status))
+    body = error.as_dict() | {"request": current_request()}
+    return with_pause(error, JsonResponse({"error": body}, status=status or error.status))
 
 
 def answer(

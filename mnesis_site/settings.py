@@ -301,7 +301,7 @@ LOGGING = {
         "once_a_minute": {"()": "sessions_app.database.outages.OnceAMinute"},
         "request": {"()": "sessions_app.record.actor.RequestOfLine"},
     },
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s%(request_id)s: %(message)s"}},
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(request_id)s%(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["request"]}},
     "root": {"handlers": ["console"], "level": env_str("MNESIS_LOG_LEVEL", "WARNING")},
     # Django's own console output is for DEBUG only; ours is for the operator, once.

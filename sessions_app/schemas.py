@@ -74,6 +74,7 @@ class ErrorBody(Out):
     code: str
     message: Text
     details: dict[str, Any] = {}
+    request: str = ""  # the id of the request, which is in the header X-Request-Id and in the server's log
 
 
 class ErrorOut(Out):

@@ -80,12 +80,17 @@ def site_role_name(django_db_setup: None) -> str:
     return str(settings.MNESIS["APP_ROLE"])
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def _acting() -> Iterator[None]:
     """What a test does itself is the system's; requests, workers and commands must say who acts (``REQUIRE_ACTOR``)."""
-    people_store._refs.clear()
     with actor.acting_as(actor.SYSTEM):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _strangers() -> None:
+    """A test's accounts have the numbers of the last test's."""
+    people_store._refs.clear()
 
 
 class _Thread(threading.Thread):

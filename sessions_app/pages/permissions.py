@@ -88,7 +88,7 @@ def inspected(request: HttpRequest, session_id: str) -> Inspected:
 def names_for(request: HttpRequest, refs: Collection[str]) -> dict[str, str]:
     """Return by their pseudonyms the people whom this reader may know: "you", and for staff all who are known here."""
     names = names_of(refs) if sees_records(request) else {}
-    return names | {ref_of(request.user.pk): "you"}
+    return names | ({} if request.user.pk is None else {ref_of(request.user.pk): "you"})
 
 
 def sees_records(request: HttpRequest) -> bool:

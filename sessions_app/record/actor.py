@@ -89,9 +89,9 @@ def context_of(actor: Actor) -> contextvars.Context:
 
 
 class RequestOfLine(logging.Filter):
-    """Gives lines of the log the id of the request that they are about, as ``request_id``."""
+    """Gives lines of the log the id of the request that they are about, as ``request_id``, with a space behind it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         request = current_request()
-        record.request_id = f" [{request}]" if request else ""
+        record.request_id = f"{request} " if request else ""
         return True

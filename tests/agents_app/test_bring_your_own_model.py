@@ -40,7 +40,17 @@ TIMES_AND_CHANCE = {
     *("created_at", "ended_at", "finalized_at", "recorded_at", "started_at", "completed_at", "lease_expires_at"),
     *("salt", "lease_owner", "session_id", "duration_ms", "call_id", "row_salt"),
 }
-WHO_DID_IT = {"origin", "usage_source", "request_digest", "fence", "context_seq", "end_seq", "added_seq", "removed_seq"}
+WHO_DID_IT = {
+    "origin",
+    "usage_source",
+    "request_digest",
+    "fence",
+    "context_seq",
+    "end_seq",
+    "added_seq",
+    "removed_seq",
+    "actor",
+}
 """Who ran the turn and who counted, and numbers of events: ours has those of its calls in between."""
 
 

@@ -18,8 +18,8 @@ from agents_app.turns import lifecycle
 from agents_app.turns.claim import deliver
 from audit_app.proof.verify import verify_session
 from mnesis_core.turns.inbox import Draft
-from sessions_app.callers import Caller
 from sessions_app.record.session_queries import load_session
+from tests.support.cast import caller_of
 from tests.support.commands import printed
 
 HOSTILE = "NUL \0, half \ud83d, </inbox_message> \u202e ' \" <script>alert(1)</script>"
@@ -146,7 +146,7 @@ def test_json_rpc_does_the_same(program: Client, ida: str):
 
 def test_mcp_leaves_a_message(alice: User, ida: str):
     async def call() -> Any:
-        caller = Caller(user=alice, may_write=True)
+        caller = caller_of(alice)
         async with McpClient(make_server(always(caller))) as client:
             return (await client.call_tool("mnesis_send", {"session_id": ida, "text": "Over MCP"})).structured_content
 

@@ -17,11 +17,12 @@ from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
 from sessions_app.callers import Caller
 from sessions_app.database.threads import db
+from tests.support.cast import caller_of
 
 
 @pytest.fixture
 def caller(alice: User) -> Caller:
-    return Caller(user=alice, may_write=True)
+    return caller_of(alice)
 
 
 async def exchange(caller: Caller, text: str | bytes) -> Any:
@@ -216,7 +217,7 @@ async def test_files_are_listed_described_read_and_searched(caller: Caller, sess
 
 
 async def test_a_reading_key_may_not_write(alice: User, session: SessionRecord) -> None:
-    reader = Caller(user=alice, may_write=False)
+    reader = caller_of(alice, may_write=False)
     assert (await call(reader, "session/read", session_id=session.id))["id"] == session.id
     for name, method in jsonrpc.METHODS.items():
         if method.writes:
@@ -224,7 +225,7 @@ async def test_a_reading_key_may_not_write(alice: User, session: SessionRecord) 
 
 
 async def test_somebody_elses_session_is_not_found(bob: User, session: SessionRecord) -> None:
-    stranger = Caller(user=bob, may_write=True)
+    stranger = caller_of(bob)
     results = [{"tool_call_id": "x", "output": "x"}]
     # What is no text, and what a method needs of fields that it does not require.
     filled: dict[str, Any] = {"approved": True, "results": results, "at_message_id": "x", "message": "x"}
@@ -250,7 +251,7 @@ async def test_maps_are_begun_read_and_stopped(caller: Caller, session: SessionR
     assert (await call(caller, "maps/item", run_id=run["id"], item=1))["data"]["code"] == "OPERATOR_ITEM_NOT_FOUND"
     assert (await call(caller, "maps/retry", run_id=run["id"]))["data"]["code"] == "OPERATOR_RUN_NOT_IN_STATE"
     assert (await call(caller, "maps/agentic", **asked, tools=["none"]))["data"]["code"] == "INVALID_REQUEST"
-    reader = Caller(user=caller.user, may_write=False)
+    reader = caller_of(caller.user, may_write=False)
     assert (await call(reader, "maps/llm", **asked))["data"]["code"] == "PERMISSION_DENIED"
     assert (await call(reader, "maps/read", run_id=run["id"]))["state"] == "cancelled"
 
@@ -258,7 +259,7 @@ async def test_maps_are_begun_read_and_stopped(caller: Caller, session: SessionR
 async def test_anothers_maps_are_not_there(caller: Caller, session: SessionRecord, bob: User) -> None:
     asked = {"template": "{{ item }}", "items": [1], "session_id": session.id}
     run = await call(caller, "maps/llm", **asked)
-    stranger = Caller(user=bob, may_write=True)
+    stranger = caller_of(bob)
     for verb in ("read", "wait", "items", "pause", "resume", "cancel", "retry"):
         assert (await call(stranger, f"maps/{verb}", run_id=run["id"]))["data"]["code"] == "OPERATOR_RUN_NOT_FOUND"
     assert (await call(stranger, "maps/llm", **asked))["data"]["code"] == "SESSION_NOT_FOUND"

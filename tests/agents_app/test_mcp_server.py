@@ -20,9 +20,9 @@ from files_app.queries import find_file_by_path
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable
-from sessions_app.callers import Caller
 from sessions_app.database.threads import db
 from sessions_app.record.message_queries import load_messages
+from tests.support.cast import caller_of
 from tests.support.inspected import add_session, add_turn, tool_part
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.story import say
@@ -36,7 +36,7 @@ TOOLS = (
 @asynccontextmanager
 async def agent(user: User, *, may_write: bool = True, mode: Any = "auto") -> AsyncIterator[Client]:
     """A foreign agent that acts for a user."""
-    caller = Caller(user=user, may_write=may_write)
+    caller = caller_of(user, may_write=may_write)
     async with Client(make_server(always(caller)), mode=mode) as client:
         yield client
 

@@ -20,16 +20,16 @@ from agents_app.endpoints.jsonrpc import Connection, Subscribe, _read, serve
 from agents_app.turns import lifecycle
 from mnesis_core.errors import NotSignedIn
 from mnesis_core.records import SessionRecord
-from sessions_app.callers import Caller
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
+from tests.support.cast import caller_of
 
 
 async def exchange(user: User, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     """What is answered to these requests and the end of input."""
     lines = "".join(f"{json.dumps({'jsonrpc': '2.0', **request})}\n" for request in requests)
     target = io.StringIO()
-    await serve(Caller(user=user, may_write=True), io.BytesIO(lines.encode()), target)
+    await serve(caller_of(user), io.BytesIO(lines.encode()), target)
     return [json.loads(line) for line in target.getvalue().splitlines()]
 
 
@@ -49,7 +49,7 @@ async def test_somebody_elses_session_cannot_be_followed(bob: User, session: Ses
 async def test_a_last_line_without_its_end_is_answered(alice: User) -> None:
     target = io.StringIO()
     source = io.BytesIO(b'{"jsonrpc": "2.0", "id": 1, "method": "session/list"}')
-    await serve(Caller(user=alice, may_write=True), source, target)
+    await serve(caller_of(alice), source, target)
     assert json.loads(target.getvalue())["result"]["items"] == []
 
 
@@ -68,7 +68,7 @@ class Unread(io.StringIO):
 async def test_a_client_that_does_not_read_holds_up_nothing_else(alice: User) -> None:
     target = Unread()
     source = io.BytesIO(b'{"jsonrpc": "2.0", "id": 1, "method": "session/list"}\n')
-    serving = asyncio.create_task(serve(Caller(user=alice, may_write=True), source, target))
+    serving = asyncio.create_task(serve(caller_of(alice), source, target))
     began = time.monotonic()
     await asyncio.sleep(0.3)
     assert time.monotonic() - began < 5
@@ -105,7 +105,7 @@ async def test_a_followed_session_that_is_deleted_says_so(
     async def send(text: str) -> None:
         said.append(json.loads(text))
 
-    connection = Connection(Caller(user=alice, may_write=True), send)
+    connection = Connection(caller_of(alice), send)
     await connection.subscribe(connection.caller, Subscribe(session_id=session.id))
     following = connection.following[session.id]
     await db(lifecycle.delete_session, session.id, owner_id=alice.pk)

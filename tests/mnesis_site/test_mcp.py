@@ -13,7 +13,6 @@ from mcp.client.streamable_http import streamable_http_client
 
 from agents_app.endpoints.mcp_server import TOOLS
 from mnesis_site import asgi
-from mnesis_site.bodies import BodyLimits
 from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
 from sessions_app.record.session_store import create_session
@@ -28,7 +27,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 def browser(**headers: str) -> httpx2.AsyncClient:
     """A client of the site; each has nothing of the others."""
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=BodyLimits(asgi.answer)), headers=headers)  # type: ignore[arg-type]
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=asgi.application), headers=headers)  # type: ignore[arg-type]
 
 
 async def key_of(user: User, scope: str = "all") -> str:

@@ -36,10 +36,10 @@ from mnesis_core.errors import (
 )
 from mnesis_core.records import SessionRecord
 from mnesis_site.asgi import application
-from sessions_app.callers import Caller
 from sessions_app.catalogue.model_store import create_key
 from sessions_app.conf import site_config
 from tests.mnesis_site.test_sockets import open_socket
+from tests.support.cast import caller_of
 
 Told = tuple[str, str]
 """A code and its words."""
@@ -89,7 +89,7 @@ def rpc(wish: Wish) -> Told:
 def mcp(wish: Wish) -> Told:
     tool = {"turn": "mnesis_resume", "interrupt": "mnesis_interrupt", "create": "mnesis_run"}[wish.verb]
     given = {"session_id": wish.session_id, "message": wish.message, "model": wish.model}
-    caller = Caller(user=wish.user, may_write=wish.scope == "all")
+    caller = caller_of(wish.user, may_write=wish.scope == "all")
 
     async def call() -> Told:
         async with McpClient(make_server(always(caller))) as client:

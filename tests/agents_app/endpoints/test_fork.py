@@ -132,7 +132,8 @@ def test_both_ledgers_tell_of_it_and_the_original_changes_in_nothing_else(alice,
     made = fork(source, alice, at=3)
     message_id = load_messages(source.id)[2].id
     [event] = load_events(source.id, after=source.event_seq)
-    assert (event.type, event.data) == ("session.forked", {"child_id": made.id, "at_message_id": message_id})
+    told = {"child_id": made.id, "at_message_id": message_id, "actor": {"kind": "system"}}
+    assert (event.type, event.data) == ("session.forked", told)
     assert load_events(made.id)[0].type == "session.created"
     now = load_session(source.id)
     assert replace(now, event_seq=source.event_seq, updated_at=source.updated_at) == source
