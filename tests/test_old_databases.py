@@ -23,13 +23,17 @@ READ = f"""
 import json
 from django.contrib.auth.models import User
 from django.test import Client
+from sessions_app.models import Person
 client = Client(headers={{"Host": "localhost"}})
 client.force_login(User.objects.get(username="ada"))
 listed = client.get("/api/sessions", {{"q": {TITLE!r}}}).json()["items"]
 session = next(item["id"] for item in listed if item["title"] == {TITLE!r})
 calls = client.get(f"/api/sessions/{{session}}/calls").json()["items"]
 rebuilt = [client.get(f"/api/calls/{{call['id']}}/payload").json() for call in calls]
-print(json.dumps([session, [[payload["digest_matches"], payload["problems"]] for payload in rebuilt]]))
+events = client.get(f"/api/sessions/{{session}}/events").json()["items"]
+actors = [event["data"].get("actor") for event in events]
+nameless = User.objects.exclude(pk__in=Person.objects.values("user_id")).count()
+print(json.dumps([session, [[payload["digest_matches"], payload["problems"]] for payload in rebuilt], actors, nameless]))
 """
 Old = tuple[dict[str, str], str]
 
@@ -67,7 +71,10 @@ def test_the_second_verifier_proves_an_old_database_as_it_is(tmp_path: Path) -> 
 def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Old, tmp_path: Path) -> None:
     environment, _ = old
     assert "Everything is as it was written." in done(environment, "verify", "--all").stdout
-    session, rebuilt = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
+    session, rebuilt, actors, nameless = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
+    # Its entries name nobody and stay as they are; its accounts have pseudonyms for what comes.
+    assert actors == [None] * len(actors)
+    assert nameless == 0
     assert len(rebuilt) >= 5
     assert rebuilt == [[True, []]] * len(rebuilt)
     done(environment, "export", "--all", "--out", str(tmp_path / "all.jsonl"))

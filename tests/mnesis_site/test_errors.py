@@ -37,7 +37,7 @@ def error(response: HttpResponse | Any) -> dict[str, Any]:
     """The error in the one shape that every error has."""
     body = response.json()
     assert list(body) == ["error"]
-    assert set(body["error"]) == {"code", "message", "details"}
+    assert set(body["error"]) == {"code", "message", "details", "request"}
     assert body["error"]["message"]
     found: dict[str, Any] = body["error"]
     return found

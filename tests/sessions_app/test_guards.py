@@ -357,8 +357,8 @@ if connection.vendor == "sqlite":
     def test_replace_by_a_partial_key_is_refused_and_a_row_outside_it_is_not(rows: Rows) -> None:
         insert = (
             "INSERT OR REPLACE INTO turns (id, session_id, seq, state, origin, model, request_digest, created_at,"
-            " ended_at, options, lease_owner, fence)"
-            " SELECT %s, session_id, %s, %s, origin, model, '', created_at, %s, '', '', 1 FROM turns"
+            " ended_at, options, actor, lease_owner, fence)"
+            " SELECT %s, session_id, %s, %s, origin, model, '', created_at, %s, '', '', '', 1 FROM turns"
             " WHERE id = 'turn_1'"
         )
         with connection.cursor() as cursor:

@@ -62,15 +62,15 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
     models = guarded_models()
     assert {model.__name__: set(model.rules.unproven) for model in models if model.rules.unproven} == UNPROVEN
     unbound = {model.__name__ for model in models if not model.rules.bound}
-    # A server of tools is no session's, so no ledger tells of it; the directory is a ledger itself.
-    others = {"McpServer", "DirectoryEntry"}
+    # Servers of tools and people are no session's, so no ledger tells of them; the directory is a ledger itself.
+    others = {"McpServer", "DirectoryEntry", "Person"}
     assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "OperatorItem"} | others
 
 
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"DirectoryEntry"}
+    assert unchangeable == never | {"DirectoryEntry", "Person"}
 
 
 @pytest.mark.django_db
