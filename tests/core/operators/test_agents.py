@@ -20,6 +20,7 @@ RUN = RunRecord(
     owner_id=1,
     turn_id="",
     part_id="",
+    actor="",
     kind=OperatorKind.AGENTIC,
     spec=OperatorSpec(template="{{ item }}"),
     input_file_id="file_1",
