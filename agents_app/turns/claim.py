@@ -26,6 +26,7 @@ from files_app.contents import content_size, read_content
 from files_app.intake import explore_file
 from files_app.queries import load_file_reference, versions_of
 from mnesis_core import errors
+from mnesis_core.actor import read_actor
 from mnesis_core.config import Config
 from mnesis_core.files.references import part_of_file
 from mnesis_core.llm.interface import Outcome, Usage, cost_micros
@@ -39,7 +40,7 @@ from mnesis_core.turns.options import TurnOptions, check_options, read_options, 
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.record import message_store, session_store, turn_store
-from sessions_app.record.actor import acting_as, unasked
+from sessions_app.record.actor import acting_as
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import PreparedPart, find_tool_part, load_messages_by_ids, prepare_parts
 from sessions_app.record.people_store import ref_of
@@ -465,17 +466,21 @@ def recover_turns(
         else:
             is_left = turn.is_left(timezone.now())
         if is_left:
-            closed += recover_turn(turn.session_id, turn.turn_id, lease_owner=lease_owner, left_by=turn.lease_owner)
+            left = {"left_by": turn.lease_owner, "actor": turn.actor}
+            closed += recover_turn(turn.session_id, turn.turn_id, lease_owner=lease_owner, **left)
     return closed
 
 
-def recover_turn(session_id: str, turn_id: str, *, lease_owner: str, left_by: str | None = None) -> bool:
+def recover_turn(
+    session_id: str, turn_id: str, *, lease_owner: str, left_by: str | None = None, actor: str = ""
+) -> bool:
     """Close one turn if its lease ran out; return False if it is alive after all, or another process was first.
 
     :param left_by: the dead process that had it; a process that has it by now keeps it
+    :param actor: who asked for the turn
     """
     end = transactions.TurnEnd.of(TurnState.INTERRUPTED, errors.TurnInterrupted())
-    with unasked():
+    with acting_as(read_actor(actor).unasked()):
         with change(session_id) as record:
             fence = turn_store.take_over_turn(
                 record, turn_id, lease_owner=lease_owner, lease_seconds=CLOSING_SECONDS, left_by=left_by

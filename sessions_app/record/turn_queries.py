@@ -81,6 +81,7 @@ class ExpiredTurn:
     turn_id: str
     lease_owner: str
     lease_expires_at: datetime
+    actor: str  # who asked for the turn
 
     def is_left(self, now: datetime) -> bool:
         """Return whether the process of the turn is gone, as far as that can be known here."""
@@ -92,10 +93,10 @@ def expired_turns(*, session_id: str | None = None) -> list[ExpiredTurn]:
     rows = Turn.objects.filter(expired(timezone.now()), state="running").order_by("lease_expires_at")
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
-    found = rows.values_list("session_id", "id", "lease_owner", "lease_expires_at")[:1000]
+    found = rows.values_list("session_id", "id", "lease_owner", "lease_expires_at", "actor")[:1000]
     return [
-        ExpiredTurn(session_id=session, turn_id=turn, lease_owner=owner, lease_expires_at=expired)
-        for session, turn, owner, expired in found
+        ExpiredTurn(session_id=session, turn_id=turn, lease_owner=owner, lease_expires_at=expired, actor=actor)
+        for session, turn, owner, expired, actor in found
     ]
 
 

@@ -108,7 +108,8 @@ async def test_a_turn_that_goes_on_later_says_for_whom(alice: User, ada_acts: An
 def test_a_recovered_turn_is_nobodys_wish(session: SessionRecord, ada_acts: Any, alice: User) -> None:
     with ada_acts:
         turn = claim_turn(session.id, owner_id=session.owner_id, message="Go", lease_owner="dead").turn
-        Turn.objects.filter(id=turn.id).update(lease_expires_at=timezone.now() - timedelta(days=1))
+    Turn.objects.filter(id=turn.id).update(lease_expires_at=timezone.now() - timedelta(days=1))
+    with acting_as(Actor(kind=ActorKind.KEY, ref="0123ab", for_ref="bob")):
         assert recover_turns(lease_owner="me") == 1
     assert actors(session.id, "turn.interrupted") == [for_(alice, "system", request=ASKED)]
 

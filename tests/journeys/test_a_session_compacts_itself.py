@@ -23,7 +23,14 @@ def test_a_worker_compacts_in_another_process_and_the_facts_stay_reachable(calle
     [run] = caller.call("GET", runs)["items"]
     assert (run["trigger"], run["level"]) == ("soft", 1)
     assert run["tokens_after"] < run["tokens_before"]
-    events = [event["type"] for event in caller.call("GET", f"/api/sessions/{session}/events")["items"]]
+    listed = caller.call("GET", f"/api/sessions/{session}/events")["items"]
+    [person] = {event["data"]["actor"]["for"] for event in listed}
+    acted = {event["type"]: event["data"]["actor"] for event in listed}
+    assert (acted["turn.completed"]["kind"], acted["turn.completed"]["via"]) == ("key", "api")
+    assert (acted["compaction.requested"]["kind"], acted["compaction.requested"]["for"]) == ("system", person)
+    worker = {"kind": "worker", "ref": "compaction", "via": "worker", "for": person}
+    assert acted["summary.created"] == worker | {"request": acted["compaction.requested"]["request"]}
+    events = [event["type"] for event in listed]
     order = ["compaction.requested", "compaction.triggered", "compaction.started", "summary.created", "context.changed"]
     places = [events.index(type) for type in [*order, "compaction.completed"]]
     assert places == sorted(places)
