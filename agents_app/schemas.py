@@ -11,7 +11,21 @@ from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Source, ToolSpec
-from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    DocumentPart,
+    FileRefPart,
+    ImagePart,
+    Part,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolPart,
+    ToolState,
+)
 from mnesis_core.records import UsageRecord
 from mnesis_core.spending import TurnLimits
 from mnesis_core.turns.inbox import Draft, MessageKind
@@ -23,6 +37,14 @@ MOST_LABELS, LABEL_CHARACTERS = 64, 200
 Word = Annotated[str, Field(max_length=LABEL_CHARACTERS)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]  # read whole with each session of a list
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+ExactJson = Annotated[str, BeforeValidator(_json, json_schema_input_type=str | dict[str, Any] | list[Any])]
+"""JSON as a text, which is kept word for word, or as a value."""
 
 
 class SessionIn(Schema):
@@ -211,7 +233,7 @@ class ToolIn(Schema):
         return ToolPart(
             tool_name=self.tool_name,
             tool_call_id=self.tool_call_id,
-            input=self.input if isinstance(self.input, str) else json.dumps(self.input, ensure_ascii=False),
+            input=_json(self.input),
             output=self.output,
             error=self.error,
             state=self.state or (ToolState.COMPLETED if self.error is None else ToolState.ERROR),
@@ -228,7 +250,92 @@ class FileRefIn(Schema):
         return FileRefPart(file_id=self.file_id)
 
 
-PartIn = Annotated[TextIn | ReasoningIn | ToolIn | FileRefIn, Field(discriminator="type")]
+_MEDIA: dict[str, type[ImagePart | AudioPart | DocumentPart]] = {
+    kind.type: kind for kind in (ImagePart, AudioPart, DocumentPart)
+}
+
+
+class MediaIn(Schema):
+    """A file that is known here, for what it shows. ``tool_call_id`` is the call before it whose result it belongs to."""
+
+    type: Literal["image", "audio", "document"]
+    file_id: str
+    caption: str = ""
+    tool_call_id: str = ""
+
+    def part(self) -> Part:
+        return _MEDIA[self.type](file_id=self.file_id, caption=self.caption, tool_call_id=self.tool_call_id)
+
+
+class ProviderIn(Schema):
+    """What a provider wants back as it gave it, before the part that it belongs to. ``data`` is JSON; a text is kept word for word."""
+
+    type: Literal["provider"]
+    provider: str
+    kind: str
+    data: ExactJson
+
+    def part(self) -> Part:
+        return ProviderPart(provider=self.provider, kind=self.kind, data=self.data)
+
+
+class ProviderToolIn(Schema):
+    """A tool call that the provider ran itself. ``data`` is JSON of what else it says of the call."""
+
+    type: Literal["provider_tool"]
+    provider: str
+    tool_name: str
+    tool_call_id: str
+    input: str | dict[str, Any] = "{}"
+    output: str | None = None
+    error: str | None = None
+    data: ExactJson = ""
+
+    def part(self) -> Part:
+        return ProviderToolPart(
+            provider=self.provider,
+            tool_name=self.tool_name,
+            tool_call_id=self.tool_call_id,
+            input=_json(self.input),
+            output=self.output,
+            error=self.error,
+            data=self.data,
+        )
+
+
+class CitationIn(Schema):
+    """A source of the text before it; ``start`` and ``end`` are the characters of that text which rest on it."""
+
+    type: Literal["citation"]
+    text: str = ""
+    title: Word = ""
+    url: Annotated[str, Field(max_length=8_000)] = ""
+    file_id: str = ""
+    message_id: Annotated[str, Field(max_length=40)] = ""
+    place: Word = ""
+    start: Tokens = 0
+    end: Tokens = 0
+    provider: str = ""
+    data: ExactJson = ""
+
+    def part(self) -> Part:
+        return CitationPart(**self.dict(exclude={"type"}))
+
+
+class RefusalIn(Schema):
+    """The model's words when it refuses."""
+
+    type: Literal["refusal"]
+    text: str
+
+    def part(self) -> Part:
+        return RefusalPart(text=self.text)
+
+
+PartIn = Annotated[
+    TextIn | ReasoningIn | ToolIn | FileRefIn | MediaIn | ProviderIn | ProviderToolIn | CitationIn | RefusalIn,
+    Field(discriminator="type"),
+]
 # A text, or a list of parts.
 Spoken = Annotated[
     list[PartIn],

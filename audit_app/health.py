@@ -1,5 +1,7 @@
 """The health of a session: what stands still, is behind or failed, and what to do about it."""
 
+# ruff: noqa: S608 - the names in these statements are ours.
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from sessions_app.pages.markdown import format_duration
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import signed_in
 from sessions_app.record.session_queries import load_session
+from sessions_app.search import index
 
 MOST_RUNS = 20
 _TURN = "SELECT id, seq, state, {until}, error_code FROM turns WHERE session_id = %s ORDER BY seq DESC LIMIT 1"
@@ -40,8 +43,8 @@ _INDEXED = (
 )
 _FINDABLE = (
     "SELECT m.seq FROM messages m WHERE m.session_id = %s AND m.seq > %s AND EXISTS ("
-    "SELECT 1 FROM message_parts p WHERE p.message_id = m.id AND ((p.part_type = 'tool' AND p.tool_name <> '')"
-    " OR (p.part_type IN ('text', 'reasoning', 'patch', 'file_ref') AND p.content <> '')))"
+    f"SELECT 1 FROM message_parts p WHERE p.message_id = m.id AND ((p.part_type IN {index.CALLS!r} AND p.tool_name <> '')"
+    f" OR (p.part_type IN {index.TOLD!r} AND p.content <> '')))"
     " ORDER BY m.seq DESC LIMIT 1"
 )
 _LOOK_BACK = 100  # messages among which the newest is that can be found

@@ -37,7 +37,7 @@ from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import StoredMessage
-from mnesis_core.providers.rendering import digest, render
+from mnesis_core.providers.rendering import GIVERS, digest, render
 from mnesis_core.records import CallRecord, SessionRecord, record_of
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
@@ -105,18 +105,19 @@ class ContextState(Frame):
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
 
-    def assemble(self, tools: Sequence[ToolSpec] = ()) -> Assembled:
+    def assemble(self, tools: Sequence[ToolSpec] = (), *, provider: str = "") -> Assembled:
         return assemble(
             self.entries,
             system_prompt=self.session.system_prompt,
             tools=tools,
             budget=self.budget,
             calibration=self.calibration.ratio,
+            provider=provider,
         )
 
-    def build(self, tools: Sequence[ToolSpec] = ()) -> BuiltContext:
-        assembled = self.assemble(tools)
-        payload = render(assembled)
+    def build(self, tools: Sequence[ToolSpec] = (), *, format: str = "openai_chat") -> BuiltContext:
+        assembled = self.assemble(tools, provider=GIVERS.get(format, ""))
+        payload = render(assembled, provider=format)
         return BuiltContext(
             assembled=assembled,
             payload=payload,

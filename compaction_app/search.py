@@ -14,6 +14,16 @@ from ninja import Field, Query, Router
 
 from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    DocumentPart,
+    FileRefPart,
+    ImagePart,
+    PatchPart,
+    ReasoningPart,
+    RefusalPart,
+)
 from mnesis_core.records import PartPlace
 from mnesis_core.text import printable
 from sessions_app.callers import Asker, owner_id
@@ -23,6 +33,7 @@ from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text
+from sessions_app.search.index import CALLS
 from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult, search
 
 router = Router(tags=["search"])
@@ -39,6 +50,17 @@ KINDS: dict[Kind, str] = {
 # Columns of a tool call that are searched, in words.
 FIELDS = {"tool_input": "input", "output": "output", "error_message": "error"}
 SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
+# What a hit in a part is called, where it is not just what the speaker said.
+WHAT = {
+    ReasoningPart.type: "Reasoning",
+    PatchPart.type: "Change to files",
+    CitationPart.type: "A source",
+    RefusalPart.type: "{}, a refusal",
+    FileRefPart.type: "{}, a file",
+    ImagePart.type: "{}, a picture",
+    AudioPart.type: "{}, a sound",
+    DocumentPart.type: "{}, a document",
+}
 Asked = Annotated[str, Query(min_length=1, max_length=1_000)]
 Limit = Annotated[int, Query(ge=1, le=100)]
 
@@ -221,12 +243,11 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> dict[str
         what = f"Summary of messages {hit.message_seq:,} to {hit.last_seq:,}"
     elif hit.kind == "files":
         what = "What a file holds"
-    elif hit.part_type == "tool":
+    elif hit.part_type in CALLS:
         name = show_invisible(place.tool_name) if place and place.tool_name else "a tool"
         what = f"{name}, {FIELDS.get(hit.field, 'call')}"
     else:
-        names = {"reasoning": "Reasoning", "patch": "Change to files", "file_ref": f"{speaker}, a file"}
-        what = names.get(hit.part_type, speaker)
+        what = WHAT.get(hit.part_type, "{}").format(speaker)
     pieces, end = [], 0
     for first, last in hit.matches:
         pieces += [(hit.snippet[end:first], False), (hit.snippet[first:last], True)]

@@ -14,8 +14,6 @@ from pydantic import BeforeValidator
 from compaction_app.context import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import list_runs, list_runs_between, load_heads, written_by
 from mnesis_core.llm.tokens import describe_count
-from mnesis_core.providers.rendering import digest
-from mnesis_core.providers.rendering import render as render_prompt
 from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
@@ -98,7 +96,7 @@ def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at:
     """
     load_session(session_id, owner_id=owner_id)
     state = load_state(session_id, at=at)
-    built = state.build()
+    built = state.build() if provider == "mnesis" else state.build(format=provider)
     body: dict[str, Any] = {
         "budget": asdict(built.budget) | {"window_source": state.spec.context_window_source},
         "estimate": {"tokens": built.assembled.used_tokens} | state.calibration.as_dict(),
@@ -109,8 +107,7 @@ def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at:
         "left_out": [asdict(item) for item in built.assembled.left_out],
     }
     if provider != "mnesis":
-        payload = render_prompt(built.assembled, provider=provider)
-        return body | {"payload": payload, "digest": digest(payload)}
+        return body | {"payload": built.payload}
     return body | {"messages": printable_json([asdict(message) for message in built.assembled.messages])}
 
 

@@ -9,7 +9,7 @@ class FilesConfig(AppConfig):
 
     def ready(self) -> None:
         # Imported here, since apps.py is loaded before any model can be defined.
-        from files_app import contents, queries, store
+        from files_app import contents, intake, queries, store
         from sessions_app.record import file_port
         from sessions_app.search import index
 
@@ -24,6 +24,8 @@ class FilesConfig(AppConfig):
             file_port.FileStore(
                 put_content=contents.put_content,
                 store_reference=store.store_file_reference,
+                prepare_file=intake.prepare_file,
+                add_file=intake.add_file,
                 read_content=queries.read_of_session,
             )
         )

@@ -24,7 +24,7 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 from django_q.tasks import async_task
 
-from files_app.contents import on_disk, put_stream, read_content
+from files_app.contents import on_disk, put_content, put_stream, read_content
 from files_app.queries import bytes_of_person, find_exploration, is_waiting, load_file_reference
 from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.compaction.requests import (
@@ -208,21 +208,48 @@ def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def refer(session_id: str, *, owner_id: int, path: str, content_id: str, size: int) -> FileReference:
+    about = _look_at(content_id, path, size)
+    with change(session_id) as record:
+        if record.archived:
+            raise SessionArchived(session_id=session_id)
+        return load_file_reference(add_file(record, **about), owner_id=owner_id)
+
+
+def prepare_file(data: bytes, *, owner_id: int, path: str) -> dict[str, Any]:
+    """Keep bytes that are to be a file of a session, and return what ``add_file`` takes. Call it before its lock is taken.
+
+    :raises RequestTooLarge: they are more than a file may have.
+    :raises FileQuotaExceeded: the account's files would take more than they may.
+    """
+    if len(data) > site_config().files.largest_bytes:
+        raise RequestTooLarge(f"a file of {len(data):,} bytes is larger than files may be", field="size")
+    if len(data) > _room(owner_id):
+        raise FileQuotaExceeded()
+    return _look_at(put_content(data), path, len(data))
+
+
+def _look_at(content_id: str, path: str, size: int) -> dict[str, Any]:
     with on_disk(content_id) as place:
         kind = detect(Source(path=place, name=path, size=size))
         sample = read_content(content_id, 0, SAMPLE_BYTES)
     tokens = estimate_tokens(text_of_bytes(sample), sampled=len(sample), size=size)
-    with change(session_id) as record:
-        if record.archived:
-            raise SessionArchived(session_id=session_id)
-        file_id = add_file(record, content_id=content_id, path=path, file_type=kind.name, token_count=tokens, size=size)
-        return load_file_reference(file_id, owner_id=owner_id)
+    return {"content_id": content_id, "path": path, "file_type": kind.name, "token_count": tokens, "size": size}
 
 
-def add_file(record: Change, *, content_id: str, path: str, file_type: str, token_count: int, size: int) -> str:
+def add_file(
+    record: Change,
+    *,
+    content_id: str,
+    path: str,
+    file_type: str,
+    token_count: int,
+    size: int,
+    file_id: str | None = None,
+) -> str:
     """Write a reference to a kept content, and queue its exploration in the same transaction."""
     file_id = store_file_reference(
         record,
+        file_id=file_id,
         content_id=content_id,
         path=path,
         file_type=file_type,

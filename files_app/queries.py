@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
@@ -15,7 +15,7 @@ from django.db.models import Max, QuerySet, Sum
 from files_app.contents import content_size, read_content, reading
 from files_app.models import FileReference as Row
 from mnesis_core.errors import FileContentNotFound, FileNotText, FileReferenceNotFoundError, InvalidRequest
-from mnesis_core.files.detection import is_binary
+from mnesis_core.files.detection import MARK_BYTES, is_binary, media_type_of
 from mnesis_core.files.lines import (
     OVERLAP_BYTES,
     Encoding,
@@ -121,6 +121,14 @@ def read_of_session(session_id: str, content_id: str, offset: int, limit: int) -
     if not Row.objects.filter(session_id=session_id, content_id=content_id, size__isnull=False).exists():
         raise FileContentNotFound(content_id=content_id)
     return read_content(content_id, offset, limit)
+
+
+def find_media_type(file: FileReference) -> str:
+    """Return the media type of a file, by its name alone where its content is not kept here."""
+    head = b""
+    with suppress(FileContentNotFound):
+        head = read_content(file.content_id, 0, MARK_BYTES)
+    return media_type_of(head, file.path)
 
 
 def is_waiting(file_id: str) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from mnesis_core.errors import InvalidRequest, MnesisError
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall, ToolSpec
-from mnesis_core.messages import Message, Part, StoredMessage, TextPart, ToolPart, ToolState, text_of
+from mnesis_core.messages import Message, Part, RefusalPart, StoredMessage, TextPart, ToolPart, ToolState, text_of
 from mnesis_core.records import TurnState, UsageRecord
 from mnesis_core.text import printable
 
@@ -45,6 +45,7 @@ _REASONS = {"length": "length", "max_tokens": "length", "content_filter": "conte
 class RequestMessage:
     role: RequestRole
     text: str = ""
+    refusal: str = ""  # The assistant's words when it refused.
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     place: int = 0
@@ -186,7 +187,7 @@ def _spoken(message: StoredMessage) -> str:
 
 
 def _is_known(exchange: Sequence[RequestMessage], known: Known) -> bool:
-    spoken = {_plain(said.text) for said in exchange if said.role in ("user", "assistant")}
+    spoken = {_plain(joined((said.text, said.refusal))) for said in exchange if said.role in ("user", "assistant")}
     spoken.add(_plain(joined(said.text for said in exchange if said.role == "user")))
     calls = {call.id for said in exchange for call in said.tool_calls}
     return not known.texts.isdisjoint(spoken) or not known.call_ids.isdisjoint(calls)
@@ -230,6 +231,8 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
 def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Iterable[Part]:
     if said.text:
         yield TextPart(text=said.text)
+    if said.refusal:
+        yield RefusalPart(text=said.refusal)
     for call in said.tool_calls:
         result = results.get(call.id)
         yield ToolPart(
@@ -256,6 +259,7 @@ class Answered:
 
     head: Head
     text: str
+    refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()  # Calls that the caller runs, by the ids with which it answers.
     finish_reason: str
     state: str
@@ -271,9 +275,11 @@ def finish_reason(state: str, said: str, *, has_calls: bool) -> str:
 
 
 def read_completion(answered: Answered) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": printable(answered.text), "refusal": None}
-    if answered.tool_calls:
+    refusal = printable(answered.refusal) or None
+    message: dict[str, Any] = {"role": "assistant", "content": printable(answered.text), "refusal": refusal}
+    if answered.tool_calls or refusal:
         message["content"] = message["content"] or None
+    if answered.tool_calls:
         message["tool_calls"] = [_call(call) for call in answered.tool_calls]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answered.finish_reason}
     return {
@@ -291,6 +297,9 @@ def read_text(head: Head, text: str, *, is_first: bool) -> dict[str, Any]:
 
 def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iterator[dict[str, Any]]:
     role: dict[str, Any] = {"role": "assistant", "content": None} if is_first else {}
+    if answered.refusal:
+        yield _chunk(answered.head, role | {"refusal": printable(answered.refusal)})
+        role = {}
     if answered.tool_calls:
         calls = [{"index": index, **_call(call)} for index, call in enumerate(answered.tool_calls)]
         yield _chunk(answered.head, role | {"tool_calls": calls})

@@ -1,18 +1,22 @@
 """Messages and their parts: frozen values without identity, equal when their contents are.
 
 Ids, sequence numbers and times belong to the store (see ``StoredMessage``). The part types are those of seed 000
-("ImmutableStore guarantees"), with ``DataPart`` for imported data that has no better place.
+("ImmutableStore guarantees"), ``DataPart`` for imported data that has no better place, and those for what models say and
+take beyond text. ``Part`` is the one list of them: whatever tells parts apart ends in ``assert_never``.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from mnesis_core.values import dataclass
 
 Role = Literal["system", "user", "assistant"]
+
+
+DEEPEST_DATA = 100  # Objects and lists inside each other in the JSON of a part that may go back to its provider.
 
 
 class ToolState(StrEnum):
@@ -109,6 +113,100 @@ class DataPart:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaPart:
+    """A picture, a sound or a document. Its bytes are a file of the session and never stand in the part."""
+
+    type: ClassVar[str]
+    file_id: str = ""  # Empty where the record has no bytes of it: then ``source`` says what is known.
+    media_type: str = ""  # such as ``image/png``; empty if unknown
+    size: int = 0  # bytes; 0 if unknown
+    name: str = ""  # its path or title
+    caption: str = ""  # what it shows or says, in words
+    source: str = ""  # an address, or its name in the system that it was imported from
+    tool_call_id: str = ""  # the call before it in the same message whose result it belongs to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePart(MediaPart):
+    type: ClassVar[str] = "image"
+    width: int = 0  # pixels; 0 if unknown
+    height: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioPart(MediaPart):
+    type: ClassVar[str] = "audio"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentPart(MediaPart):
+    type: ClassVar[str] = "document"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderPart:
+    """What a provider wants back as it gave it: signed or encrypted thinking, the signature of a call.
+
+    It goes back to that provider only. It stands before the part that it belongs to, or alone; what people may read of
+    it is a ``ReasoningPart`` in front of it.
+    """
+
+    type: ClassVar[str] = "provider"
+    provider: str  # as litellm calls it, such as ``anthropic``; never with a colon
+    kind: str  # as the provider calls it, such as ``thinking``
+    data: str  # the exact JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderToolPart:
+    """A tool call that the provider ran itself, with its result. It is whole when it is written: no code waits for it."""
+
+    type: ClassVar[str] = "provider_tool"
+    provider: str
+    tool_name: str
+    tool_call_id: str
+    input: str = "{}"  # as received, usually JSON
+    output: str | None = None  # as received; None where the provider gave none
+    error: str | None = None
+    data: str = ""  # the exact JSON of what else the provider says of the call; may be empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CitationPart:
+    """A source of the text part before it. Only what is known is set."""
+
+    type: ClassVar[str] = "citation"
+    text: str = ""  # the words of the source
+    title: str = ""
+    url: str = ""
+    file_id: str = ""
+    message_id: str = ""
+    place: str = ""  # where in the source, such as ``pages 3-4``
+    start: int = 0  # the characters of the text that rest on it, from ``start`` up to ``end``; 0 and 0 if not known
+    end: int = 0
+    provider: str = ""
+    data: str = ""  # the exact JSON of what its provider says of it; may be empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalPart:
+    type: ClassVar[str] = "refusal"
+    text: str  # the model's words when it refuses to answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownPart:
+    """A part of a type that this version does not know, or of another form than it knows: kept whole, never interpreted.
+
+    Later versions store what they add in ``data`` and ``label`` alone, so that nothing of it is lost here.
+    """
+
+    type: str
+    data: str
+    label: str = ""
+
+
 Part = (
     TextPart
     | ReasoningPart
@@ -119,7 +217,16 @@ Part = (
     | StepFinishPart
     | PatchPart
     | DataPart
+    | ImagePart
+    | AudioPart
+    | DocumentPart
+    | ProviderPart
+    | ProviderToolPart
+    | CitationPart
+    | RefusalPart
+    | UnknownPart
 )
+KNOWN_PARTS: dict[str, type[Part]] = {kind.type: kind for kind in get_args(Part) if kind is not UnknownPart}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,4 +258,4 @@ class StoredMessage:
 
 def text_of(parts: tuple[Part, ...]) -> str:
     """Return the spoken text of some parts, in order, joined by line breaks."""
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))

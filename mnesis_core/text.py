@@ -25,6 +25,7 @@ _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
 _UNSAFE_JSON = re.compile(rb"\\u0000|" + ESCAPE.encode())
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
+_JSON_ESCAPE = re.compile(r"\\(?:(?P<space>[nrt])|.)", re.DOTALL)
 _OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation|inbox_message)\b)", re.IGNORECASE)
 _FILE_TAGS = re.compile(r"<(?=\s*/?\s*file_text\b)", re.IGNORECASE)
 
@@ -197,6 +198,26 @@ def read_json(text: str | bytes) -> Any:
         raise InvalidRequest(f"The body is not JSON: {error.msg} {where}.") from None
     except ValueError as error:
         raise InvalidRequest(f"The body cannot be read: {error}.") from None
+
+
+def spaced_json(text: str) -> str:
+    """Return JSON of the same length with spaces for escaped line breaks and tabs, which would join words to ``n`` or ``t``."""
+    return _JSON_ESCAPE.sub(lambda found: "  " if found["space"] else found[0], text) if "\\" in text else text
+
+
+def exact_value(text: str, *, deepest: int) -> Any:
+    """Return the value of JSON that was kept word for word, if it can be written again without a change.
+
+    :raises ValueError: it is no JSON (RFC 8259), is nested deeper, or holds a lone surrogate or a number without end.
+    """
+    try:
+        value = json.loads(text, parse_constant=refuse_constant, parse_float=_finite)
+        json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate shows only now
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not nests_within(value, deepest):
+        raise ValueError(f"it is nested more than {deepest} levels deep")
+    return value
 
 
 def refuse_constant(name: str) -> NoReturn:

@@ -115,7 +115,7 @@ class PlannedCall:
     prompt_tokens: int  # Estimated; the most that the call can take is counted from them
     estimated_tokens: int
     parameters: Mapping[str, Any]
-    """Those of the row, beside ``max_output_tokens`` and the most that the call can take."""
+    """Those of the row, beside what is sent with the payload and the most that the call can take."""
     manifest: Sequence[Mapping[str, Any]]
     digest: str
     context_seq: int | None = None
@@ -135,7 +135,7 @@ class PlannedCall:
             "model": self.spec.alias,
             "provider_model": self.spec.litellm_model,
             "parameters": {
-                "max_output_tokens": self.request.max_output_tokens,
+                **self.request.parameters(),
                 **self.highest.as_parameters(),
                 **self.parameters,
             },

@@ -142,6 +142,20 @@ class PartOut(Out):
     started_at: Annotated[datetime | None, _of_part("started_at")] = None
     completed_at: Annotated[datetime | None, _of_part("completed_at")] = None
     file_id: Annotated[str | None, _of_part("file_id")] = None
+    media_type: Annotated[Text | None, _of_part("media_type")] = None
+    size: Annotated[int | None, _of_part("size")] = None
+    name: Annotated[Text | None, _of_part("name")] = None
+    caption: Annotated[Text | None, _of_part("caption")] = None
+    source: Annotated[Text | None, _of_part("source")] = None
+    provider: Annotated[Text | None, _of_part("provider")] = None
+    kind: Annotated[Text | None, _of_part("kind")] = None
+    data: Annotated[Text | None, _of_part("data")] = None
+    title: Annotated[Text | None, _of_part("title")] = None
+    url: Annotated[Text | None, _of_part("url")] = None
+    message_id: Annotated[Text | None, _of_part("message_id")] = None
+    place: Annotated[Text | None, _of_part("place")] = None
+    start: Annotated[int | None, _of_part("start")] = None
+    end: Annotated[int | None, _of_part("end")] = None
 
 
 class MessageOut(Out):

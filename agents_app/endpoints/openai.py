@@ -24,7 +24,7 @@ from agents_app.turns.claim import StartedTurn, ToolResult
 from mnesis_core import completions, errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
-from mnesis_core.messages import TextPart
+from mnesis_core.messages import RefusalPart, TextPart
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
 from mnesis_core.turns.options import TurnOptions
@@ -70,6 +70,7 @@ class MessageIn(Schema):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]] | None = None
+    refusal: str | None = None
     tool_calls: list[CallIn] | None = None
     tool_call_id: str = ""
 
@@ -78,6 +79,7 @@ class MessageIn(Schema):
         return completions.RequestMessage(
             role="system" if self.role == "developer" else self.role,
             text=completions.text_of_content(self.content, field=f"messages.{place}.content"),
+            refusal=(self.refusal or "") if self.role == "assistant" else "",
             tool_calls=tuple(
                 ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
                 for call in self.tool_calls or ()
@@ -340,9 +342,8 @@ def _read_answer(asked: RunningAnswer) -> completions.Answered:
         told = asked.started.turn.message_ids if asked.started.is_new else ()
         asking = [message.role != "assistant" or message.id in told for message in messages]
     messages = messages[max((at for at, is_asking in enumerate(asking) if is_asking), default=-1) + 1 :]
-    text = completions.joined(
-        part.part.text for message in messages for part in message.parts if isinstance(part.part, TextPart)
-    )
+    parts = [stored.part for message in messages for stored in message.parts]
+    text = completions.joined(part.text for part in parts if isinstance(part, TextPart))
     if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
         raise errors.error_of(
             turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
@@ -357,6 +358,7 @@ def _read_answer(asked: RunningAnswer) -> completions.Answered:
     return completions.Answered(
         head=head_of(asked),
         text=text,
+        refusal=completions.joined(part.text for part in parts if isinstance(part, RefusalPart)),
         tool_calls=calls,
         finish_reason=completions.finish_reason(turn.state, said or "", has_calls=bool(calls)),
         state=turn.state,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -18,12 +19,12 @@ from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
-from files_app.queries import load_file_reference
+from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Outcome
-from mnesis_core.messages import FileRefPart, Message, Part, text_of
+from mnesis_core.messages import CitationPart, FileRefPart, MediaPart, Message, Part, text_of
 from mnesis_core.records import MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
@@ -36,7 +37,7 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.actor import current_actor
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub
-from sessions_app.record.message_queries import prepare_parts
+from sessions_app.record.message_queries import prepare_parts, seq_of_message
 from sessions_app.record.session_queries import Forking, load_forking, load_launched, load_session
 from sessions_app.record.turn_queries import load_turn, open_turn
 
@@ -356,12 +357,13 @@ def record_turn(
     :raises IdempotencyMismatch: the key was used for another request.
     :raises InvalidRequest: a value is missing or out of its bounds.
     :raises FileReferenceNotFoundError: a part names a file that the owner does not have.
+    :raises MessageNotFoundError: a citation names a message that the session does not have.
     """
     session = load_session(session_id, owner_id=owner_id)
     check_recorded(turn, characters=session_config(session.config).limits.message_characters)
     digest, key = request_digest(turn), claim.stored_key(idempotency_key)
-    user = Message(role="user", parts=_with_files(turn.user, owner_id))
-    assistant = Message(role="assistant", parts=_with_files(turn.assistant, owner_id))
+    user = Message(role="user", parts=_with_files(turn.user, session))
+    assistant = Message(role="assistant", parts=_with_files(turn.assistant, session))
     claim.close_dead_turn(session, runner.owner)
     messages = [(message, prepare_parts(message.parts)) for message in (user, assistant)]
     model = turn.model or session.model
@@ -377,12 +379,12 @@ def record_turn(
     return claim.StartedTurn(turn=load_turn(id, session_id=session_id), seq=seq, is_new=True)
 
 
-def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
+def _with_files(parts: tuple[Part, ...], session: SessionRecord) -> tuple[Part, ...]:
     # References carry what the record knows of the files, not what the caller says of them.
     known: list[Part] = []
     for part in parts:
         if isinstance(part, FileRefPart):
-            file = load_file_reference(part.file_id, owner_id=owner_id)
+            file = load_file_reference(part.file_id, owner_id=session.owner_id)
             part = FileRefPart(
                 file_id=file.id,
                 path=file.path,
@@ -390,6 +392,14 @@ def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
                 token_count=file.token_count,
                 exploration_summary=file.exploration_summary,
             )
+        elif isinstance(part, MediaPart):
+            file = load_file_reference(part.file_id, owner_id=session.owner_id)
+            part = replace(part, name=file.path, size=file.size or 0, media_type=find_media_type(file))
+        elif isinstance(part, CitationPart):
+            if part.file_id:
+                load_file_reference(part.file_id, owner_id=session.owner_id)
+            if part.message_id:
+                seq_of_message(part.message_id, session_id=session.id)
         known.append(part)
     return tuple(known)
 

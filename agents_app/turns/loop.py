@@ -361,7 +361,6 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
                 "tool_tokens": context.assembled.breakdown.tools,
                 "calibration": asdict(context.calibration),
                 **({"in_place_of": self.turn.model} if self.spec.alias != self.turn.model else {}),
-                **({} if options.temperature is None else {"temperature": options.temperature}),
             },
             manifest=context.stored_manifest,
             digest=context.digest,

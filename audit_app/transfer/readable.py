@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
@@ -22,27 +22,35 @@ from markdown_it import MarkdownIt
 from compaction_app.queries import list_runs_after, list_summaries, load_summaries
 from mnesis_core.files.references import given_file
 from mnesis_core.messages import (
+    CitationPart,
     CompactionMarkerPart,
     DataPart,
     FileRefPart,
+    MediaPart,
     Part,
     PatchPart,
+    ProviderPart,
+    ProviderToolPart,
     ReasoningPart,
+    RefusalPart,
     StepFinishPart,
     StepStartPart,
     StoredMessage,
     StoredPart,
     TextPart,
     ToolPart,
+    UnknownPart,
 )
 from mnesis_core.records import RunRecord, SessionRecord, SummaryRecord
 from mnesis_core.transcripts.autobyteus import archived_traces, episodic_items, raw_traces, semantic_items
 from sessions_app.database.threads import snapshot
 from sessions_app.pages.markdown import (
     MARKDOWN_LIMIT,
+    format_characters,
     format_count,
     format_duration,
     format_money,
+    format_size,
     render_markdown,
     show_invisible,
     shown_title,
@@ -171,23 +179,45 @@ def _blocks(parts: Sequence[StoredPart]) -> tuple[Block, ...]:
 
 
 def _block(part: Part) -> Block:
-    if isinstance(part, TextPart):
-        return _text(part)
-    if isinstance(part, ToolPart):
-        return _tool(part)
-    if isinstance(part, FileRefPart):
-        return _file(part)
-    if isinstance(part, ReasoningPart):
-        return Block(title="Reasoning", passages=(_passage("", part.text),))
-    if isinstance(part, PatchPart):
-        files = show_invisible(", ".join(part.files_changed))
-        return Block(title="Change to files", facts=(files,), passages=(_passage("", part.unified_diff, "diff"),))
+    match part:
+        case TextPart():
+            return _text(part)
+        case ToolPart() | ProviderToolPart():
+            return _tool(part)
+        case FileRefPart() | MediaPart():
+            return _file(part)
+        case CitationPart():
+            facts = tuple(map(show_invisible, filter(None, (part.url, part.file_id, part.message_id, part.place))))
+            words = (_passage("", part.text),) if part.text else ()
+            return Block(
+                title=f"Source: {show_invisible(part.title) or 'without a title'}", facts=facts, passages=words
+            )
+        case ReasoningPart() | RefusalPart() | DataPart():
+            title = show_invisible(part.label) if isinstance(part, DataPart) else part.type.capitalize()
+            return Block(title=title, passages=(_passage("", part.text),))
+        case PatchPart():
+            files = show_invisible(", ".join(part.files_changed))
+            return Block(title="Change to files", facts=(files,), passages=(_passage("", part.unified_diff, "diff"),))
+        case ProviderPart() | UnknownPart():
+            return _sealed(part)
+        case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            return Block(title=_mark(part))
+        case _:
+            assert_never(part)
+
+
+def _mark(part: CompactionMarkerPart | StepStartPart | StepFinishPart) -> str:
     if isinstance(part, CompactionMarkerPart):
-        count = f"{part.compacted_message_count:,}"
-        return Block(title=f"{count} messages were compacted here by the system this history comes from")
-    if isinstance(part, StepStartPart | StepFinishPart):
-        return Block(title=f"Step {part.step_index} {'begins' if isinstance(part, StepStartPart) else 'ends'}")
-    return Block(title=part.type)
+        return f"{part.compacted_message_count:,} messages were compacted here by the system this history comes from"
+    return f"Step {part.step_index} {'begins' if isinstance(part, StepStartPart) else 'ends'}"
+
+
+def _sealed(part: ProviderPart | UnknownPart) -> Block:
+    """Return what nobody is to read here; the session's own export has it word for word."""
+    title, kind = "A part of a kind this version does not know", part.type
+    if isinstance(part, ProviderPart):
+        title, kind = f"Kept for {show_invisible(part.provider)}", part.kind
+    return Block(title=title, facts=(show_invisible(kind), format_characters(len(part.data))))
 
 
 def _text(part: TextPart) -> Block:
@@ -198,30 +228,39 @@ def _text(part: TextPart) -> Block:
     return Block(title=title, facts=(given.file_id,), passages=(_passage("In the message", part.text),))
 
 
-def _file(part: FileRefPart) -> Block:
-    tokens = f"{part.token_count:,} tokens" if part.token_count else ""
-    facts = (show_invisible(part.file_id), show_invisible(part.file_type), tokens)
-    found = (_passage("What was found in it", part.exploration_summary),) if part.exploration_summary else ()
-    return Block(title=f"File {show_invisible(part.path)}", facts=tuple(filter(None, facts)), passages=found)
+def _file(part: FileRefPart | MediaPart) -> Block:
+    if isinstance(part, MediaPart):
+        title, size = (
+            f"{part.type.capitalize()} {show_invisible(part.name)}".strip(),
+            part.size and format_size(part.size),
+        )
+        facts = (show_invisible(part.file_id or part.source), show_invisible(part.media_type), size or "")
+        found = (_passage("Caption", part.caption),) if part.caption else ()
+    else:
+        title, size = f"File {show_invisible(part.path)}", part.token_count and f"{part.token_count:,} tokens"
+        facts = (show_invisible(part.file_id), show_invisible(part.file_type), size or "")
+        summary = part.exploration_summary
+        found = (_passage("What was found in it", summary),) if summary else ()
+    return Block(title=title, facts=tuple(filter(None, facts)), passages=found)
 
 
-def _tool(part: ToolPart) -> Block:
-    seconds = (part.completed_at - part.started_at).total_seconds() if part.started_at and part.completed_at else None
-    pruned = f"out of the context since {format_time(part.compacted_at)}" if part.compacted_at else ""
-    texts = {"Output": part.output, "Error": part.error, "Output that came late": part.late_output}
-    decided = {"What was said to the decision": part.decision_note}
+def _tool(part: ToolPart | ProviderToolPart) -> Block:
+    texts: dict[str, str | None] = {"Output": part.output, "Error": part.error}
+    if isinstance(part, ToolPart):
+        began, ended = part.started_at, part.completed_at
+        seconds = (ended - began).total_seconds() if began and ended else None
+        pruned = f"out of the context since {format_time(part.compacted_at)}" if part.compacted_at else ""
+        facts: tuple[str, ...] = (part.state.value, format_duration(seconds), pruned)
+        texts |= {"Output that came late": part.late_output, "What was said to the decision": part.decision_note}
+    else:
+        facts = (f"run by {show_invisible(part.provider)}",)
     try:
         input = _passage("Input", json.dumps(json.loads(part.input), indent=2, ensure_ascii=False), "json")
     except (ValueError, RecursionError):
         input = _passage("Input", part.input)
-    return Block(
-        title=f"Tool: {show_invisible(part.tool_name) or 'unnamed'}",
-        facts=tuple(filter(None, (part.state.value, format_duration(seconds), pruned))),
-        passages=(
-            input,
-            *(_passage(label, text) for label, text in (texts | decided).items() if text is not None),
-        ),
-    )
+    results = [_passage(label, text) for label, text in texts.items() if text is not None]
+    title = f"Tool: {show_invisible(part.tool_name) or 'unnamed'}"
+    return Block(title=title, facts=tuple(filter(None, facts)), passages=(input, *results))
 
 
 def _passage(label: str, text: str, language: str = "") -> Passage:

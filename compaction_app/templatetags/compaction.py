@@ -44,6 +44,7 @@ KINDS: Mapping[BlockKind, str] = {
     BlockKind.TOOL_OUTPUT: "Tool call",
     BlockKind.TOMBSTONE: "Tombstone",
     BlockKind.FILE: "File",
+    BlockKind.OPAQUE: "Kept for its provider",
     BlockKind.PATCH: "Change to files",
     BlockKind.GAP: "Left out",
 }

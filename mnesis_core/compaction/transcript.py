@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import assert_never
 
 from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
@@ -13,7 +14,24 @@ from mnesis_core.context.fitting import common_cap
 from mnesis_core.files.references import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
-from mnesis_core.messages import FileRefPart, PatchPart, ReasoningPart, StoredMessage, TextPart, ToolPart
+from mnesis_core.messages import (
+    CitationPart,
+    CompactionMarkerPart,
+    DataPart,
+    FileRefPart,
+    MediaPart,
+    PatchPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    StepFinishPart,
+    StepStartPart,
+    StoredMessage,
+    TextPart,
+    ToolPart,
+    UnknownPart,
+)
 from mnesis_core.text import quote
 
 PROMPT_TOKENS = 500  # what the instructions around a piece take at the most
@@ -41,8 +59,8 @@ def transcript_pieces(
     """Return the messages' whole text, quoted as data, in pieces of at most ``limit_tokens``.
 
     Inputs, outputs and errors of tools are there in full, tombstoned or not, each under a line such as ``[12 tool
-    read_file output]``. Imported records (``DataPart``) never stood in a context and do not enter a summary either. A
-    text too long for one piece goes on in the next: nothing is left out.
+    read_file output]``. What never stood in a context (imported records, citations, what only its provider reads) does
+    not enter a summary either. A text too long for one piece goes on in the next: nothing is left out.
     """
     blocks = (block for message in messages for block in _message_blocks(message, with_reasoning))
     return _pack(blocks, limit_tokens)
@@ -78,18 +96,28 @@ def _message_blocks(message: StoredMessage, with_reasoning: bool = False) -> Ite
     for part in (stored.part for stored in message.parts):
         blocks: Sequence[tuple[str, str]] = ()
         match part:
-            case TextPart():
+            case TextPart() | RefusalPart():
                 blocks = [(role, part.text)]
-            case ReasoningPart() if with_reasoning:
-                blocks = [(f"{role} reasoning", part.text)]
-            case ToolPart():
+            case ReasoningPart():
+                blocks = [(f"{role} reasoning", part.text)] if with_reasoning else []
+            case ToolPart() | ProviderToolPart():
                 texts = (("input", part.input), ("output", part.output or ""), ("error", part.error or ""))
                 blocks = [(f"tool {part.tool_name} {kind}", text) for kind, text in texts]
+            case MediaPart():
+                name = part.name or part.source or "without a name"
+                text = "\n".join(filter(None, (f"{name} ({part.media_type or 'of an unknown type'})", part.caption)))
+                blocks = [(f"{role} {part.type} {part.file_id}", text)]
             case FileRefPart():
                 text = f"{part.path} ({part.file_type})\n{part.exploration_summary}"
                 blocks = [(f"{role} file {part.file_id}", text)]
             case PatchPart():
                 blocks = [(f"{role} patch {', '.join(part.files_changed)}", part.unified_diff)]
+            case DataPart() | CitationPart() | ProviderPart() | UnknownPart():
+                continue
+            case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+                continue
+            case _:
+                assert_never(part)
         yield from ((f"{message.seq} {label}", text) for label, text in blocks if text)
 
 
@@ -141,9 +169,9 @@ def message_quotables(messages: Sequence[StoredMessage]) -> tuple[Quotable, ...]
     found: list[Quotable] = []
     for message in messages:
         for part in (stored.part for stored in message.parts):
-            if isinstance(part, TextPart) and part.text.strip():
+            if isinstance(part, TextPart | RefusalPart) and part.text.strip():
                 label, text, is_user = f"{message.seq} {message.role}", part.text.strip(), message.role == "user"
-            elif isinstance(part, ToolPart):
+            elif isinstance(part, ToolPart | ProviderToolPart):
                 text = f"{part.input} {part.output or ''} {part.error or ''}".strip()
                 label, is_user = f"{message.seq} tool {part.tool_name[:40]}", False
             else:

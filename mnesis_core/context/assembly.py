@@ -144,7 +144,7 @@ def turns_of(items: Sequence[Item]) -> Turns:
     )
 
 
-def select(items: Sequence[Item], turns: Turns, room: int) -> dict[str, Item]:
+def select(items: Sequence[Item], turns: Turns, room: int, provider: str = "") -> dict[str, Item]:
     """Return the items that go into ``room`` tokens, by id, some of them shortened."""
     selection = _Selection(room=room)
     summaries = [item for item in items if isinstance(item.entry, SummaryEntry)]
@@ -163,7 +163,7 @@ def select(items: Sequence[Item], turns: Turns, room: int) -> dict[str, Item]:
             selection.put(squeeze([_message_entry(turns.user)], room, keep_one=True))
         else:
             selection.put([turns.user])
-    selection.put(squeeze([_message_entry(item) for item in rest], selection.room))
+    selection.put(squeeze([_message_entry(item) for item in rest], selection.room, provider=provider))
     return selection.chosen
 
 
@@ -204,14 +204,16 @@ def assemble(
     tools: Sequence[ToolSpec],
     budget: Budget,
     calibration: float = 1.0,
+    provider: str = "",
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
-    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). Once something is
+    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The ``provider`` gets
+    back what it gave to be sent back (``ProviderPart``). Once something is
     cut, more than the end of the prompt may change. A budget of 200 usable tokens or more is kept to, whatever the
     entries are.
     """
-    everything = [whole(entry) for entry in in_order(entries)]
+    everything = [whole(entry, provider) for entry in in_order(entries)]
     items = [item for item in everything if item.cost]
     opening = whole_opening(system_prompt, tools)
     wanted = PRIMING + opening.tokens + sum(item.tokens for item in items)
@@ -219,7 +221,7 @@ def assemble(
     chosen = {item.row["id"]: item for item in items}
     gap = None
     if wanted > limit:
-        opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING)
+        opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING, provider)
     newest_missing = next((item for item in reversed(items) if item.row["id"] not in chosen), None) if gap else None
     rows = list(opening.rows)
     for item in items:
@@ -264,14 +266,14 @@ def rebuild(
 
 
 def _fit(
-    items: Sequence[Item], opening: Opening, system_prompt: str, limit: int
+    items: Sequence[Item], opening: Opening, system_prompt: str, limit: int, provider: str
 ) -> tuple[Opening, dict[str, Item], dict[str, Any] | None]:
     turns = turns_of(items)
     gap_tokens = GAP_TOKENS if limit >= SMALLEST_ROOM_FOR_A_GAP else 0
     # The opening leaves the newest turn all that it needs, up to a quarter.
     kept_free = min(sum(item.tokens for item in turns.newest), max(limit // 4, SMALLEST_TURN))
     opening = fit_opening(opening, system_prompt, limit - gap_tokens - kept_free)
-    chosen = select(items, turns, limit - gap_tokens - opening.tokens)
+    chosen = select(items, turns, limit - gap_tokens - opening.tokens, provider)
     missing = [item.entry for item in items if item.row["id"] not in chosen]
     if not missing or not gap_tokens:
         return opening, chosen, None

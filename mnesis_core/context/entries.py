@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
 from mnesis_core.llm.interface import ToolCall, ToolSpec
-from mnesis_core.messages import Role, StoredMessage
+from mnesis_core.messages import ProviderPart, Role, StoredMessage
 from mnesis_core.values import dataclass
 
 Row = Mapping[str, Any]
@@ -32,6 +32,14 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """What goes back to the provider that gave it, and its place in a message."""
+
+    part: ProviderPart
+    call_id: str = ""  # the call that it stands before; empty: before the text, or alone in the message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextMessage:
     """One message of a prompt. A call without its result was not answered when the prompt was made."""
 
@@ -39,6 +47,7 @@ class ContextMessage:
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()  # Results of this same message's ``tool_calls``: a pair is never split.
+    opaque: tuple[Opaque, ...] = ()
     source_ids: tuple[str, ...] = ()  # the message or summary it stands for; none for the system prompt and for notes
 
 
@@ -168,7 +177,12 @@ def _are_ranges(value: object) -> bool:
 _ENDS: Schema = {"head": _is_number, "tail": _is_number}
 _CUT: Schema = {"part": _is_text, "field": _is_text, **_ENDS}
 # A key -> the keys that come with it.
-_OPTIONAL: Mapping[str, Schema] = {"head": _ENDS, "naming": {"naming": _are_texts}, "prompt": {"prompt": _is_text}}
+_OPTIONAL: Mapping[str, Schema] = {
+    "head": _ENDS,
+    "naming": {"naming": _are_texts},
+    "opaque": {"opaque": _are_texts},
+    "prompt": {"prompt": _is_text},
+}
 _SCHEMAS: Mapping[str, Schema] = {
     "system": {"id": _is_text},
     "tools": {"names": _are_texts},

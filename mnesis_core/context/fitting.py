@@ -5,7 +5,7 @@ tombstones, what entries cost, and how the messages of one turn are shortened to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import accumulate, chain, takewhile
@@ -17,6 +17,7 @@ from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, MessageEntr
 from mnesis_core.context.wording import (
     ends_within,
     fields_of,
+    going_back,
     is_object,
     is_tombstoned,
     message_row,
@@ -36,7 +37,17 @@ from mnesis_core.llm.tokens import (
     CountSource,
     estimate_text,
 )
-from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import (
+    FileRefPart,
+    MediaPart,
+    ProviderPart,
+    ProviderToolPart,
+    StoredMessage,
+    StoredPart,
+    TextPart,
+    ToolPart,
+    ToolState,
+)
 from mnesis_core.values import dataclass
 
 LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most one part in eight of what the answer leaves.
@@ -294,17 +305,19 @@ def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Ite
     return Item(entry=entry, row=row, cost=cost, tokens=sum(cost.values()))
 
 
-def whole(entry: ContextEntry) -> Item:
+def whole(entry: ContextEntry, provider: str = "") -> Item:
+    """Return an entry uncut; with ``provider``, also what of it goes back to that provider only."""
     if isinstance(entry, SummaryEntry):
         if "<" in entry.text:  # Quoting may lengthen it.
             tokens = MESSAGE_FRAMING + estimate_text(read_summary(entry).text)
         else:
             tokens = SUMMARY_FRAME + _trusted_estimate(entry.token_count, len(entry.text), entry.text)
         return _item(entry, summary_row(entry), {"summaries": tokens})
-    cost = _sum_by_category([_part_cost(stored) for stored in entry.message.parts])
+    opaque = going_back(entry.message, provider)
+    cost = _sum_by_category([_part_cost(stored, opaque) for stored in entry.message.parts])
     if not cost and entry.message.role == "user":
         cost["messages"] = MESSAGE_FRAMING + estimate_text(EMPTY_MESSAGE)
-    return _item(entry, message_row(entry.message), cost)
+    return _item(entry, message_row(entry.message, provider=provider), cost)
 
 
 def _sum_by_category(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -315,7 +328,7 @@ def _sum_by_category(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
     return total
 
 
-def _part_cost(stored: StoredPart) -> tuple[str, int]:
+def _part_cost(stored: StoredPart, opaque: Collection[str]) -> tuple[str, int]:
     part = stored.part
     if isinstance(part, TextPart):
         tokens = (
@@ -326,6 +339,8 @@ def _part_cost(stored: StoredPart) -> tuple[str, int]:
         length = len(part.tool_name) + len(part.input) + len(part.output or "") + len(part.error or "")
         if stored.token_estimate * _BELIEVABLE >= length:
             return "tool_outputs", MESSAGE_FRAMING + RESULT_FRAME + stored.token_estimate
+    if stored.id in opaque:
+        return "messages", frame_of(stored)
     fields = fields_of(part, tombstoned=is_tombstoned(part), naming=stored.id)
     return _category(stored), frame_of(stored) + sum(_sizes(fields)) if fields else 0
 
@@ -336,7 +351,12 @@ def _trusted_estimate(estimate: int, length: int, text: str) -> int:
 
 
 def frame_of(stored: StoredPart) -> int:
-    """Return the tokens around a part's texts. Every part counts as a message of its own, the most it can become."""
+    """Return the tokens around a part's texts. Every part counts as a message of its own, the most it can become.
+
+    What goes back to its provider has no texts that may be shortened, so all of it is its frame.
+    """
+    if isinstance(stored.part, ProviderPart):
+        return MESSAGE_FRAMING + estimate_text(stored.part.data)
     if not isinstance(stored.part, ToolPart):
         return MESSAGE_FRAMING
     return MESSAGE_FRAMING + TOOL_FRAMING + RESULT_FRAME + estimate_text(stored.part.tool_name)
@@ -347,9 +367,9 @@ def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def _category(stored: StoredPart) -> str:
-    if isinstance(stored.part, ToolPart):
+    if isinstance(stored.part, ToolPart | ProviderToolPart):
         return "tool_outputs"
-    return "files" if isinstance(stored.part, FileRefPart) else "messages"
+    return "files" if isinstance(stored.part, FileRefPart | MediaPart) else "messages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,13 +398,13 @@ class _Piece:
         return cuts
 
 
-def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = False) -> list[Item]:
+def squeeze(entries: Sequence[MessageEntry], room: int, *, provider: str = "", keep_one: bool = False) -> list[Item]:
     """Fit messages of one turn into ``room`` tokens: the newest parts stay, and no text is longer than a common cap.
 
     The cap is the largest that fits, so that one huge output gives way before ten small ones do. Messages of which
     nothing stays are absent. With ``keep_one`` the newest part stays however small the room is.
     """
-    parts = [_pieces(entry.message) for entry in entries]
+    parts = [_pieces(entry.message, provider) for entry in entries]
     pieces = list(chain.from_iterable(parts))
     totals = accumulate(piece.smallest for piece in reversed(pieces))
     count = sum(1 for total in totals if total <= room)
@@ -396,6 +416,7 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
         staying = [piece for piece in own if piece.stored.id in stays]
         row = message_row(
             entry.message,
+            provider=provider,
             shortened=[cut for piece in staying for cut in piece.cuts(cap)],
             omitted=[piece.stored.id for piece in own if piece.stored.id not in stays],
         )
@@ -404,11 +425,11 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
     return [item for item in items if item.cost]
 
 
-def _pieces(message: StoredMessage) -> list[_Piece]:
-    pieces = []
+def _pieces(message: StoredMessage, provider: str) -> list[_Piece]:
+    pieces, opaque = [], going_back(message, provider)
     for stored in message.parts:
         fields = fields_of(stored.part, tombstoned=is_tombstoned(stored.part), naming=stored.id)
-        if fields:
+        if fields or stored.id in opaque:
             sizes = _sizes(fields)
             pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=frame_of(stored)))
     return pieces

@@ -15,7 +15,15 @@ from mnesis_core.context.wording import field_texts, read_gap, read_summary
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
-from mnesis_core.messages import FileRefPart, PatchPart, StoredMessage, ToolPart
+from mnesis_core.messages import (
+    FileRefPart,
+    MediaPart,
+    PatchPart,
+    ProviderPart,
+    ProviderToolPart,
+    StoredMessage,
+    ToolPart,
+)
 
 Data = Mapping[str, Any]
 
@@ -191,6 +199,7 @@ class BlockKind(StrEnum):
     TOOL_OUTPUT = "tool_output"
     TOMBSTONE = "tombstone"
     FILE = "file"
+    OPAQUE = "opaque"
     PATCH = "patch"
     GAP = "gap"
 
@@ -277,6 +286,15 @@ def _message_blocks(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[
             case FileRefPart() as part:
                 name = part.path or part.file_id
                 yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, **what)
+            case MediaPart() as part:
+                name = part.name or part.file_id or part.source
+                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, **what)
+            case ProviderPart() as part:
+                name = f"{part.provider} {part.kind}"
+                yield _text_block(BlockKind.OPAQUE, message.role, texts["text"], name=name, **what)
+            case ProviderToolPart() as part:
+                name = part.tool_name
+                yield _text_block(BlockKind.TOOL_OUTPUT, message.role, texts["text"], name=name, **what)
             case PatchPart() as part:
                 name = ", ".join(part.files_changed)
                 yield _text_block(BlockKind.PATCH, message.role, texts["text"], name=name, **what)

@@ -8,31 +8,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, assert_never
 
 import orjson
 
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, SummaryEntry, ToolResult
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Opaque, SummaryEntry, ToolResult
 from mnesis_core.files.references import file_ids_of_output, with_output_files
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.tokens import SHORT, characters_within, estimate_text
 from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    CompactionMarkerPart,
+    DataPart,
+    DocumentPart,
     FileRefPart,
+    ImagePart,
+    MediaPart,
     Part,
     PatchPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
     Role,
+    StepFinishPart,
+    StepStartPart,
     StoredMessage,
     StoredPart,
     TextPart,
     ToolPart,
     ToolState,
+    UnknownPart,
 )
 from mnesis_core.text import quote, refuse_constant
 
-SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)
+# The types of which ``fields_of`` returns anything.
+SENT_TYPES = tuple(
+    kind.type
+    for kind in (
+        *(TextPart, RefusalPart, ToolPart, ProviderToolPart, FileRefPart, PatchPart),
+        *(ImagePart, AudioPart, DocumentPart),
+    )
+)
 
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
@@ -70,11 +91,11 @@ _is_short_object = lru_cache(maxsize=4096)(_is_object)
 def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, str]:
     """Return the whole texts of a part that a model is sent: ``text``, or ``input`` and ``output``.
 
-    These are the texts that may be shortened. Reasoning, steps, markers and unknown imported data have none.
-    ``naming`` is the part's id where a tombstone also names the files of the output.
+    These are the texts that may be shortened. Reasoning, citations, steps, markers and all that is not to be
+    interpreted have none. ``naming`` is the part's id where a tombstone also names the files of the output.
     """
     match part:
-        case TextPart():
+        case TextPart() | RefusalPart():
             return {"text": part.text} if part.text else {}
         case ToolPart():
             error = f"Error: {part.error}" if part.error is not None else ""
@@ -94,8 +115,37 @@ def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, st
             return {"text": "\n".join((*lines, "[/FILE]"))}
         case PatchPart():
             return {"text": f"[PATCH: {', '.join(part.files_changed)}]\n{part.unified_diff}\n[/PATCH]"}
-        case _:
+        case MediaPart():
+            return {"text": _reference(part)}
+        case ProviderToolPart():
+            return {"text": _told_call(part)}
+        case ReasoningPart() | CitationPart() | ProviderPart() | UnknownPart() | DataPart():
             return {}
+        case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            return {}
+        case _:
+            assert_never(part)
+
+
+def _reference(part: MediaPart) -> str:
+    kind = part.type.upper()
+    facts = {
+        "File ID": part.file_id,
+        "Source": part.source,
+        "Type": part.media_type,
+        "Size": f"{part.size} bytes" if part.size else "",
+        "Caption": part.caption,
+    }
+    lines = [f"{name}: {fact}" for name, fact in facts.items() if fact]
+    return "\n".join((f"[{kind}: {part.name or part.file_id or 'without a name'}]", *lines, f"[/{kind}]"))
+
+
+def _told_call(part: ProviderToolPart) -> str:
+    """Return a provider's own call as text: as a call, it would need a tool that the next model may not have."""
+    results = {"Output": part.output, "Error": part.error}
+    lines = [f"{name}: {text}" for name, text in results.items() if text is not None]
+    head = f"[TOOL {part.tool_name}, run by {part.provider}]"
+    return "\n".join((head, f"Input: {part.input}", *lines, "[/TOOL]"))
 
 
 def is_unanswered(part: ToolPart) -> bool:
@@ -106,16 +156,29 @@ def is_tombstoned(part: Part) -> bool:
     return isinstance(part, ToolPart) and part.compacted_at is not None
 
 
+def going_back(message: StoredMessage, provider: str) -> tuple[str, ...]:
+    """Return the ids of the parts of an answer that this provider gave, to be sent back to it; none without a provider."""
+    if not provider or message.role != "assistant":
+        return ()
+    parts = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ProviderPart)]
+    return tuple(id for id, part in parts if part.provider == provider)
+
+
 def message_row(
-    message: StoredMessage, *, shortened: Collection[dict[str, Any]] = (), omitted: Collection[str] = ()
+    message: StoredMessage,
+    *,
+    provider: str = "",
+    shortened: Collection[dict[str, Any]] = (),
+    omitted: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return a message's manifest row: with the message, all that is needed to read it the same way again.
 
     ``parts`` and ``unanswered`` tell the state at that time: parts are appended and calls answered later. ``naming``,
-    which is not always there, has the tombstones that name files.
+    which is not always there, has the tombstones that name files, and ``opaque`` what goes back to the ``provider``.
     """
     calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
     naming = [part_id for part_id, part in calls if part.compacted_at is not None and file_ids_of_output(part)]
+    opaque = [part_id for part_id in going_back(message, provider) if part_id not in omitted]
     return {
         "kind": "message",
         "id": message.id,
@@ -127,6 +190,7 @@ def message_row(
         "omitted": list(omitted),
         # Older rows know no such tombstones, and are read again without them.
         **({"naming": naming} if naming else {}),
+        **({"opaque": opaque} if opaque else {}),
     }
 
 
@@ -193,6 +257,7 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
             text="\n".join(segment.texts),
             tool_calls=tuple(segment.calls),
             tool_results=tuple(segment.results),
+            opaque=tuple(segment.opaque),
             source_ids=(message.id,),
         )
         for segment in _segments(message, parts, row)
@@ -212,37 +277,72 @@ class _Segment:
     texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     results: list[ToolResult] = field(default_factory=list)
+    opaque: list[Opaque] = field(default_factory=list)
     # Providers refuse calls without an id, and two with the same id.
     taken: set[str] = field(default_factory=lambda: {""})
 
 
 def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
-    segments: list[_Segment] = []
-    omitted, unanswered = row["omitted"], row["unanswered"]
+    reading = _Reading(role=message.role)
     for stored in parts:
-        if stored.id in omitted:
+        if stored.id in row["omitted"]:
             continue
         texts = field_texts(message, stored, row)
         if isinstance(stored.part, ToolPart):
-            # Only the assistant may call, whatever role an import gave the message.
-            if not segments or segments[-1].role != "assistant":
-                segments.append(_Segment("assistant"))
-            name, segment = stored.part.tool_name, segments[-1]
-            call_id = stored.id if stored.part.tool_call_id in segment.taken else stored.part.tool_call_id
-            segment.taken.add(call_id)
-            segment.calls.append(ToolCall(id=call_id, name=name, arguments=texts["input"]))
-            if stored.id not in unanswered:
-                is_error = stored.part.error is not None
-                segment.results.append(ToolResult(call_id=call_id, name=name, text=texts["output"], is_error=is_error))
+            reading.call(stored.id, stored.part, texts, is_unanswered=stored.id in row["unanswered"])
+        elif texts and isinstance(stored.part, ProviderPart):
+            reading.waiting.append(stored.part)
         elif texts:
-            if not segments or segments[-1].calls:
-                segments.append(_Segment(message.role))
-            segments[-1].texts.append(texts["text"])
-    return segments
+            reading.tell(stored.part, texts["text"])
+    if reading.waiting:
+        reading.begin(message.role)
+    return reading.segments
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """The segments of a message as far as it was read."""
+
+    role: Role
+    segments: list[_Segment] = field(default_factory=list)
+    waiting: list[ProviderPart] = field(default_factory=list)  # for the text or the call that they stand before
+    # The place of a call's result, by the id that the call came with.
+    answered: dict[str, tuple[_Segment, int]] = field(default_factory=dict)
+
+    def begin(self, role: Role) -> None:
+        self.segments.append(_Segment(role, opaque=[Opaque(part=part) for part in self.waiting]))
+        self.waiting = []
+
+    def tell(self, part: Part, text: str) -> None:
+        if isinstance(part, MediaPart) and part.tool_call_id in self.answered:
+            segment, index = self.answered[part.tool_call_id]
+            result = segment.results[index]
+            segment.results[index] = replace(result, text="\n".join(filter(None, (result.text, text))))
+            return
+        if not self.segments or self.segments[-1].calls or self.waiting:
+            self.begin(self.role)
+        self.segments[-1].texts.append(text)
+
+    def call(self, part_id: str, part: ToolPart, texts: Mapping[str, str], *, is_unanswered: bool) -> None:
+        # Only the assistant may call, whatever role an import gave the message.
+        if not self.segments or self.segments[-1].role != "assistant":
+            self.segments.append(_Segment("assistant"))
+        name, segment = part.tool_name, self.segments[-1]
+        call_id = part_id if part.tool_call_id in segment.taken else part.tool_call_id
+        segment.taken.add(call_id)
+        segment.calls.append(ToolCall(id=call_id, name=name, arguments=texts["input"]))
+        segment.opaque += [Opaque(part=given, call_id=call_id) for given in self.waiting]
+        self.waiting = []
+        if not is_unanswered:
+            self.answered[part.tool_call_id] = segment, len(segment.results)
+            result = ToolResult(call_id=call_id, name=name, text=texts["output"], is_error=part.error is not None)
+            segment.results.append(result)
 
 
 def field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of a part as a model reads them under the message's row: ``text``, or ``input`` and ``output``."""
+    if isinstance(stored.part, ProviderPart):
+        return {"text": stored.part.data} if stored.id in row.get("opaque", ()) else {}
     naming = stored.id if stored.id in row.get("naming", ()) else ""
     texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"], naming=naming)
     for cut in row["shortened"]:

@@ -111,6 +111,30 @@ KINDS: tuple[Kind, ...] = (
 BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_SUFFIX = {suffix: kind for kind in reversed(KINDS) for suffix in kind.suffixes}
 _BY_FILE_NAME = {name: kind for kind in reversed(KINDS) for name in kind.names}
+MARK_BYTES = 16  # by which a media type is told
+_MEDIA_MARKS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"ID3", "audio/mpeg"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
+)
+_MEDIA_SUFFIXES = {
+    **{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".svg": "image/svg+xml"},
+    **{".webp": "image/webp", ".avif": "image/avif", ".bmp": "image/bmp", ".tif": "image/tiff", ".tiff": "image/tiff"},
+    **{".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg", ".flac": "audio/flac", ".m4a": "audio/mp4"},
+    **{
+        ".pdf": "application/pdf",
+        ".txt": "text/plain",
+        ".md": "text/markdown",
+        ".html": "text/html",
+        ".csv": "text/csv",
+    },
+}
+SUFFIXES = {media_type: suffix for suffix, media_type in reversed(_MEDIA_SUFFIXES.items())}
 _OFFICE = ((b"word/", "docx"), (b"xl/", "xlsx"), (b"ppt/", "pptx"))
 _SHEBANGS = (("python", "python"), ("node", "javascript"), ("ruby", "ruby"), ("php", "php"), ("sh", "shell"))
 _NO_TEXT = {"sqlite", "parquet", "pdf", "image", "docx", "xlsx", "pptx", "archive", BINARY}
@@ -163,6 +187,16 @@ def detect(source: Source) -> Kind:
     if by_name is not None and (has_text if is_text(by_name.name) else not by_name.magic):
         return by_name
     return BY_NAME[_looks_like(head) if has_text else BINARY]
+
+
+def media_type_of(head: bytes, name: str) -> str:
+    """Return the media type of a picture, a sound or a document, by its first bytes, else by its name."""
+    found = next((kind for mark, kind in _MEDIA_MARKS if head.startswith(mark)), "")
+    if head[:4] == b"RIFF":
+        found = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(head[8:12], "")
+    elif head[4:8] == b"ftyp":
+        found = {b"avif": "image/avif", b"avis": "image/avif", b"M4A ": "audio/mp4"}.get(head[8:12], "video/mp4")
+    return found or _MEDIA_SUFFIXES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
 
 
 def kind_of_text(data: bytes) -> Kind:

@@ -11,11 +11,29 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, assert_never
 
 from mnesis_core.files.detection import is_text
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, TextPart, ToolPart
+from mnesis_core.messages import (
+    CitationPart,
+    CompactionMarkerPart,
+    DataPart,
+    FileRefPart,
+    MediaPart,
+    Part,
+    PatchPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    StepFinishPart,
+    StepStartPart,
+    StoredMessage,
+    TextPart,
+    ToolPart,
+    UnknownPart,
+)
 from mnesis_core.records import FileReference
 
 SAMPLE_BYTES = 262_144  # Tokens of a longer text are estimated from this many bytes.
@@ -91,12 +109,12 @@ def given_file(text: str) -> GivenFile | None:
 
 
 def referred_file(known: Any) -> GivenFile:
-    """Return the file that a stored reference names. An import may have stored anything."""
+    """Return the file that a stored reference, picture, sound or document names. An import may have stored anything."""
     known = known if isinstance(known, dict) else {}
-    tokens, kind = known.get("token_count"), str(known.get("file_type") or "")
+    tokens, kind = known.get("token_count"), str(known.get("file_type") or known.get("media_type") or "")
     return GivenFile(
         file_id=str(known.get("file_id") or ""),
-        path=str(known.get("path") or ""),
+        path=str(known.get("path") or known.get("name") or ""),
         file_type="" if kind == "unknown" else kind,
         token_count=tokens if isinstance(tokens, int) else 0,
     )
@@ -119,18 +137,28 @@ def file_ids_of(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
     """Return all file ids in messages: in texts, inputs, outputs (tombstoned or not) and references."""
     found: dict[str, None] = {}
     for part in (stored.part for message in messages for stored in message.parts):
-        if isinstance(part, FileRefPart):
-            if part.file_id:
-                found[part.file_id] = None
-            text = f"{part.path}\n{part.exploration_summary}"
-        elif isinstance(part, ToolPart):
-            text = "\n".join((part.input, part.output or "", part.error or ""))
-        elif isinstance(part, PatchPart):
-            text = "\n".join((*part.files_changed, part.unified_diff))
-        else:
-            text = getattr(part, "text", "")
-        found.update(dict.fromkeys(find_file_ids(text)))
+        if isinstance(part, FileRefPart | MediaPart | CitationPart) and part.file_id:
+            found[part.file_id] = None
+        found.update(dict.fromkeys(find_file_ids(_text_with_ids(part))))
     return tuple(found)
+
+
+def _text_with_ids(part: Part) -> str:
+    match part:
+        case TextPart() | ReasoningPart() | DataPart() | RefusalPart() | CitationPart():
+            return part.text
+        case ToolPart() | ProviderToolPart():
+            return "\n".join((part.input, part.output or "", part.error or ""))
+        case FileRefPart():
+            return f"{part.path}\n{part.exploration_summary}"
+        case MediaPart():
+            return f"{part.name}\n{part.caption}"
+        case PatchPart():
+            return "\n".join((*part.files_changed, part.unified_diff))
+        case ProviderPart() | UnknownPart() | CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            return ""
+        case _:
+            assert_never(part)
 
 
 def file_ids_of_output(part: ToolPart) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -155,6 +155,16 @@ class Request:
     seconds: float | None = None
     # Of the answer, everything together: more is cut. None for the adapter's own limit. Not sent.
     max_characters: int | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what is sent beside the payload, as the call's row keeps it; what is not set is left out."""
+        sent = {name: getattr(self, name) for name in SENT_PARAMETERS}
+        return {name: value for name, value in sent.items() if value is not None}
+
+
+SENT_PARAMETERS = tuple(
+    field.name for field in fields(Request) if field.name not in ("payload", "seconds", "max_characters")
+)
 
 
 class Model(Protocol):

@@ -14,24 +14,31 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from math import ceil
-from typing import Any
+from typing import Any, assert_never
 
 from mnesis_core.messages import (
+    CitationPart,
     CompactionMarkerPart,
     DataPart,
     FileRefPart,
+    MediaPart,
     Part,
     PatchPart,
+    ProviderPart,
+    ProviderToolPart,
     ReasoningPart,
+    RefusalPart,
     StepFinishPart,
     StepStartPart,
     TextPart,
     ToolPart,
+    UnknownPart,
 )
 from mnesis_core.values import dataclass
 
 MESSAGE_FRAMING = 4  # role and delimiters beside a message's text
 TOOL_FRAMING = 8  # ids and a second message's framing beside the text of a tool call and its result
+MEDIA_TOKENS = 64  # the block that stands for a picture, a sound or a document, beside its name and its caption
 MOST_CHARACTERS_PER_TOKEN = 20  # More than any text has: a run of spaces comes to 17.
 SHORT = 80  # characters
 MOST_TOKENS = 2**53
@@ -143,21 +150,32 @@ def characters_within(text: str, limit: int, *, from_end: bool = False) -> int:
 
 
 def estimate_part(part: Part) -> int:
-    """Return the tokens of everything a part holds, whether or not it is sent to a model (reasoning counts too)."""
+    """Return the tokens of everything a part holds, whether or not it is sent to a model (reasoning counts too).
+
+    A picture, a sound or a document counts as the block that stands for it, since that is what is sent.
+    """
     match part:
-        case TextPart() | ReasoningPart() | DataPart():
+        case TextPart() | ReasoningPart() | DataPart() | RefusalPart():
             return estimate_text(part.text)
-        case ToolPart():
+        case ToolPart() | ProviderToolPart():
             return estimate_call(part) + estimate_text(part.output or "") + estimate_text(part.error or "")
+        case MediaPart():
+            return MEDIA_TOKENS + estimate_text(f"{part.name} {part.source}".strip()) + estimate_text(part.caption)
+        case ProviderPart() | UnknownPart():
+            return estimate_text(part.data)
+        case CitationPart():
+            return estimate_text("\n".join(filter(None, (part.text, part.title, part.url, part.data))))
         case FileRefPart():
             return TOOL_FRAMING + estimate_text(f"{part.file_id} {part.path}") + estimate_text(part.exploration_summary)
         case PatchPart():
             return estimate_text(part.unified_diff)
         case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
             return 0
+        case _:
+            assert_never(part)
 
 
-def estimate_call(part: ToolPart) -> int:
+def estimate_call(part: ToolPart | ProviderToolPart) -> int:
     return TOOL_FRAMING + estimate_text(part.tool_name) + estimate_text(part.input)
 
 

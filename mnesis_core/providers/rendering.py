@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import isfinite
@@ -21,7 +22,8 @@ import orjson
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Prompt, ToolResult
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import ToolCall, ToolSpec
-from mnesis_core.text import printable
+from mnesis_core.messages import DEEPEST_DATA
+from mnesis_core.text import exact_value, printable
 
 # Stands for a result that never came; providers refuse a call without one.
 INTERRUPTED = "Error: interrupted: this call has no result."
@@ -29,11 +31,17 @@ INTERRUPTED = "Error: interrupted: this call has no result."
 OPENING = "[The conversation begins with the assistant.]"
 LONGEST_NAME = 64  # Characters of a tool's name and of a call's id; the least that a provider allows.
 DEEPEST_ARGUMENTS = 64  # Levels: some providers read arguments into a form that may be nested a hundred deep.
+# Who gets back in which format what it gave to be sent back (``ProviderPart``).
+GIVERS: Mapping[str, str] = {"openai_responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
+# The kinds that are blocks or items of their own, and have their kind for a type.
+_OPAQUE_BLOCKS = {"anthropic": ("thinking", "redacted_thinking"), "openai": ("reasoning",)}
+# Gemini's kind is a field of the part that it belongs to: ``{"thoughtSignature": …}``.
+_SIGNATURE = "thought_signature"
 Item = TypeVar("Item")
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _GEMINI_ROLES = {"user": "user", "assistant": "model"}
 # Base64 of ``skip_thought_signature_validator``, which Google defines for calls that another model made. Gemini 3
-# refuses the first call of a step without one, and the record keeps no signatures.
+# refuses the first call of a step without one.
 SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 
 
@@ -155,6 +163,26 @@ def _plain(value: Any, levels: int) -> Any:
     return [_plain(item, levels - 1) for item in value] if isinstance(value, list) else value
 
 
+def given_back(message: ContextMessage, provider: str, call_id: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield kind and value of what goes back to a provider before a call of a message, or before its text.
+
+    What cannot be written exactly as it was given is left out: the provider would refuse it.
+    """
+    for opaque in message.opaque:
+        if (opaque.call_id, opaque.part.provider) == (call_id, provider):
+            with suppress(ValueError):
+                value = exact_value(opaque.part.data, deepest=DEEPEST_DATA)
+                if isinstance(value, dict):
+                    yield opaque.part.kind, value
+
+
+def opaque_blocks(message: ContextMessage, provider: str, call_id: str = "") -> list[dict[str, Any]]:
+    kinds = _OPAQUE_BLOCKS[provider]
+    return [
+        value for kind, value in given_back(message, provider, call_id) if kind in kinds and value.get("type") == kind
+    ]
+
+
 def render_chat(prompt: Prompt) -> dict[str, Any]:
     """Return ``{"messages": […], "tools"?}`` of OpenAI Chat Completions."""
     messages: list[dict[str, Any]] = []
@@ -187,10 +215,12 @@ def render_responses(prompt: Prompt) -> dict[str, Any]:
     ids = CallIds()
     items: list[dict[str, Any]] = []
     for message in messages:
+        items += opaque_blocks(message, "openai")
         if text := spoken(message):
             items.append({"type": "message", "role": message.role, "content": text})
         outputs = []
         for call, result in answered_calls(message):
+            items += opaque_blocks(message, "openai", call.id)
             named = {"call_id": ids.new(call.id)}
             arguments = outgoing(call.arguments)
             items.append({"type": "function_call", **named, "name": tool_name(call.name), "arguments": arguments})
@@ -227,10 +257,12 @@ def _anthropic_blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str,
     ids = CallIds()
     for message in messages:
         role, text = spoken_by_two(message)
+        yield from (("assistant", block) for block in opaque_blocks(message, "anthropic"))
         if text:
             yield role, {"type": "text", "text": text}
         results = []
         for call, result in answered_calls(message):
+            yield from (("assistant", block) for block in opaque_blocks(message, "anthropic", call.id))
             call_id = ids.new(call.id)
             arguments = arguments_object(call.arguments)
             yield "assistant", {"type": "tool_use", "id": call_id, "name": tool_name(call.name), "input": arguments}
@@ -269,16 +301,23 @@ def _gemini_parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dic
     ids = CallIds()
     for message in messages:
         role, text = spoken_by_two(message)
-        if text:
-            yield _GEMINI_ROLES[role], {"text": text}
+        signature = _signature(message)
+        if text or signature:
+            yield _GEMINI_ROLES[role], {"text": text, **signature}
         responses: list[dict[str, Any]] = []
         for call, result in answered_calls(message):
             named = {"id": ids.new(call.id), "name": _gemini_name(call.name)}
-            signature = {} if responses else {"thoughtSignature": SIGNATURE}
+            signature = _signature(message, call.id) or ({} if responses else {"thoughtSignature": SIGNATURE})
             yield "model", {"functionCall": {**named, "args": arguments_object(call.arguments)}, **signature}
             response = {"error" if result.is_error else "output": outgoing(result.text)}
             responses.append({"functionResponse": {**named, "response": response}})
         yield from (("user", response) for response in responses)
+
+
+def _signature(message: ContextMessage, call_id: str = "") -> dict[str, str]:
+    given = given_back(message, "gemini", call_id)
+    found = [value["thoughtSignature"] for kind, value in given if kind == _SIGNATURE and "thoughtSignature" in value]
+    return {"thoughtSignature": found[-1]} if found and isinstance(found[-1], str) else {}
 
 
 def _gemini_name(name: str) -> str:

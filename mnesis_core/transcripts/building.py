@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Usage
-from mnesis_core.messages import DataPart, Part, Role, TextPart, ToolPart, ToolState
+from mnesis_core.messages import DataPart, Part, ProviderToolPart, Role, TextPart, ToolPart, ToolState
+from mnesis_core.transcripts.media import Media
 from mnesis_core.transcripts.reading import (
     ByteCount,
     Element,
@@ -25,6 +26,7 @@ from mnesis_core.transcripts.reading import (
 )
 from mnesis_core.transcripts.values import (
     FORMAT_NAMES,
+    InlineFile,
     NamedSource,
     Note,
     ParentLink,
@@ -100,13 +102,19 @@ class MessageDraft:
     finish_reason: str = ""
     is_summary: bool = False
     parts: list[Part] = field(default_factory=list)
+    files: list[InlineFile] = field(default_factory=list)
     # What is left of the source records once their content is in parts: ids, times, settings.
     records: list[Any] = field(default_factory=list)
 
     def build(self, format_name: str) -> TranscriptMessage:
         rest = [DataPart(label=f"{format_name}:records", text=dump_json(self.records))] if self.records else []
         own = {item.name: getattr(self, item.name) for item in fields(TranscriptMessage)}
-        return TranscriptMessage(**{**own, "parts": (*self.parts, *rest)})
+        return TranscriptMessage(**{**own, "parts": (*self.parts, *rest), "files": tuple(self.files)})
+
+    def show(self, media: Media) -> None:
+        self.parts.append(media.part)
+        if media.file is not None:
+            self.files.append(media.file)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +127,7 @@ class TurnDraft:
 class CallPlace:
     message: MessageDraft
     index: int
-    part: ToolPart
+    part: ToolPart | ProviderToolPart
 
 
 class TranscriptDraft:
@@ -169,7 +177,7 @@ class TranscriptDraft:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def call(self, message: MessageDraft, part: ToolPart, call_id: str) -> None:
+    def call(self, message: MessageDraft, part: ToolPart | ProviderToolPart, call_id: str) -> None:
         self._open[call_id].append(CallPlace(message=message, index=len(message.parts), part=part))
         self.callers[call_id] = message
         message.parts.append(part)
@@ -195,16 +203,19 @@ class TranscriptDraft:
         return place
 
     def _finish(self, place: CallPlace, output: str, failed: bool, at: datetime | None) -> None:
-        place.message.parts[place.index] = replace(
-            place.part,
-            output=None if failed else output,
-            error=(output or "it failed without a message") if failed else None,
-            state=ToolState.ERROR if failed else ToolState.COMPLETED,
-            completed_at=at,
-        )
+        said = None if failed else output
+        error = (output or "it failed without a message") if failed else None
+        if isinstance(place.part, ProviderToolPart):
+            place.message.parts[place.index] = replace(place.part, output=said, error=error)
+            return
+        state = ToolState.ERROR if failed else ToolState.COMPLETED
+        part = replace(place.part, output=said, error=error, state=state, completed_at=at)
+        place.message.parts[place.index] = part
 
     def build(self) -> Transcript:
         for place in chain.from_iterable(self._open.values()):
+            if isinstance(place.part, ProviderToolPart):
+                continue
             self._finish(place, NO_RESULT, True, None)
             self.tally.note("tool calls have no result in the transcript and are stored as errors")
         self._open.clear()

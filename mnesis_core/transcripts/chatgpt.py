@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from mnesis_core.messages import DataPart, Part, ReasoningPart, Role, TextPart, ToolPart
+from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    DataPart,
+    ImagePart,
+    MediaPart,
+    Part,
+    ReasoningPart,
+    Role,
+    TextPart,
+    ToolPart,
+)
 from mnesis_core.transcripts.building import MessageDraft, Tally, TranscriptDraft, data_part, family_of, read_families
-from mnesis_core.transcripts.reading import identifier, list_in, mapping_in, one_line, text_in, time_of
+from mnesis_core.transcripts.media import kind_of_media
+from mnesis_core.transcripts.reading import count_in, identifier, list_in, mapping_in, one_line, text_in, time_of
 from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, ParseResult, Progress, Source
 
 FORMAT = "chatgpt"
@@ -22,6 +35,7 @@ _EVERYBODY = ("", "all")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _THOUGHT_FIELDS = ("summary", "content")
 _PLACE_FIELDS = {"id", "message", "parent", "children"}
+_POINTER_FIELDS = {"content_type", "asset_pointer", "size_bytes", "width", "height", "format"}
 # Custom instructions and memory, written under the roles user and assistant.
 _CONTEXT_TYPES = ("user_editable_context", "model_editable_context")
 
@@ -187,7 +201,7 @@ class _Branch(TranscriptDraft):
             )
             self.call(draft, part, node_id)
         else:
-            draft.parts.extend(parts)
+            draft.parts.extend([*parts, *_attached(metadata, parts), *_citations(metadata)])
         draft.records.append(_without_content(node, rest))
 
     def _result(self, message: dict[str, Any], node: Any) -> None:
@@ -203,7 +217,12 @@ class _Branch(TranscriptDraft):
             self._data(node, "tool")
             return
         self.tally.read("tool")
-        place.message.parts.extend(part for part in parts if not isinstance(part, TextPart))
+        call_id = place.part.tool_call_id
+        place.message.parts.extend(
+            replace(part, tool_call_id=call_id) if isinstance(part, MediaPart) else part
+            for part in parts
+            if not isinstance(part, TextPart)
+        )
         place.message.records.append(_without_content(node, rest))
 
 
@@ -231,9 +250,64 @@ def parts_of(content: Any) -> tuple[list[Part], Any]:
 def _parts_of_piece(piece: Any) -> list[Part]:
     if isinstance(piece, str):
         return [TextPart(text=piece)] if piece else []
-    data = data_part(FORMAT, text_in(piece, "content_type") or "part", piece)
-    spoken = text_in(piece, "text") if text_in(piece, "content_type") == "audio_transcription" else ""
-    return [TextPart(text=spoken), data] if spoken else [data]
+    content_type = text_in(piece, "content_type")
+    data = data_part(FORMAT, content_type or "part", piece)
+    spoken = text_in(piece, "text") if content_type == "audio_transcription" else ""
+    if spoken:
+        return [TextPart(text=spoken), data]
+    # What a person said in a talk: the sound has a place of its own beside the frames of the picture.
+    shown = mapping_in(piece, "audio_asset_pointer") or piece
+    pointer, size = text_in(shown, "asset_pointer"), count_in(shown, "size_bytes")
+    if not pointer:
+        return [data]
+    if content_type == "image_asset_pointer":
+        width, height = count_in(shown, "width"), count_in(shown, "height")
+        return [ImagePart(source=pointer, size=size, width=width, height=height), *_unless_placed(piece, data)]
+    if "audio" in content_type:
+        sound = text_in(shown, "format")
+        media_type = f"audio/{sound}" if sound else ""
+        return [AudioPart(source=pointer, size=size, media_type=media_type), *_unless_placed(piece, data)]
+    return [data]
+
+
+def _unless_placed(piece: dict[str, Any], data: DataPart) -> list[DataPart]:
+    return [] if all(key in _POINTER_FIELDS or value in (None, {}, []) for key, value in piece.items()) else [data]
+
+
+def _attached(metadata: dict[str, Any], parts: Sequence[Part]) -> Iterator[Part]:
+    """Yield the files that were given with a message, unless they are among its parts."""
+    shown = [part.source for part in parts if isinstance(part, MediaPart)]
+    for given in list_in(metadata, "attachments"):
+        file_id, media_type = text_in(given, "id"), text_in(given, "mime_type") or text_in(given, "mimeType")
+        if file_id and not any(source.endswith(file_id) for source in shown):
+            name, size = one_line(text_in(given, "name"), 200), count_in(given, "size")
+            yield kind_of_media(media_type)(source=file_id, media_type=media_type, name=name, size=size)
+
+
+def _citations(metadata: dict[str, Any]) -> list[CitationPart]:
+    """Return the sources of a message, each once; what else is said of them stays in its record."""
+    found = [
+        (mapping_in(cited, "metadata"), count_in(cited, "start_ix"), count_in(cited, "end_ix"))
+        for cited in list_in(metadata, "citations")
+    ]
+    for reference in list_in(metadata, "content_references"):
+        for source in list_in(reference, "items") or [reference]:
+            found.append((source, count_in(reference, "start_idx"), count_in(reference, "end_idx")))
+    citations = [
+        CitationPart(
+            text=text_in(source, "text") or text_in(source, "snippet"),
+            title=one_line(text_in(source, "title") or text_in(source, "name"), 200),
+            url=text_in(source, "url"),
+            start=start,
+            end=end,
+        )
+        for source, start, end in found
+    ]
+    by_place: dict[tuple[str, str, int, int], CitationPart] = {}
+    for cited in citations:
+        if cited.title or cited.url:
+            by_place.setdefault((cited.title, cited.url, cited.start, cited.end), cited)
+    return list(by_place.values())
 
 
 def _text_of(parts: list[Part]) -> str:

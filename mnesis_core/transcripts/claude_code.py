@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
 from mnesis_core.llm.interface import Source as Origin
 from mnesis_core.llm.interface import Usage
-from mnesis_core.messages import CompactionMarkerPart, DataPart, ReasoningPart, TextPart, ToolPart
+from mnesis_core.messages import (
+    CitationPart,
+    CompactionMarkerPart,
+    DataPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+)
 from mnesis_core.transcripts.building import (
     CallPlace,
     MessageDraft,
@@ -29,6 +38,7 @@ from mnesis_core.transcripts.building import (
     nothing_readable,
     readable_lines,
 )
+from mnesis_core.transcripts.media import read_block, rest_of_block, without_bytes
 from mnesis_core.transcripts.reading import (
     ByteCount,
     UnreadableRecord,
@@ -44,7 +54,10 @@ from mnesis_core.transcripts.reading import (
 )
 from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, ParseResult, Progress, Source, Transcript
 
-FORMAT = "claude_code"
+FORMAT, PROVIDER = "claude_code", "anthropic"
+_OPAQUE = ("thinking", "redacted_thinking")
+# Units of a place in a source, in words.
+_PLACES = {"page_number": "pages", "char_index": "characters", "block_index": "blocks"}
 _LAUNCHING_TOOLS = ("Task", "Agent")
 # Record type to the field with the title; later types take precedence.
 _TITLES = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
@@ -147,35 +160,48 @@ class Conversation(TranscriptDraft):
         """Add one content block to a message, and return what its parts do not hold."""
         kind = text_in(block, "type")
         if kind == "text" and isinstance(block.get("text"), str):
-            draft.parts.append(TextPart(text=block["text"]))
-            return _without(block, "text")
-        if kind == "thinking" and isinstance(block.get("thinking"), str):
-            draft.parts.append(ReasoningPart(text=block["thinking"]))
-            if not isinstance(block.get("signature"), str):
-                return _without(block, "thinking")
-            draft.parts.append(DataPart(label=label_of(FORMAT, "signature"), text=block["signature"]))
-            return _without(block, "thinking", "signature")
+            sources = list_in(block, "citations")
+            draft.parts += [TextPart(text=block["text"]), *map(_citation, sources)]
+            return _without(block, "text", "citations") if sources else _without(block, "text")
+        if kind in _OPAQUE and (kind != "thinking" or isinstance(block.get("thinking"), str)):
+            return self._thinking(draft, block, kind)
         if kind.endswith("tool_use"):
-            given = block.get("input", {})
-            call_id = text_in(block, "id") or f"{text_in(record, 'uuid')}:{index}"
-            part = ToolPart(
-                tool_name=one_line(text_in(block, "name"), 200) or "unknown",
-                tool_call_id=identifier(call_id),
-                input=given if isinstance(given, str) else dump_json(given),
-                started_at=time_of(record.get("timestamp")),
-            )
-            self.call(draft, part, call_id)
-            self.tally.note("tool inputs are written again as compact JSON")
-            if part.tool_name in _LAUNCHING_TOOLS:
-                launch = Launch(
-                    call_id=call_id, prompt=text_in(given, "prompt"), description=text_in(given, "description")
-                )
-                self.launches.append(launch)
-            return _without(block, "input") if part.tool_name == block.get("name") else block
+            return self._call(draft, record, index, block)
         if _is_result(block) and self._result(block, time_of(record.get("timestamp"))):
             return _without_texts(block)
+        if (media := read_block(block)) is not None:
+            draft.show(media)
+            return rest_of_block(block)
         draft.parts.append(data_part(FORMAT, kind or "block", block))
         return _only_kind(block)
+
+    def _thinking(self, draft: MessageDraft, block: dict[str, Any], kind: str) -> Any:
+        if text_in(block, "thinking"):
+            draft.parts.append(ReasoningPart(text=block["thinking"]))
+        is_signed = kind != "thinking" or isinstance(block.get("signature"), str)
+        if not is_signed:
+            return _without(block, "thinking")
+        draft.parts.append(ProviderPart(provider=PROVIDER, kind=kind, data=dump_json(block)))
+        return _only_kind(block)
+
+    def _call(self, draft: MessageDraft, record: dict[str, Any], index: int, block: dict[str, Any]) -> Any:
+        given = block.get("input", {})
+        call_id = text_in(block, "id") or f"{text_in(record, 'uuid')}:{index}"
+        name, id = one_line(text_in(block, "name"), 200) or "unknown", identifier(call_id)
+        arguments = given if isinstance(given, str) else dump_json(given)
+        self.tally.note("tool inputs are written again as compact JSON")
+        if block["type"] != "tool_use":
+            data = dump_json({"call": _without(block, "id", "name", "input")})
+            ran = ProviderToolPart(provider=PROVIDER, tool_name=name, tool_call_id=id, input=arguments, data=data)
+            self.call(draft, ran, call_id)
+            return _without(block, "input")
+        at = time_of(record.get("timestamp"))
+        part = ToolPart(tool_name=name, tool_call_id=id, input=arguments, started_at=at)
+        self.call(draft, part, call_id)
+        if part.tool_name in _LAUNCHING_TOOLS:
+            launch = Launch(call_id=call_id, prompt=text_in(given, "prompt"), description=text_in(given, "description"))
+            self.launches.append(launch)
+        return _without(block, "input") if part.tool_name == block.get("name") else block
 
     def _user(self, raw: str, record: dict[str, Any], content: str | list[Any]) -> None:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -202,6 +228,10 @@ class Conversation(TranscriptDraft):
             self.tally.note("toolUseResult fields that only repeat the result are not stored again")
             return
         owner = answers[0][1].message if answers else target
+        # A picture that a tool read stands there once more.
+        extras = without_bytes(
+            extras, {encoded: source for block, _ in answers for encoded, source in _bytes_in(block)}
+        )
         owner.parts.append(data_part(FORMAT, "toolUseResult", {"tool_use_id": call_id, "toolUseResult": extras}))
 
     def _orphan(self, text: str) -> None:
@@ -234,15 +264,31 @@ class Conversation(TranscriptDraft):
     def _result(self, block: dict[str, Any], at: datetime | None) -> CallPlace | None:
         output, others = _output_of(block.get("content"))
         call_id = text_in(block, "tool_use_id")
+        if text_in(block, "type") != "tool_result":
+            return self._providers_result(block, call_id)
         place = self.answer(call_id, output, failed=block.get("is_error") is True, at=at)
         if place is None:
             return None
         for other in others:
+            if (media := read_block(other, tool_call_id=place.part.tool_call_id)) is not None:
+                place.message.show(media)
+                continue
             place.message.parts.append(
                 data_part(FORMAT, text_in(other, "type") or "block", {"tool_use_id": call_id, "block": other})
             )
         if len(list_in(block, "content")) - len(others) > 1:
             self.tally.note("tool results of several texts are joined by line breaks")
+        return place
+
+    def _providers_result(self, block: dict[str, Any], call_id: str) -> CallPlace | None:
+        """Give a call that the provider ran its result word for word, whatever it holds."""
+        content = block.get("content")
+        failed = block.get("is_error") is True or text_in(content, "type").endswith("_error")
+        place = self.answer(call_id, content if isinstance(content, str) else dump_json(content), failed=failed)
+        ran = place.message.parts[place.index] if place is not None else None
+        if place is not None and isinstance(ran, ProviderToolPart):
+            told = {**load_json(ran.data), "result": _without(block, "tool_use_id", "content")}
+            place.message.parts[place.index] = replace(ran, data=dump_json(told))
         return place
 
     def _other(self, raw: str, record: dict[str, Any]) -> None:
@@ -285,6 +331,29 @@ def _output_of(content: Any) -> tuple[str, list[Any]]:
         return ("" if content is None else dump_json(content)), []
     others = [block for block in content if not _is_text(block)]
     return "\n".join(block["text"] for block in content if _is_text(block)), others
+
+
+def _citation(source: Any) -> CitationPart:
+    address = text_in(source, "url") or text_in(source, "source")
+    places = (
+        (text_in(source, f"start_{unit}"), text_in(source, f"end_{unit}"), word) for unit, word in _PLACES.items()
+    )
+    return CitationPart(
+        text=text_in(source, "cited_text"),
+        title=text_in(source, "title") or text_in(source, "document_title"),
+        url=address,
+        place=next((f"{word} {first}-{last}" for first, last, word in places if first), ""),
+        provider=PROVIDER,
+        data=dump_json(source),
+    )
+
+
+def _bytes_in(block: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the Base64 of each file in a tool's result, with the source of its part."""
+    for other in _output_of(block.get("content"))[1]:
+        media = read_block(other)
+        if media is not None and media.file is not None:
+            yield text_in(other["source"], "data"), media.file.source
 
 
 def _is_text(block: Any) -> bool:
@@ -346,14 +415,14 @@ def _without_content(record: dict[str, Any], rests: list[Any] | None = None) -> 
 def _without_texts(block: Any) -> dict[str, Any]:
     """Return a block without its texts; the lengths of a result's stay, so that joined ones can be separated again."""
     if _is_text(block):
-        return _without(block, "text")
+        return _without(block, "text", "citations") if list_in(block, "citations") else _without(block, "text")
     if not _is_result(block):
-        return _only_kind(block)
+        return _only_kind(block) if read_block(block) is None else rest_of_block(block)
     content = block.get("content")
     if not isinstance(content, list):
         return _without(block, "content")
     rests = [
-        {**_without(item, "text"), "characters": len(item["text"])} if _is_text(item) else _only_kind(item)
+        {**_without(item, "text"), "characters": len(item["text"])} if _is_text(item) else _without_texts(item)
         for item in content
     ]
     return {**block, "content": rests}

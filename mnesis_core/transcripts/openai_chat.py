@@ -7,13 +7,25 @@ or one message per line. The older ``function_call`` and the role ``function`` a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from mnesis_core.llm.interface import Source as Origin
 from mnesis_core.llm.interface import Usage
-from mnesis_core.messages import DataPart, ReasoningPart, Role, TextPart, ToolPart
+from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    DataPart,
+    DocumentPart,
+    ImagePart,
+    ProviderPart,
+    ReasoningPart,
+    RefusalPart,
+    Role,
+    TextPart,
+    ToolPart,
+)
 from mnesis_core.transcripts.building import (
     MessageDraft,
     Tally,
@@ -21,10 +33,12 @@ from mnesis_core.transcripts.building import (
     data_part,
     make_ids_unique,
     nothing_readable,
+    plain_kind,
     readable_lines,
     refuse_companions,
     unreadable_part,
 )
+from mnesis_core.transcripts.media import Media, read_media
 from mnesis_core.transcripts.reading import (
     ByteCount,
     Element,
@@ -45,6 +59,9 @@ FORMAT = "openai_chat"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _RESULT_ROLES = ("tool", "function")
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
+# Fields whose blocks go back to a provider as they came, as litellm and OpenRouter have them.
+_OPAQUE_FIELDS = {"thinking_blocks": "anthropic", "reasoning_details": "openrouter"}
+_CITATIONS = ("url_citation", "file_citation", "container_file_citation")
 _TIME_FIELDS = ("created_at", "create_time", "created", "timestamp")
 _ID_FIELDS = ("id", "conversation_id", "session_id")
 
@@ -160,7 +177,9 @@ class _Conversation(TranscriptDraft):
         fields = [field for field in _REASONING_FIELDS if isinstance(message.get(field), str) and message[field]]
         draft.parts.extend(ReasoningPart(text=message[field]) for field in fields)
         placed.update(fields)
+        placed.update(self._opaque(draft, message))
         placed.update(self._content(draft, message.get("content")))
+        placed.update(self._beside_content(draft, message))
         for call in list_in(message, "tool_calls"):
             self._call(draft, call)
         if isinstance(message.get("function_call"), dict):
@@ -182,9 +201,42 @@ class _Conversation(TranscriptDraft):
             if is_text:
                 draft.parts.append(TextPart(text=part["text"]))
                 rest = {key: value for key, value in part.items() if key != "text"}
-            if not is_text or len(rest) > 1:
+            elif kind == "refusal" and isinstance(part.get("refusal"), str):
+                draft.parts.append(RefusalPart(text=part["refusal"]))
+                rest = {key: value for key, value in part.items() if key != "refusal"}
+            elif (media := _media_of(part)) is not None:
+                draft.show(media)
+                rest = _rest_of_media(part)
+            if rest is part or len(rest) > 1:
                 draft.parts.append(data_part(FORMAT, kind or "content", rest))
         return ["content"]
+
+    def _opaque(self, draft: MessageDraft, message: dict[str, Any]) -> Iterator[str]:
+        """Keep what has to go back as it came, and yield the fields that hold it."""
+        for field, provider in _OPAQUE_FIELDS.items():
+            blocks = list_in(message, field)
+            if blocks and all(text_in(block, "type") for block in blocks):
+                kinds = (plain_kind(text_in(block, "type")).lower() for block in blocks)
+                made = zip(kinds, map(dump_json, blocks), strict=True)
+                draft.parts += [ProviderPart(provider=provider, kind=kind, data=data) for kind, data in made]
+                yield field
+
+    def _beside_content(self, draft: MessageDraft, message: dict[str, Any]) -> Iterator[str]:
+        """Make parts of what stands beside a message's content, and yield the fields that it is in."""
+        if isinstance(message.get("refusal"), str) and message["refusal"]:
+            draft.parts.append(RefusalPart(text=message["refusal"]))
+            yield "refusal"
+        spoken = mapping_in(message, "audio")
+        media = read_media(AudioPart, encoded=text_in(spoken, "data"), caption=text_in(spoken, "transcript"))
+        if media is not None:
+            draft.show(media)
+            rest = {key: value for key, value in spoken.items() if key not in ("data", "transcript")}
+            draft.parts += [data_part(FORMAT, "audio", rest)] if rest else []
+            yield "audio"
+        sources = list_in(message, "annotations")
+        if sources and all(text_in(source, "type") in _CITATIONS for source in sources):
+            draft.parts += map(_citation, sources)
+            yield "annotations"
 
     def _call(self, draft: MessageDraft, call: Any) -> None:
         # Besides functions there are custom tools, whose input is plain text.
@@ -221,6 +273,10 @@ class _Conversation(TranscriptDraft):
             self.keep(role, message)
             return
         for other in others:
+            if (media := _media_of(other, tool_call_id=place.part.tool_call_id)) is not None:
+                place.message.show(media)
+                if len(other := _rest_of_media(other)) < 2:
+                    continue
             place.message.parts.append(
                 data_part(FORMAT, text_in(other, "type") or "content", {"tool_call_id": call_id, "content": other})
             )
@@ -239,6 +295,48 @@ class _Conversation(TranscriptDraft):
         self.tally.note("fields that are null or empty are not stored", len(rest) - len(said))
         if said:
             self.keep("message", said)
+
+
+def _media_of(part: Any, **known: Any) -> Media | None:
+    # Chat Completions have objects where Responses have texts.
+    kind, image = text_in(part, "type"), mapping_in(part, "image_url")
+    sound, file = mapping_in(part, "input_audio"), mapping_in(part, "file") or part
+    if kind in ("image_url", "input_image"):
+        address = text_in(image, "url") or text_in(part, "image_url") or text_in(part, "file_id")
+        return read_media(ImagePart, address=address, **known)
+    if kind == "input_audio":
+        media_type = f"audio/{text_in(sound, 'format') or 'unknown'}"
+        return read_media(AudioPart, encoded=text_in(sound, "data"), media_type=media_type, **known)
+    if kind in ("file", "input_file"):
+        held = text_in(file, "file_data")
+        encoded, address = ("", held) if held.startswith("data:") else (held, "")
+        address = address or text_in(file, "file_url") or text_in(file, "file_id")
+        name = one_line(text_in(file, "filename"), 200)
+        return read_media(DocumentPart, encoded=encoded, address=address, name=name, **known)
+    return None
+
+
+def _rest_of_media(part: dict[str, Any]) -> dict[str, Any]:
+    """Return what a part of a content holds beside what ``_media_of`` reads."""
+    placed = ("url", "data", "format", "file_data", "file_url", "file_id", "filename")
+    rest = {}
+    for key, value in part.items():
+        inner = {name: item for name, item in value.items() if name not in placed} if isinstance(value, dict) else value
+        if key not in (*placed, "image_url", "input_audio", "file") or (isinstance(value, dict) and inner):
+            rest[key] = inner
+    return rest
+
+
+def _citation(source: Any) -> CitationPart:
+    said = mapping_in(source, text_in(source, "type")) or source
+    return CitationPart(
+        title=text_in(said, "title") or text_in(said, "filename") or text_in(said, "file_id"),
+        url=text_in(said, "url"),
+        start=count_in(said, "start_index"),
+        end=count_in(said, "end_index"),
+        provider="openai",
+        data=dump_json(source),
+    )
 
 
 def _output_of(content: Any) -> tuple[str, list[Any]]:

@@ -40,6 +40,16 @@ class ParentLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InlineFile:
+    """A file whose bytes stand in a transcript. When it is stored, its part gets the file's id in place of the source."""
+
+    source: str  # of the part that shows it
+    data: bytes
+    media_type: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptMessage:
     external_id: str  # The source's id, at most 200 characters; empty if it has none.
     role: Role
@@ -49,6 +59,7 @@ class TranscriptMessage:
     finish_reason: str = ""
     is_summary: bool = False
     parts: tuple[Part, ...] = ()
+    files: tuple[InlineFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

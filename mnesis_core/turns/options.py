@@ -10,20 +10,43 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from mnesis_core.config import CHOICES
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.events import MAX_INTEGER
 from mnesis_core.llm.interface import DEEPEST_SCHEMA, ModelSpec, Reply, ToolSpec, Usage, cost_micros
-from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import (
+    DEEPEST_DATA,
+    AudioPart,
+    CitationPart,
+    CompactionMarkerPart,
+    DataPart,
+    DocumentPart,
+    FileRefPart,
+    ImagePart,
+    MediaPart,
+    Part,
+    PatchPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    StepFinishPart,
+    StepStartPart,
+    TextPart,
+    ToolPart,
+    ToolState,
+    UnknownPart,
+)
 from mnesis_core.records import MessageEnd, UsageRecord
 from mnesis_core.spending import TurnLimits
-from mnesis_core.text import encode_text, nests_within
+from mnesis_core.text import encode_text, exact_value, nests_within
 
 MOST_TOOLS = 128  # The most of the caller's own tools that providers take.
 LONGEST_DESCRIPTIONS = 400_000  # Characters of all descriptions as JSON: more would leave no room for the conversation.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # What every provider allows; another name would come back changed.
+PROVIDER_NAME = re.compile(r"[a-z0-9_.-]{1,64}")  # also of the kinds of what a provider gives
 MAX_PARTS = 1_000
 NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64  # Stored characters of the columns.
 
@@ -46,6 +69,14 @@ class TurnOptions:
 
 
 _NO_OPTIONS = TurnOptions()
+
+
+# The parts that a turn which ran elsewhere may hold.
+_USERS_PARTS = (TextPart.type, FileRefPart.type, ImagePart.type, AudioPart.type, DocumentPart.type)
+_ANSWERS_PARTS = (
+    *(*_USERS_PARTS, ReasoningPart.type, ToolPart.type),
+    *(ProviderPart.type, ProviderToolPart.type, CitationPart.type, RefusalPart.type),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +180,9 @@ def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
     :raises InvalidRequest: something is missing, contradicts itself or is out of its bounds; names the field.
     :raises RequestTooLarge: a text is too long.
     """
-    _check_parts("user", turn.user, (TextPart, FileRefPart), characters)
-    _check_parts("assistant", turn.assistant, (TextPart, ReasoningPart, ToolPart, FileRefPart), characters)
-    if not any(isinstance(part, FileRefPart) or _texts(part)["text"].strip() for part in turn.user):
+    _check_parts("user", turn.user, _USERS_PARTS, characters)
+    _check_parts("assistant", turn.assistant, _ANSWERS_PARTS, characters)
+    if not any(part.text.strip() if isinstance(part, TextPart) else True for part in turn.user):
         raise InvalidRequest("user is empty", field="user")
     _check_stored("model", turn.model, MODEL_LENGTH)
     _check_stored("finish_reason", turn.finish_reason or "", REASON_LENGTH)
@@ -170,33 +201,80 @@ def texts_of(part: Part) -> Iterator[str]:
     return iter(_texts(part).values())
 
 
-def _check_parts(name: str, parts: tuple[Part, ...], allowed: tuple[type[Part], ...], characters: int) -> None:
+def _check_parts(name: str, parts: tuple[Part, ...], allowed: tuple[str, ...], characters: int) -> None:
     if len(parts) > MAX_PARTS:
         raise InvalidRequest(f"{name} has {len(parts):,} parts; {MAX_PARTS:,} are allowed", field=name)
     for index, part in enumerate(parts):
         place = f"{name}.{index}"
-        if not isinstance(part, allowed):
-            names = ", ".join(kind.type for kind in allowed)
+        if part.type not in allowed:
+            names = ", ".join(allowed)
             raise InvalidRequest(f"{place} is a {part.type} part; {name} may hold: {names}", field=f"{place}.type")
         for name_of_text, text in _texts(part).items():
             if len(text) > characters:
                 said = f"{place}.{name_of_text}"
                 raise RequestTooLarge(f"{said} has {len(text):,} characters; {characters:,} are allowed", field=said)
-        if isinstance(part, ToolPart):
-            _check_tool(place, part)
+        _check_part(place, part)
+
+
+def _check_part(place: str, part: Part) -> None:
+    match part:
+        case ToolPart():
+            _check_names(place, part)
+            _check_result(place, part)
+        case ProviderToolPart():
+            _check_names(place, part)
+            _check_provider(place, part.data or "null", provider=part.provider)
+        case ProviderPart():
+            _check_provider(place, part.data, provider=part.provider, kind=part.kind)
+        case MediaPart():
+            _check_stored(f"{place}.tool_call_id", part.tool_call_id, NAME_LENGTH)
+        case CitationPart() if part.provider or part.data:
+            _check_provider(place, part.data or "null", provider=part.provider)
 
 
 def _texts(part: Part) -> dict[str, str]:
-    if isinstance(part, ToolPart):
-        return {"input": part.input, "output": part.output or "", "error": part.error or ""}
-    return {"text": part.text} if isinstance(part, TextPart | ReasoningPart) else {}
+    match part:
+        case TextPart() | ReasoningPart() | RefusalPart():
+            return {"text": part.text}
+        case ToolPart():
+            return {"input": part.input, "output": part.output or "", "error": part.error or ""}
+        case ProviderToolPart():
+            return {"input": part.input, "output": part.output or "", "error": part.error or "", "data": part.data}
+        case ProviderPart():
+            return {"data": part.data}
+        case CitationPart():
+            return {"text": part.text, "data": part.data}
+        case MediaPart():
+            return {"caption": part.caption}
+        case FileRefPart() | PatchPart() | DataPart() | UnknownPart():
+            return {}
+        case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            return {}
+        case _:
+            assert_never(part)
 
 
-def _check_tool(place: str, part: ToolPart) -> None:
+def _check_names(place: str, part: ToolPart | ProviderToolPart) -> None:
     for name, text in (("tool_name", part.tool_name), ("tool_call_id", part.tool_call_id)):
         if not text:
             raise InvalidRequest(f"{place}.{name} is empty", field=f"{place}.{name}")
         _check_stored(f"{place}.{name}", text, NAME_LENGTH)
+
+
+def _check_provider(place: str, data: str, **names: str) -> None:
+    """Check the names of a provider and of what it gave, and that this is JSON which can go back unchanged."""
+    for name, text in names.items():
+        if not PROVIDER_NAME.fullmatch(text):
+            said = f"{place}.{name}"
+            raise InvalidRequest(f"{said} must be 1 to 64 of a-z, 0-9, '_', '.' and '-'", field=said)
+    try:
+        exact_value(data, deepest=DEEPEST_DATA)
+    except ValueError as error:
+        said = f"{place}.data"
+        raise InvalidRequest(f"{said} is no JSON that can go back to the provider: {error}", field=said) from None
+
+
+def _check_result(place: str, part: ToolPart) -> None:
     if (part.output is None) == (part.error is None):
         raise InvalidRequest(f"{place} needs either its output or its error: the turn is over", field=place)
     if part.state is not (ToolState.COMPLETED if part.error is None else ToolState.ERROR):

@@ -22,7 +22,7 @@ from mnesis_core.actor import actor_in, describe_actor
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.events import GENESIS, EventType, entry_hash
 from mnesis_core.llm.interface import shown_prices
-from mnesis_core.messages import CompactionMarkerPart, FileRefPart, StepFinishPart, StepStartPart
+from mnesis_core.messages import KNOWN_PARTS
 from mnesis_core.records import TurnState, is_id
 from mnesis_core.text import excerpt
 from sessions_app import models
@@ -54,8 +54,7 @@ PARTS_PER_PAGE = 100
 PREVIEW = 100
 HEAD = 500  # characters of a body in which it names its actor
 OUTCOMES = ("complete", "incomplete", "broken", "failed", "cancelled")
-PART_TYPES = ("text", "reasoning", "tool", "file_ref", "patch", "data", "compaction", "step_start", "step_finish")
-JSON_TYPES = (FileRefPart.type, CompactionMarkerPart.type, StepStartPart.type, StepFinishPart.type, "data")
+PLAIN_TEXTS = {"text": "Text", "reasoning": "Reasoning", "refusal": "Refusal", "patch": "Unified diff"}
 
 
 @admin.register(models.Session)
@@ -202,9 +201,8 @@ PART_TEXTS = (
 
 
 def shown_part(row: Any) -> dict[str, Any]:
-    labels = {"text": "Text", "reasoning": "Reasoning", "patch": "Unified diff"}
-    label = labels.get(row.part_type, "Content")
-    content = TextColumn(name="content", label=label, pretty=row.part_type in JSON_TYPES)
+    label = PLAIN_TEXTS.get(row.part_type, "Content")
+    content = TextColumn(name="content", label=label, pretty=row.part_type not in PLAIN_TEXTS)
     by_event = list_url(models.Event, session=row.session_id, seq=row.compacted_seq) if row.compacted_at else ""
     return {
         "row": row,
@@ -222,7 +220,7 @@ class MessagePartAdmin(ReadOnlyAdmin):
         "shown_id",
     )  # fmt: skip
     list_filter = (
-        fixed_filter("part_type", "type", PART_TYPES),
+        fixed_filter("part_type", "type", tuple(KNOWN_PARTS)),
         fixed_filter("tool_state", "tool state", ("pending", "approved", "running", "completed", "error")),
         presence_filter("compacted_at", "tombstoned"),
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -21,8 +21,22 @@ from django.utils.safestring import SafeString
 
 from mnesis_core.context.fitting import file_of_output
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
-from mnesis_core.files.references import given_file, referred_file
-from mnesis_core.messages import TextPart
+from mnesis_core.files.references import GivenFile, given_file, referred_file
+from mnesis_core.messages import (
+    KNOWN_PARTS,
+    AudioPart,
+    CitationPart,
+    CompactionMarkerPart,
+    DocumentPart,
+    FileRefPart,
+    ImagePart,
+    MediaPart,
+    Part,
+    ProviderToolPart,
+    StepFinishPart,
+    StepStartPart,
+    TextPart,
+)
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, is_id, record_of
 from mnesis_core.text import ESCAPE, decode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
@@ -34,13 +48,15 @@ from sessions_app.pages.markdown import (
     format_count,
     format_duration,
     format_money,
+    format_size,
     render_markdown,
     show_invisible,
     shown_title,
 )
-from sessions_app.record.message_queries import load_live_texts, usage_of
+from sessions_app.record.message_queries import JSON_TYPES, load_live_texts, read_json_part, usage_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 from sessions_app.record.turn_queries import load_turn
+from sessions_app.search.index import CALLS
 
 LARGEST = 2**63 - 1  # the highest number that a message can have
 CHUNK = 50
@@ -58,6 +74,8 @@ FIELDS = {
 LAUNCHING_TOOLS = {"task", "tasks", "agent"}
 """Tools, in lower case, whose calls launch sub-agents: ours, and those in imported histories."""
 _FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
+MEDIA = (ImagePart.type, AudioPart.type, DocumentPart.type)
+_WEB = re.compile(r"https?://[^\s]+\Z")
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 
 
@@ -73,10 +91,13 @@ class Relative:
 class PartView:
     id: str
     index: int
-    kind: str  # the part's type; "file" for a file, by reference or with its content
+    kind: str  # the part's type; "file" for everything that is a file, "unknown" for a type that this version does not know
     label: str = ""
     file_id: str = ""
-    detail: str = ""  # the kind and tokens of a file
+    detail: str = ""  # the kind and size of a file, the place in a source
+    caption: str = ""  # the words for a file, or of a source
+    address: str = ""  # of a source on the web
+    ran_by: str = ""  # the provider that ran a tool call itself
     content: LongText | None = None
     html: SafeString | None = None  # the rendered Markdown of a text that is short enough for it
     state: str = ""
@@ -256,16 +277,18 @@ def load_said(session_id: str, message_id: str) -> tuple[str, list[str]]:
     contents = _contents(session_id, message_id)
     if not contents:
         raise MessageNotFoundError(message_id=message_id)
-    given = [given_file(content) if kind == "text" else referred_file(_json(content)) for kind, content in contents]
+    given = [
+        given_file(content) if kind == TextPart.type else referred_file(_json(content)) for kind, content in contents
+    ]
     words = [content for (_, content), file in zip(contents, given, strict=True) if file is None]
     ids = [file.file_id for file in given if file is not None and is_id(file.file_id)]
     return "\n".join(words), list(dict.fromkeys(ids))
 
 
 def _contents(session_id: str, message_id: str) -> list[tuple[str, str]]:
-    """Return the kind and content of each text and file reference of a message, in order."""
+    """Return the kind and content of each text and file of a message, in order."""
     rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id)
-    rows = rows.filter(part_type__in=("text", "file_ref")).order_by("part_index")
+    rows = rows.filter(part_type__in=(TextPart.type, FileRefPart.type, *MEDIA)).order_by("part_index")
     return [(kind, content) for kind, content in rows.values_list("part_type", "content")]
 
 
@@ -387,39 +410,70 @@ def _part_heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, 
 
 def _view_part(row: dict[str, Any]) -> PartView:
     kind, head, length = row["part_type"], row["content_head"], row["content_length"]
-    if kind == "tool":
+    if kind in CALLS:
         return _view_tool(row)
     made = partial(PartView, id=row["id"], index=row["part_index"])
-    given = referred_file(_json(decode_text(head))) if kind == "file_ref" else None
-    if kind == "text":
-        given = given_file(decode_text(head[:HEAD]))
-    if given:
-        content = _stretch(row["id"], "content", head[:HEAD], offset=0, length=length)
-        detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
-        return made(
-            kind="file",
-            label=show_invisible(given.path or given.file_id or "a file"),
-            file_id=given.file_id if is_id(given.file_id) else "",
-            detail=show_invisible(" · ".join(filter(None, detail))),
-            content=content if kind == "text" else None,
-        )
-    if kind in ("text", "reasoning", "patch", "data"):
-        is_prose = kind == "text" and length <= MARKDOWN_LIMIT
-        return made(
-            kind=kind,
-            label=show_invisible(row["label"]),
-            html=render_markdown(decode_text(head)) if is_prose else None,
-            content=_stretch(row["id"], "content", head if is_prose else head[:HEAD], offset=0, length=length),
-        )
-    value = _json(decode_text(head))
-    known = value if isinstance(value, dict) else {}
-    label = f"step {known.get('step_index', '')}"
-    if kind == "compaction":
-        label = f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
-    return made(kind=kind, label=label)
+    if (part := read_json_part(kind, decode_text(head))) is not None:
+        return _view_json(part, made)
+    content = partial(_stretch, row["id"], "content", offset=0, length=length)
+    if kind == TextPart.type and (given := given_file(decode_text(head[:HEAD]))):
+        return _view_file(given, made, content=content(head[:HEAD]))
+    is_prose = kind == TextPart.type and length <= MARKDOWN_LIMIT
+    is_known = kind in KNOWN_PARTS and kind not in JSON_TYPES
+    return made(
+        kind=kind if is_known else "unknown",
+        label=show_invisible(row["label"] if is_known else kind),
+        html=render_markdown(decode_text(head)) if is_prose else None,
+        content=content(head if is_prose else head[:HEAD]),
+    )
+
+
+def _view_json(part: Part, made: Callable[..., PartView]) -> PartView:
+    match part:
+        case FileRefPart():
+            return _view_file(referred_file(asdict(part)), made)
+        case MediaPart():
+            detail = (part.media_type, format_size(part.size) if part.size else "", part.source if part.name else "")
+            return made(
+                kind="file",
+                label=show_invisible(part.name or part.source or part.file_id or part.type),
+                file_id=part.file_id if is_id(part.file_id) else "",
+                detail=show_invisible(" · ".join(filter(None, detail))),
+                caption=show_invisible(part.caption),
+            )
+        case CitationPart():
+            return made(
+                kind="citation",
+                label=show_invisible(part.title or part.url or part.file_id or part.message_id or "without a name"),
+                file_id=part.file_id if is_id(part.file_id) else "",
+                detail=show_invisible(part.place),
+                caption=show_invisible(part.text),
+                address=part.url if _WEB.match(part.url) else "",
+            )
+        case CompactionMarkerPart():
+            count = part.compacted_message_count
+            return made(
+                kind=part.type, label=f"{count} messages were compacted here by the system this history comes from"
+            )
+        case StepStartPart() | StepFinishPart():
+            return made(kind=part.type, label=f"step {part.step_index}")
+        case _:
+            raise TypeError(f"{part.type} is not stored as JSON")
+
+
+def _view_file(given: GivenFile, made: Callable[..., PartView], *, content: LongText | None = None) -> PartView:
+    tokens = f"{format_count(given.token_count)} tokens" if given.token_count else ""
+    return made(
+        kind="file",
+        label=show_invisible(given.path or given.file_id or "a file"),
+        file_id=given.file_id if is_id(given.file_id) else "",
+        detail=show_invisible(" · ".join(filter(None, (given.file_type, tokens)))),
+        content=content,
+    )
 
 
 def _view_tool(row: dict[str, Any]) -> PartView:
+    ran_by = row["label"] if row["part_type"] == ProviderToolPart.type else ""
     started, completed = row["started_at"], row["completed_at"]
     asked = _head_of(row, "input")
     arguments = _json(asked.text) if asked is not None and not asked.rest else None
@@ -430,7 +484,8 @@ def _view_tool(row: dict[str, Any]) -> PartView:
         index=row["part_index"],
         kind="tool",
         label=show_invisible(row["tool_name"]) or "unnamed tool",
-        state=row["tool_state"],
+        state=row["tool_state"] or ("completed" if row["error_head"] is None else "error"),
+        ran_by=show_invisible(ran_by),
         preview=excerpt(first_words(decode_text(row["input_head"])), 120),
         input=asked,
         output=_head_of(row, "output"),

@@ -18,11 +18,15 @@ from sessions_app.record.change import Change
 class FileStore:
     put_content: Callable[[bytes], str]  # stores bytes and returns their id; waits for the disk
     store_reference: Callable[..., str]  # writes the reference to a stored content in a change
+    prepare_file: Callable[..., dict[str, Any]]  # stores bytes and says what they are; waits for the disk
+    add_file: Callable[..., str]  # writes the reference to prepared bytes in a change, and has them explored
     read_content: Callable[[str, str, int, int], bytes]  # (session, content, first byte, most bytes); raises NotFound
 
 
 PreparedText = dict[str, Any]
 """The reference to a text whose content is already on disk, before the lock of its session is taken."""
+
+PreparedFile = dict[str, Any]
 
 _stores: list[FileStore] = []
 
@@ -50,6 +54,20 @@ def prepare_text(text: str, *, file_id: str, path: str, about: str) -> PreparedT
 
 def keep_text(record: Change, prepared: PreparedText) -> None:
     _store().store_reference(record, **prepared)
+
+
+def prepare_file(data: bytes, *, owner_id: int, path: str, file_id: str) -> PreparedFile:
+    """Store bytes that are to be a file of a session. Call it before the session's lock is taken.
+
+    :raises RequestTooLarge: they are more than a file may have.
+    :raises FileQuotaExceeded: the account's files would take more than they may.
+    :raises ValueError: no app stores files.
+    """
+    return {**_store().prepare_file(data, owner_id=owner_id, path=path), "file_id": file_id}
+
+
+def add_file(record: Change, prepared: PreparedFile) -> None:
+    _store().add_file(record, **prepared)
 
 
 def read_content(session_id: str, content_id: str, offset: int, limit: int) -> bytes:

@@ -12,7 +12,7 @@ Summaries, tombstones and model calls stay with the original: all of its message
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import Any
@@ -21,8 +21,9 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
+from mnesis_core.files.detection import SUFFIXES
 from mnesis_core.llm.interface import Outcome, Source
-from mnesis_core.messages import UNANSWERED_STATES, Message, Part, StoredMessage, ToolPart, ToolState
+from mnesis_core.messages import UNANSWERED_STATES, MediaPart, Message, Part, StoredMessage, ToolPart, ToolState
 from mnesis_core.records import (
     FORK,
     IMPORTED_SUB_AGENT,
@@ -31,11 +32,12 @@ from mnesis_core.records import (
     TurnRecord,
     TurnState,
     UsageRecord,
+    new_id,
     record_of,
 )
 from mnesis_core.text import encode_text
-from mnesis_core.transcripts.values import LinkKind, ParseResult, TranscriptMessage, TranscriptTurn
-from sessions_app.record import message_queries, message_store, session_store, turn_store
+from mnesis_core.transcripts.values import InlineFile, LinkKind, ParseResult, TranscriptMessage, TranscriptTurn
+from sessions_app.record import file_port, message_queries, message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.session_queries import find_imported, load_forking
 from sessions_app.record.turn_queries import load_turns, turn_keys
@@ -95,14 +97,19 @@ def store_transcripts(
             if key in known:
                 report.turns_known += 1
             else:
-                _store_turn(session_id, turn, key, report)
+                _store_turn(session_id, turn, key, report, owner_id=owner.pk)
             progress(report.turns_stored + report.turns_known, total)
     return report
 
 
-def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportReport) -> None:
-    ready = [message_queries.prepare_parts(message.parts) for message in turn.messages]
+def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportReport, *, owner_id: int) -> None:
+    files = {file.source: _prepare_file(file, owner_id) for message in turn.messages for file in message.files}
+    ready = [
+        message_queries.prepare_parts(_with_file(part, files) for part in message.parts) for message in turn.messages
+    ]
     with change(session_id) as record:
+        for prepared in files.values():
+            file_port.add_file(record, prepared)
         turn_id = turn_store.start_turn(
             record,
             model=next((message.model for message in reversed(turn.messages) if message.model), ""),
@@ -130,6 +137,20 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportR
     report.turns_stored += 1
     report.messages_stored += len(turn.messages)
     report.parts_stored += sum(len(message.parts) for message in turn.messages)
+
+
+def _prepare_file(file: InlineFile, owner_id: int) -> file_port.PreparedFile:
+    ending = SUFFIXES.get(file.media_type, "")
+    path = file.name or f"imported/{file.source.rpartition(':')[2][:16]}{ending}"
+    return file_port.prepare_file(file.data, owner_id=owner_id, path=path, file_id=new_id("file"))
+
+
+def _with_file(part: Part, files: Mapping[str, file_port.PreparedFile]) -> Part:
+    """Return a part that shows a file with the id which that gets."""
+    if not isinstance(part, MediaPart) or part.source not in files:
+        return part
+    prepared = files[part.source]
+    return replace(part, file_id=prepared["file_id"], source="", name=part.name or prepared["path"])
 
 
 def _sum_usages(messages: Sequence[TranscriptMessage]) -> UsageRecord:

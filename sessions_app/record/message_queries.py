@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, assert_never
 
 from django.db import connection
 from django.db.models import F, OuterRef, QuerySet, Subquery
@@ -20,12 +20,20 @@ from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_call, estimate_part, estimate_text
 from mnesis_core.messages import (
     UNANSWERED_STATES,
+    AudioPart,
+    CitationPart,
     CompactionMarkerPart,
     DataPart,
+    DocumentPart,
     FileRefPart,
+    ImagePart,
+    MediaPart,
     Part,
     PatchPart,
+    ProviderPart,
+    ProviderToolPart,
     ReasoningPart,
+    RefusalPart,
     StepFinishPart,
     StepStartPart,
     StoredMessage,
@@ -33,6 +41,7 @@ from mnesis_core.messages import (
     TextPart,
     ToolPart,
     ToolState,
+    UnknownPart,
 )
 from mnesis_core.records import LiveText, MessageEnd, PartPlace, UsageRecord, record_of
 from mnesis_core.text import decode_text, encode_text
@@ -42,8 +51,14 @@ from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart
 from sessions_app.record import hub
 from sessions_app.search.index import Text, texts_of_part, with_words
 
-_AS_JSON: dict[str, type[Part]] = {
-    part.type: part for part in (FileRefPart, CompactionMarkerPart, StepStartPart, StepFinishPart)
+# The types that are a JSON object in ``content``, without what is as it is by default; and the types of its values.
+_AS_JSON = (
+    *(FileRefPart, CompactionMarkerPart, StepStartPart, StepFinishPart),
+    *(ImagePart, AudioPart, DocumentPart, CitationPart),
+)
+JSON_TYPES: dict[str, type[Part]] = {kind.type: kind for kind in _AS_JSON}
+_JSON_VALUES = {
+    kind.type: {field.name: {"str": str, "int": int}[str(field.type)] for field in fields(kind)} for kind in _AS_JSON
 }
 _TOOL_STATES = {state.value: state for state in ToolState}
 # The order in which ``part_of`` reads a row.
@@ -108,33 +123,56 @@ def prepare_parts(parts: Iterable[Part | PreparedPart]) -> list[PreparedPart]:
 def prepare_part(part: Part) -> PreparedPart:
     # A tool's result is counted in a separate column, because it comes later and may become a tombstone.
     tokens = estimate_call(part) if isinstance(part, ToolPart) else estimate_part(part)
-    columns: dict[str, Any] = {"part_type": part.type, "token_estimate": tokens}
-    if isinstance(part, TextPart | ReasoningPart):
-        columns["content"] = encode_text(part.text)
-    elif isinstance(part, DataPart):
-        columns |= {"content": encode_text(part.text), "label": encode_text(part.label)[:200]}
-    elif isinstance(part, PatchPart):
-        columns |= {"content": encode_text(part.unified_diff), "label": encode_text(",".join(part.files_changed))[:200]}
-    elif isinstance(part, ToolPart):
-        is_open = part.state in UNANSWERED_STATES
-        columns |= {
-            "tool_name": encode_text(part.tool_name)[:200],
-            "tool_call_id": encode_text(part.tool_call_id)[:200],
-            "tool_input": encode_text(part.input),
-            "tool_state": part.state.value,
-            "output": part.output and encode_text(part.output),
-            "error_message": part.error and encode_text(part.error),
-            "started_at": part.started_at,
-            "completed_at": part.completed_at,
-            "compacted_at": part.compacted_at,
-            "decision_note": part.decision_note and encode_text(part.decision_note),
-            "late_output": part.late_output and encode_text(part.late_output),
-            "output_token_estimate": None if is_open else estimate_text(part.output or part.error or ""),
-        }
-    else:
-        columns["content"] = encode_text(json.dumps(asdict(part), ensure_ascii=False))
+    columns = {"part_type": part.type, "token_estimate": tokens} | _columns_of(part)
     texts = texts_of_part(SimpleNamespace(**_NO_TEXTS | columns), 0)
     return PreparedPart(columns=columns, texts=tuple(map(with_words, texts)))
+
+
+def _columns_of(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart() | ReasoningPart() | RefusalPart():
+            return {"content": encode_text(part.text)}
+        case DataPart():
+            return {"content": encode_text(part.text), "label": _label(part.label)}
+        case PatchPart():
+            return {"content": encode_text(part.unified_diff), "label": _label(",".join(part.files_changed))}
+        case ToolPart():
+            is_open = part.state in UNANSWERED_STATES
+            return _call_columns(part) | {
+                "tool_state": part.state.value,
+                "started_at": part.started_at,
+                "completed_at": part.completed_at,
+                "compacted_at": part.compacted_at,
+                "decision_note": part.decision_note and encode_text(part.decision_note),
+                "late_output": part.late_output and encode_text(part.late_output),
+                "output_token_estimate": None if is_open else estimate_text(part.output or part.error or ""),
+            }
+        case ProviderToolPart():
+            return _call_columns(part) | {"content": encode_text(part.data), "label": _label(part.provider)}
+        case ProviderPart():
+            return {"content": encode_text(part.data), "label": _label(f"{part.provider}:{part.kind}")}
+        case UnknownPart():
+            return {"content": encode_text(part.data), "label": _label(part.label)}
+        case MediaPart() | CitationPart() | FileRefPart() | CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            said = {field.name: (getattr(part, field.name), field.default) for field in fields(part)}
+            values = {name: value for name, (value, default) in said.items() if value != default}
+            return {"content": encode_text(json.dumps(values, ensure_ascii=False))}
+        case _:
+            assert_never(part)
+
+
+def _label(text: str) -> str:
+    return encode_text(text)[:200]
+
+
+def _call_columns(part: ToolPart | ProviderToolPart) -> dict[str, Any]:
+    return {
+        "tool_name": _label(part.tool_name),
+        "tool_call_id": _label(part.tool_call_id),
+        "tool_input": encode_text(part.input),
+        "output": part.output and encode_text(part.output),
+        "error_message": part.error and encode_text(part.error),
+    }
 
 
 def part_of(columns: Sequence[Any]) -> StoredPart:
@@ -159,14 +197,54 @@ def part_of(columns: Sequence[Any]) -> StoredPart:
         )
     elif part_type == "reasoning":
         part = ReasoningPart(text=decode_text(content))
-    elif part_type == "data":
-        part = DataPart(label=decode_text(label), text=decode_text(content))
-    elif part_type == "patch":
-        names = tuple(name for name in decode_text(label).split(",") if name)
-        part = PatchPart(unified_diff=decode_text(content), files_changed=names)
+    elif part_type == "provider_tool":
+        name, call_id, input, _, output, error, *_ = call
+        part = ProviderToolPart(
+            provider=decode_text(label),
+            tool_name=decode_text(name),
+            tool_call_id=decode_text(call_id),
+            input=decode_text(input),
+            output=output and decode_text(output),
+            error=error and decode_text(error),
+            data=decode_text(content),
+        )
     else:
-        part = _AS_JSON[part_type](**json.loads(decode_text(content)))
+        part = _rarer_part(part_type, decode_text(content), decode_text(label))
     return StoredPart(id=id, index=index, part=part, token_estimate=tokens + (result_tokens or 0))
+
+
+def _rarer_part(part_type: str, content: str, label: str) -> Part:
+    match part_type:
+        case "data":
+            return DataPart(label=label, text=content)
+        case "patch":
+            return PatchPart(unified_diff=content, files_changed=tuple(name for name in label.split(",") if name))
+        case "refusal":
+            return RefusalPart(text=content)
+        case "provider":
+            provider, _, kind = label.partition(":")
+            return ProviderPart(provider=provider, kind=kind, data=content)
+        case _:
+            return read_json_part(part_type, content) or UnknownPart(type=part_type, data=content, label=label)
+
+
+def read_json_part(part_type: str, content: str) -> Part | None:
+    """Return a part that is stored as JSON; ``None`` if this version does not know all that is in it."""
+    known = _JSON_VALUES.get(part_type)
+    try:
+        values = json.loads(content) if known else None
+    except (ValueError, RecursionError):
+        return None
+    if (
+        known is None
+        or not isinstance(values, dict)
+        or any(type(values[name]) is not known.get(name) for name in values)
+    ):
+        return None
+    try:
+        return JSON_TYPES[part_type](**values)
+    except TypeError:  # something is missing
+        return None
 
 
 def messages_of(rows: Iterable[Sequence[Any]]) -> Iterator[StoredMessage]:

@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
@@ -16,7 +17,8 @@ from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce
 
 from mnesis_core import errors
-from mnesis_core.messages import FileRefPart
+from mnesis_core.files.references import GivenFile, referred_file
+from mnesis_core.messages import AudioPart, DocumentPart, FileRefPart, ImagePart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord, record_of
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
@@ -32,6 +34,7 @@ _OWNED: dict[str, tuple[Any, type[errors.NotFound], str]] = {
     "turn": (Turn, errors.TurnNotFoundError, "turn_id"),
     "call": (ModelCall, errors.CallNotFoundError, "call_id"),
 }
+_OF_FILES = (FileRefPart.type, ImagePart.type, AudioPart.type, DocumentPart.type)
 # Built once, because building these queries takes longer than running them.
 _TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
 _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
@@ -267,20 +270,23 @@ def message_of_part(part_id: str, *, session_id: str) -> str:
 
 def find_file_part(file_id: str, *, session_id: str) -> str:
     """Return the newest part of a session that refers to a file; empty if there is none."""
-    rows = MessagePart.objects.filter(session_id=session_id, part_type="file_ref")
+    rows = MessagePart.objects.filter(session_id=session_id, part_type__in=_OF_FILES)
     found = rows.filter(content__contains=_in_json(file_id)).order_by("-message__seq", "-part_index")
     return found.values_list("id", flat=True).first() or ""
 
 
-def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, FileRefPart]:
-    """Return the newest part of a session that refers to each of these files, by the file's id."""
+def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, GivenFile]:
+    """Return what the newest part of a session that refers to it says of each of these files, by the file's id."""
     if not file_ids:
         return {}
     named = Q(*(Q(content__contains=_in_json(file_id)) for file_id in file_ids), _connector=Q.OR)
-    rows = MessagePart.objects.filter(named, session_id=session_id, part_type="file_ref")
+    rows = MessagePart.objects.filter(named, session_id=session_id, part_type__in=_OF_FILES)
     contents = rows.order_by("message__seq", "part_index").values_list("content", flat=True)
-    parts = [FileRefPart(**json.loads(content)) for content in contents]
-    return {part.file_id: part for part in parts if part.file_id in file_ids}
+    files: list[GivenFile] = []
+    for content in contents:
+        with suppress(ValueError, RecursionError):  # An import may have stored anything.
+            files.append(referred_file(json.loads(content)))
+    return {file.file_id: file for file in files if file.file_id in file_ids}
 
 
 def _in_json(file_id: str) -> str:

@@ -15,8 +15,10 @@ from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, 
 from django.db.models.functions import Length
 
 from mnesis_core.compaction.dag import Span, runs_of
+from mnesis_core.context.wording import SENT_TYPES
 from mnesis_core.events import MAX_INTEGER
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
+from mnesis_core.messages import ProviderPart
 from mnesis_core.records import ContextItemRecord, UsageRecord, record_of
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.database.fields import Head
@@ -40,8 +42,6 @@ _TOOL_COUNTS = {
     "failed_tools": Count("id", filter=Q(tool_state="error")),
     "pruned_tools": Count("id", filter=Q(compacted_at__isnull=False)),
 }
-# Parts that are in no prompt: thoughts, and imported records that are not part of the conversation.
-_UNSENT = ("reasoning", "data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +365,7 @@ def id_of_message(session_id: str, seq: int) -> str | None:
 def sum_message_tokens(session_id: str, *, at: int) -> int:
     """Return the estimated tokens of the messages in the context as of event ``at``, as far as models receive them."""
     messages = _context(session_id, at).filter(item_type="message")
-    parts = MessagePart.objects.filter(message_id__in=messages.values("item_id")).exclude(part_type__in=_UNSENT)
+    parts = MessagePart.objects.filter(message_id__in=messages.values("item_id"), part_type__in=SENT_TYPES)
     total: int = parts.aggregate(total=_tokens(at))["total"] or 0
     return total + MESSAGE_FRAMING * messages.count()
 
@@ -398,14 +398,15 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
     wanted = list(ids)
     # The first part with text; the type only decides between parts of one message.
     first = MessagePart.objects.filter(message=OuterRef("pk"), part_type="text").order_by("part_index")
-    any_part = MessagePart.objects.filter(message=OuterRef("pk")).order_by("part_index")
+    readable = MessagePart.objects.exclude(part_type=ProviderPart.type)
+    any_part = readable.filter(message=OuterRef("pk")).order_by("part_index")
     start = Head("content", PREVIEW_CHARACTERS)
     rows = Message.objects.filter(id__in=wanted).annotate(
         spoken=Subquery(first.annotate(start=start).values("start")[:1]),
         other=Subquery(any_part.annotate(start=start).values("start")[:1]),
         tool=Subquery(any_part.filter(part_type="tool").values("tool_name")[:1]),
     )
-    sent = MessagePart.objects.filter(message_id__in=wanted).exclude(part_type__in=_UNSENT)
+    sent = MessagePart.objects.filter(message_id__in=wanted, part_type__in=SENT_TYPES)
     sums = sent.values("message_id").annotate(tokens=_tokens(at))
     tokens = {row["message_id"]: row["tokens"] for row in sums}
     return {

@@ -28,8 +28,21 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
+from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    DocumentPart,
+    FileRefPart,
+    ImagePart,
+    PatchPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolPart,
+)
 from mnesis_core.search import IndexWord, words_of
-from mnesis_core.text import decode_text, encode_text
+from mnesis_core.text import decode_text, encode_text, spaced_json
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, run
 
@@ -42,7 +55,10 @@ PIECE = 30_000
 OVERLAP = 1_000  # characters shared by two pieces: a longer match may be missed at their border
 PARTS = "message_parts"
 
-_KIND_OF = {"text": "messages", "reasoning": "messages", "patch": "messages", "file_ref": "messages", "tool": "tools"}
+CALLS = (ToolPart.type, ProviderToolPart.type)
+# Types of parts with a findable text in ``content``; in the first ones it is JSON.
+JSON_TOLD = (FileRefPart.type, ImagePart.type, AudioPart.type, DocumentPart.type, CitationPart.type)
+TOLD = (*JSON_TOLD, TextPart.type, ReasoningPart.type, RefusalPart.type, PatchPart.type)
 _PARTS_AFTER = """
     SELECT m.seq, p.id, p.part_type, p.label, p.tool_name, p.content, p.tool_input, p.output, p.error_message
     FROM message_parts p JOIN messages m ON m.id = p.message_id
@@ -77,6 +93,7 @@ class Text(NamedTuple):
     text: str
     names: str = ""  # words of other columns: the tool's name, the files of a patch
     words: tuple[set[str], ...] | None = None  # of each piece, if they were already extracted
+    is_json: bool = False
 
     def columns(self, owner_id: int, session_id: str, start: int) -> Columns:
         """Return the values of the entry for the piece that begins at ``start``."""
@@ -248,14 +265,14 @@ def add_result(record: Any, part_id: str, *, output: str | None, error_message: 
 
 
 def texts_of_part(row: Any, seq: int) -> list[Text]:
-    if row.part_type == "tool":
+    if row.part_type in CALLS:
         call = Text("tools", row.id, "tool_input", seq, seq, row.tool_input, row.tool_name)
         return [call, *_tool_texts(row.id, seq, output=row.output, error_message=row.error_message)]
-    kind = _KIND_OF.get(row.part_type)
-    if kind is None or not row.content:
+    if row.part_type not in TOLD or not row.content:
         return []
-    names = row.label if row.part_type == "patch" else ""
-    return [Text(kind, row.id, "content", seq, seq, row.content, names)]
+    names = row.label if row.part_type == PatchPart.type else ""
+    is_json = row.part_type in JSON_TOLD
+    return [Text("messages", row.id, "content", seq, seq, row.content, names, is_json=is_json)]
 
 
 def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
@@ -296,7 +313,8 @@ def starts_of(text: Text) -> range:
 
 
 def _words_of(text: Text, start: int) -> set[str]:
-    words = words_of(decode_text(text.text[start : start + PIECE]))
+    piece = decode_text(text.text[start : start + PIECE])
+    words = words_of(spaced_json(piece) if text.is_json else piece)
     return words | words_of(decode_text(text.names)) if text.names and start == 0 else words
 
 

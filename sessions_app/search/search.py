@@ -19,9 +19,9 @@ from django.db import connection
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import record_of
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
-from mnesis_core.text import decode_text
+from mnesis_core.text import decode_text, spaced_json
 from sessions_app.database.tables import fetch
-from sessions_app.search.index import PARTS, PIECE, SOURCES, engine
+from sessions_app.search.index import JSON_TOLD, PARTS, PIECE, SOURCES, engine
 
 Mode = Literal["text", "regex"]
 Kind = Literal["messages", "tools", "summaries", "files", "all"]
@@ -229,6 +229,7 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
         if (segment := segments.get((entry[3], entry[4]))) is None:
             continue  # an entry without its row, which an intact record never has
         first, message_id, role, part_type, text = segment
-        piece = text[start - first : start - first + PIECE]
-        candidates.append(_Candidate._make((*entry, message_id, role, part_type, readable(decode_text(piece)))))
+        piece = decode_text(text[start - first : start - first + PIECE])
+        piece = spaced_json(piece) if part_type in JSON_TOLD else piece
+        candidates.append(_Candidate._make((*entry, message_id, role, part_type, readable(piece))))
     return candidates

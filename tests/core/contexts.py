@@ -16,12 +16,17 @@ from mnesis_core.context.fitting import Budget
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.llm.tokens import estimate_message, estimate_part, estimate_text
 from mnesis_core.messages import (
+    CitationPart,
     CompactionMarkerPart,
     DataPart,
     FileRefPart,
+    ImagePart,
     Part,
     PatchPart,
+    ProviderPart,
+    ProviderToolPart,
     ReasoningPart,
+    RefusalPart,
     Role,
     StepFinishPart,
     StepStartPart,
@@ -30,6 +35,7 @@ from mnesis_core.messages import (
     TextPart,
     ToolPart,
     ToolState,
+    UnknownPart,
 )
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
@@ -169,6 +175,17 @@ parts = st.one_of(
     st.builds(FileRefPart, file_id=st.just("file_0123456789abcdef"), path=nasty, exploration_summary=nasty),
     st.builds(PatchPart, unified_diff=nasty, files_changed=st.lists(st.just("a.py"), max_size=3).map(tuple)),
     st.builds(DataPart, label=st.just("progress"), text=nasty),
+    st.builds(ImagePart, file_id=st.just("file_0123456789abcdef"), name=nasty, caption=nasty, source=nasty),
+    st.builds(
+        ProviderPart,
+        provider=st.sampled_from(["anthropic", "openai", "gemini"]),
+        kind=st.sampled_from(["thinking", "reasoning", "thought_signature"]),
+        data=nasty | st.sampled_from(['{"type": "thinking"}', '{"type": "reasoning"}', '{"thoughtSignature": "c2ln"}']),
+    ),
+    st.builds(ProviderToolPart, provider=st.just("openai"), tool_name=nasty, tool_call_id=nasty, output=nasty),
+    st.builds(CitationPart, text=nasty, url=nasty),
+    st.builds(RefusalPart, text=nasty),
+    st.builds(UnknownPart, type=st.just("hologram"), data=nasty),
     st.sampled_from([CompactionMarkerPart(), StepStartPart(), StepFinishPart()]),
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.messages import ReasoningPart, ToolState
+from mnesis_core.messages import AudioPart, CitationPart, DocumentPart, ImagePart, MediaPart, ReasoningPart, ToolState
 from mnesis_core.transcripts import FORMATS
 from mnesis_core.transcripts.values import ParseResult
 from tests.support.transcript_lines import data, everything, labels, messages, notes, only, spoken, tools
@@ -169,7 +169,8 @@ def test_pictures_and_speech_and_thoughts() -> None:
         )
     )
     assert spoken(transcript)[0] == ("user", ["See", "spoken words"])
-    assert json.loads(data(messages(transcript)[0], "chatgpt:image_asset_pointer")[0]) == picture
+    assert messages(transcript)[0].parts[2] == ImagePart(source="file-service://x")
+    assert labels(messages(transcript)[0])[1:] == ["chatgpt:audio_transcription", "chatgpt:records"]
     assert messages(transcript)[1].parts[0] == ReasoningPart(text="Plan\nThink hard")
 
 
@@ -220,3 +221,69 @@ def test_a_long_conversation_does_not_run_out_of_stack() -> None:
 def test_a_file_without_a_conversation_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="holds no chatgpt transcript"):
         FORMATS["chatgpt"]("[{}]")
+
+
+def test_pictures_attachments_and_sources_are_parts() -> None:
+    made = {"dalle": {"prompt": "a quay"}}
+    picture = {
+        **{"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1", "size_bytes": 120},
+        **{"width": 40, "height": 30, "metadata": made},
+    }
+    talk = {
+        "content_type": "real_time_user_audio_video_asset_pointer",
+        "audio_asset_pointer": {"asset_pointer": "sediment://a"},
+    }
+    files = [
+        {"id": "file_1", "name": "quay.png"},
+        {"id": "file_2", "name": "log.pdf", "mime_type": "application/pdf", "size": 9},
+    ]
+    cited = {
+        "start_ix": 2,
+        "end_ix": 8,
+        "metadata": {"type": "webpage", "title": "Tides", "url": "https://a.example", "text": "high"},
+    }
+    items = [{"title": "Tides", "url": "https://a.example"}, {"title": "Quays", "url": "https://b.example"}]
+    references = [{"type": "grouped_webpages", "start_idx": 2, "end_idx": 8, "items": items}, {"type": "hidden"}]
+    transcript = only(
+        parsed(
+            exported(
+                node(
+                    "u1",
+                    None,
+                    "user",
+                    {"content_type": "multimodal_text", "parts": [picture, talk]},
+                    metadata={"attachments": files},
+                ),
+                node("c1", "u1", "assistant", "draw", recipient="dalle"),
+                node(
+                    "t1",
+                    "c1",
+                    "tool",
+                    {"content_type": "multimodal_text", "parts": [{**picture, "metadata": None}]},
+                    name="dalle",
+                ),
+                node(
+                    "a1",
+                    "t1",
+                    "assistant",
+                    "Fourteen.",
+                    metadata={"citations": [cited], "content_references": references},
+                ),
+            )
+        )
+    )
+    asked, drawn, answer = messages(transcript)
+    assert [part for part in asked.parts if isinstance(part, MediaPart)] == [
+        ImagePart(source="sediment://file_1", size=120, width=40, height=30),
+        AudioPart(source="sediment://a"),
+        DocumentPart(source="file_2", name="log.pdf", media_type="application/pdf", size=9),
+    ]
+    assert json.loads(data(asked, "chatgpt:image_asset_pointer")[0]) == picture
+    shown = [part for part in drawn.parts if isinstance(part, MediaPart)]
+    assert [part.tool_call_id for part in shown] == ["c1"]
+    assert not data(drawn, "chatgpt:image_asset_pointer")
+    assert [part for part in answer.parts if isinstance(part, CitationPart)] == [
+        CitationPart(text="high", title="Tides", url="https://a.example", start=2, end=8),
+        CitationPart(title="Quays", url="https://b.example", start=2, end=8),
+    ]
+    assert "high" in data(answer, "chatgpt:records")[0]

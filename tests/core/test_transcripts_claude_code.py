@@ -9,10 +9,22 @@ import pytest
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Source, Usage
-from mnesis_core.messages import CompactionMarkerPart, ReasoningPart, TextPart, ToolState
+from mnesis_core.messages import (
+    CitationPart,
+    CompactionMarkerPart,
+    ImagePart,
+    MediaPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    TextPart,
+    ToolState,
+)
+from mnesis_core.transcripts.reading import dump_json
 from tests.support.transcript_lines import (
     answered,
     data,
+    everything,
     labels,
     messages,
     notes,
@@ -82,10 +94,12 @@ def test_consecutive_records_of_one_message_id_are_one_message_with_the_last_num
         input_tokens=33, output_tokens=9, cache_read_tokens=10, cache_write_tokens=20, source=Source.IMPORTED
     )
     assert [type(part).__name__ for part in message.parts] == [
-        "ReasoningPart", "DataPart", "TextPart", "ToolPart", "DataPart",
+        "ReasoningPart", "ProviderPart", "TextPart", "ToolPart", "DataPart",
     ]  # fmt: skip
     assert message.parts[0] == ReasoningPart(text="hm")
-    assert data(message, "claude_code:signature") == ["c2ln"]
+    assert message.parts[1] == ProviderPart(
+        provider="anthropic", kind="thinking", data='{"type":"thinking","thinking":"hm","signature":"c2ln"}'
+    )
 
 
 def test_an_answer_goes_on_after_progress_records_and_after_a_result() -> None:
@@ -159,15 +173,23 @@ def test_parallel_calls_take_their_results_by_id_in_any_order() -> None:
 
 
 def test_a_result_of_blocks_gives_its_texts_to_the_call_and_keeps_the_image() -> None:
-    image = {"type": "image", "source": {"type": "base64", "data": "aW1n"}}
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aW1n"}}
+    read = {"type": "image", "file": {"base64": "aW1n", "originalSize": 3}}
     result = parsed(
         FORMAT,
         answered("a", "m", tool_use("t")),
-        said("u", [tool_result("t", [text("one"), image, text("two")])]),
+        said("u", [tool_result("t", [text("one"), image, text("two")])], toolUseResult=read),
     )
     message = messages(only(result))[0]
     assert tools(only(result))[0].output == "one\ntwo"
-    assert json.loads(data(message, "claude_code:image")[0]) == {"tool_use_id": "t", "block": image}
+    [file] = message.files
+    assert (file.data, file.media_type) == (b"img", "image/png")
+    assert [part for part in message.parts if isinstance(part, ImagePart)] == [
+        ImagePart(source=file.source, media_type="image/png", size=3, tool_call_id="t")
+    ]
+    # The bytes stand nowhere else.
+    assert "aW1n" not in everything(result)
+    assert file.source in data(message, "claude_code:toolUseResult")[0]
     lengths = json.loads(data(message, "claude_code:records")[0])[1]["message"]["content"][0]["content"]
     assert [block.get("characters") for block in lengths] == [3, None, 3]
     assert notes(result)["tool results of several texts are joined by line breaks"] == 1
@@ -366,3 +388,67 @@ def test_a_text_block_that_is_no_text_is_data() -> None:
     assert [part for part in message.parts if isinstance(part, TextPart)] == [TextPart(text="x")]
     assert data(message, "claude_code:text") == ['{"type":"text","text":5}']
     assert data(message, "claude_code:block") == ['"bare"']
+
+
+def test_pictures_and_documents_of_the_user_are_files() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aW1n"}}
+    linked = {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}, "cache_control": {"x": 1}}
+    paper = {
+        "type": "document",
+        "title": "Tides",
+        "source": {"type": "text", "media_type": "text/plain", "data": "high"},
+    }
+    broken = {"type": "image", "source": {"type": "base64", "data": "no base64!"}}
+    [message] = messages(only(parsed(FORMAT, said("u", [text("See"), image, linked, paper, broken]))))
+    shown = [part for part in message.parts if isinstance(part, MediaPart)]
+    assert [(type(part).__name__, part.name, part.media_type, part.size) for part in shown] == [
+        ("ImagePart", "", "image/png", 3),
+        ("ImagePart", "", "", 0),
+        ("DocumentPart", "Tides", "text/plain", 4),
+    ]
+    assert shown[1].source == "https://a.example/b.png"
+    assert [file.data for file in message.files] == [b"img", b"high"]
+    assert json.loads(data(message, "claude_code:image")[0]) == broken
+    kept = json.loads(data(message, "claude_code:records")[0])[0]["message"]["content"]
+    assert kept[2]["cache_control"] == {"x": 1}
+    assert kept[1]["source"] == {"type": "base64", "media_type": "image/png"}
+
+
+def test_what_the_provider_ran_is_marked_and_kept_word_for_word() -> None:
+    found = [{"type": "web_search_result", "url": "https://a.example", "encrypted_content": "gAAA"}]
+    cited = {
+        **{"type": "web_search_result_location", "url": "https://a.example", "title": "Tides"},
+        **{"encrypted_index": "Eo8B", "cited_text": "fourteen"},
+    }
+    page = {
+        "type": "page_location",
+        "cited_text": "x",
+        "document_title": "Log",
+        "start_page_number": 3,
+        "end_page_number": 4,
+    }
+    blocks = [
+        {"type": "redacted_thinking", "data": "ZZZ"},
+        {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "tide"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": found},
+        {"type": "text", "text": "Fourteen metres.", "citations": [cited, page]},
+    ]
+    result = parsed(FORMAT, said("u", "How high?"), answered("a", "m", *blocks))
+    opaque, ran, words, first, second, _ = messages(only(result))[1].parts
+    assert opaque == ProviderPart(provider="anthropic", kind="redacted_thinking", data=dump_json(blocks[0]))
+    assert isinstance(ran, ProviderToolPart)
+    assert (ran.tool_name, ran.input, json.loads(ran.output or "")) == ("web_search", '{"query":"tide"}', found)
+    assert json.loads(ran.data) == {"call": {"type": "server_tool_use"}, "result": {"type": "web_search_tool_result"}}
+    assert words == TextPart(text="Fourteen metres.")
+    assert first == CitationPart(
+        text="fourteen", title="Tides", url="https://a.example", provider="anthropic", data=dump_json(cited)
+    )
+    assert (second.title, second.place) == ("Log", "pages 3-4")
+    assert not notes(result).get("tool calls have no result in the transcript and are stored as errors")
+
+
+def test_a_providers_call_without_a_result_waits_for_nothing() -> None:
+    block = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
+    ran = messages(only(parsed(FORMAT, said("u", "go"), answered("a", "m", block))))[1].parts[0]
+    assert isinstance(ran, ProviderToolPart)
+    assert (ran.output, ran.error) == (None, None)

@@ -10,8 +10,20 @@ import pytest
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Source, Usage
-from mnesis_core.messages import ReasoningPart, ToolState
+from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    DocumentPart,
+    ImagePart,
+    MediaPart,
+    ProviderPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolState,
+)
 from mnesis_core.transcripts import FORMATS
+from mnesis_core.transcripts.reading import dump_json
 from mnesis_core.transcripts.values import Transcript
 from tests.support.transcript_lines import data, everything, labels, messages, notes, only, parsed, spoken, tools
 
@@ -134,11 +146,47 @@ def test_a_result_without_a_call_and_an_unknown_role_are_data() -> None:
     assert result.report.read == {"conversation": 1, "user": 1, "tool": 1, "unknown": 2}
 
 
-def test_content_parts_that_are_no_text_are_data() -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aW1n"}}
-    transcript = conversation({"role": "user", "content": [{"type": "text", "text": "Look"}, image, "plain"]})
-    assert spoken(transcript) == [("user", ["Look", "plain"])]
-    assert json.loads(data(messages(transcript)[0], "openai_chat:image_url")[0]) == image
+def test_pictures_sounds_and_files_are_parts_and_their_bytes_are_files() -> None:
+    inside = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aW1n", "detail": "low"}}
+    linked = {"type": "input_image", "image_url": "https://a.example/b.png"}
+    sound = {"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}}
+    file = {"type": "file", "file": {"filename": "log.pdf", "file_data": "data:application/pdf;base64,cGRm"}}
+    unreadable = {"type": "image_url", "image_url": {"url": "data:image/png;base64,!"}}
+    said = [{"type": "text", "text": "Look"}, inside, linked, sound, file, unreadable, {"type": "hologram"}, "plain"]
+    [message] = messages(conversation({"role": "user", "content": said}))
+    first, second, third, fourth = (part for part in message.parts if isinstance(part, MediaPart))
+    assert (type(first), first.media_type, first.size) == (ImagePart, "image/png", 3)
+    assert second == ImagePart(source="https://a.example/b.png")
+    assert (type(third), third.media_type) == (AudioPart, "audio/wav")
+    assert (type(fourth), fourth.media_type, fourth.name) == (DocumentPart, "application/pdf", "log.pdf")
+    assert [file.data for file in message.files] == [b"img", b"wav", b"pdf"]
+    kept = [json.loads(text) for text in data(message, "openai_chat:image_url")]
+    assert kept == [{"type": "image_url", "image_url": {"detail": "low"}}, unreadable]
+    assert data(message, "openai_chat:hologram")
+    assert spoken(conversation({"role": "user", "content": said}))[0] == ("user", ["Look", "plain"])
+
+
+def test_refusals_sources_speech_and_thinking_are_parts_of_the_answer() -> None:
+    cited = {
+        "type": "url_citation",
+        "url_citation": {"url": "https://a.example", "title": "Tides", "start_index": 3, "end_index": 9},
+    }
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    answer = {
+        **{"role": "assistant", "content": "Fourteen.", "refusal": "I will not.", "annotations": [cited]},
+        **{"audio": {"id": "a1", "data": "d2F2", "transcript": "Fourteen."}, "thinking_blocks": [thinking]},
+    }
+    message = messages(conversation(HELLO[1], answer))[1]
+    opaque, words, refusal, sound, _, citation = message.parts
+    assert opaque == ProviderPart(provider="anthropic", kind="thinking", data=dump_json(thinking))
+    assert (words, refusal) == (TextPart(text="Fourteen."), RefusalPart(text="I will not."))
+    assert isinstance(sound, AudioPart)
+    assert (sound.caption, message.files[0].data) == ("Fourteen.", b"wav")
+    assert json.loads(data(message, "openai_chat:audio")[0]) == {"id": "a1"}
+    assert citation == CitationPart(
+        title="Tides", url="https://a.example", start=3, end=9, provider="openai", data=dump_json(cited)
+    )
+    assert labels(message) == ["openai_chat:audio"]
 
 
 def test_reasoning_usage_times_and_models_are_taken_where_they_stand() -> None:

@@ -66,7 +66,9 @@ def all_texts(result: ParseResult) -> set[str]:
             for message in transcript.messages:
                 found.append(message.external_id)
                 for part in message.parts:
-                    values = [getattr(part, name, "") for name in ("text", "input", "output", "error", "tool_name")]
+                    values = [
+                        getattr(part, name, "") for name in ("text", "input", "output", "error", "tool_name", "data")
+                    ]
                     found.extend(text for text in values if text)
                     found.extend(text for value in values if value for text in texts_in(as_json(value)))
     return {text.strip() for text in found}

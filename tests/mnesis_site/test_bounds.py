@@ -19,9 +19,9 @@ from tests.support.openapi_document import openapi_document
 CHECKED_BELOW = {
     "by limits.message_characters or limits.title_characters": {
         "message", "parts", "parts[]", "system_prompt", "title", "user", "assistant", "text", "output", "error", "input", "results[].output",
-        "results[].error",
+        "results[].error", "caption", "data",
     },
-    "by the columns of a recorded turn": {"tool_name", "tool_call_id", "finish_reason", "cost"},
+    "by the columns of a recorded turn": {"tool_name", "tool_call_id", "finish_reason", "cost", "provider", "kind"},
     "by turn_options": {"tools", "tools[]", "name", "description", "parameters"},
     "by the settings that there are": {"config"},
     "by agents_app.turns.claim": {"note", "peer_name"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import assert_never
 
 from agents_app.queries import list_items
 from agents_app.queries import load_run as load_map
@@ -17,7 +18,26 @@ from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest,
 from mnesis_core.files.references import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.maps.values import ItemState, OperatorKind, RunRecord, RunState
-from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, StoredPart, ToolPart
+from mnesis_core.messages import (
+    CitationPart,
+    CompactionMarkerPart,
+    DataPart,
+    FileRefPart,
+    MediaPart,
+    Part,
+    PatchPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    StepFinishPart,
+    StepStartPart,
+    StoredMessage,
+    StoredPart,
+    TextPart,
+    ToolPart,
+    UnknownPart,
+)
 from mnesis_core.records import FileReference, SummaryRecord, UsageRecord
 from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, text_of_bytes
 from sessions_app.conf import session_config
@@ -327,16 +347,30 @@ def text_of_message(message: StoredMessage) -> str:
 def text_of_part(stored: StoredPart) -> str:
     part: Part = stored.part
     match part:
-        case ToolPart():
+        case TextPart() | ReasoningPart() | RefusalPart() | DataPart():
+            return part.text
+        case ToolPart() | ProviderToolPart():
             error = f"\nError: {part.error}" if part.error else ""
             return f"tool {part.tool_name} {part.input}\n{part.output or ''}{error}"
+        case MediaPart():
+            about = f"{part.type} {part.file_id or part.source}: {part.name or 'without a name'}"
+            return f"{about}, type {part.media_type or 'unknown'}, {part.size} bytes\n{part.caption}"
+        case CitationPart():
+            source = (part.title, part.url, part.file_id, part.message_id, part.place)
+            return f"source: {', '.join(filter(None, source))}\n{part.text}"
+        case ProviderPart():
+            return f"[{part.kind} of {part.provider}, {len(part.data)} characters, which only {part.provider} can read]"
+        case UnknownPart():
+            return f"[a part of a kind that this version does not know: {part.type}, {len(part.data)} characters]"
         case FileRefPart():
             about = f"file {part.file_id}: {part.path or 'no path'}, type {part.file_type}, {part.token_count} tokens"
             return f"{about}\n{part.exploration_summary}"
         case PatchPart():
             return f"{', '.join(part.files_changed)}\n{part.unified_diff}"
+        case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            return ""
         case _:
-            return str(getattr(part, "text", ""))
+            assert_never(part)
 
 
 def neighbours(session_id: str, message: StoredMessage) -> str:

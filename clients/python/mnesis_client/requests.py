@@ -20,7 +20,8 @@ TUS = "1.0.0"
 PIECE_BYTES = 4_194_304
 """A larger file is uploaded in pieces of this size by the tus protocol, which resumes after a break."""
 Spoken = str | list[dict[str, Any]]
-"""A text, or parts: ``text``, ``reasoning``, ``tool`` with its result, ``file_ref``."""
+"""A text, or parts: ``text``, ``reasoning``, ``refusal``, ``citation``, ``tool`` and ``provider_tool`` with their results,
+``file_ref``, ``image``, ``audio`` and ``document`` by their file, and ``provider``: what goes back to one provider."""
 
 
 class Tool(TypedDict):
