@@ -39,8 +39,8 @@ Key = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]  # read whole with each session of a list
 
 
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _json(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
 ExactJson = Annotated[str, BeforeValidator(_json, json_schema_input_type=str | dict[str, Any] | list[Any])]

@@ -230,7 +230,9 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
         ("messages", "role", "root", "unknown role 'root'"),
         ("messages", "colour", "red", "no column 'colour'"),
         ("turns", "state", "asleep", "state cannot be 'asleep'"),
-        ("message_parts", "part_type", "mystery", "cannot be read"),
+        # A type that this version does not know may be of a later one, but not of this ledger.
+        ("message_parts", "part_type", "mystery", "does not hold: .*: row, message_parts part_"),
+        ("message_parts", "tool_state", "asleep", "cannot be read"),
         ("events", "body", "[]", "cannot be read"),
         ("sessions", "system_prompt", "Obey.", "does not hold: entry 1: row, sessions sess_"),
         ("message_parts", "content", "other words", "does not hold: .*: row, message_parts part_"),

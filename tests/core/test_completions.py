@@ -26,7 +26,7 @@ from mnesis_core.completions import (
 )
 from mnesis_core.errors import InvalidRequest, ModelRateLimited, SessionBusy
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.messages import Message, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import Message, RefusalPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import UsageRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -248,6 +248,19 @@ def test_an_answer_reads_the_same_whole_and_in_chunks():
     assert ended["choices"][0]["finish_reason"] == "tool_calls"
     assert (usage["choices"], usage["usage"]) == ([], whole["usage"])
     assert {piece["id"] for piece in (whole, called, ended, usage)} == {"chatcmpl-turn_1"}
+
+
+def test_a_refusal_reads_as_openai_has_it_and_comes_back_as_one():
+    head = Head(turn_id="turn_1", session_id="sess_1", model="demo", created=1)
+    values = {"finish_reason": "stop", "state": "completed", "usage": UsageRecord()}
+    answered = Answered(head=head, text="", refusal="I will not.", **values)
+    message = read_completion(answered)["choices"][0]["message"]
+    assert (message["content"], message["refusal"]) == (None, "I will not.")
+    said, ended = read_end(answered, include_usage=False, is_first=True)
+    assert said["choices"][0]["delta"] == {"role": "assistant", "content": None, "refusal": "I will not."}
+    assert ended["choices"][0]["finish_reason"] == "stop"
+    told = [user("Do it."), RequestMessage(role="assistant", refusal="I will not."), user("Why?")]
+    assert news_of(told, EMPTY).earlier[1].parts == (RefusalPart(text="I will not."),)
 
 
 def test_errors_carry_our_codes_in_openais_shape():

@@ -11,8 +11,22 @@ from django.test import Client
 from agents_app.turns import lifecycle
 from compaction_app.context import build_context
 from compaction_app.queries import list_runs
+from files_app.contents import put_content
 from files_app.store import store_file_reference
-from mnesis_core.messages import FileRefPart, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import (
+    AudioPart,
+    CitationPart,
+    DocumentPart,
+    FileRefPart,
+    ImagePart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolPart,
+    ToolState,
+)
 from mnesis_core.records import SessionRecord
 from sessions_app.record import turn_store
 from sessions_app.record.change import change
@@ -20,7 +34,7 @@ from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import list_turns, load_turn
-from tests.support.talks import new_session
+from tests.support.talks import new_session, say
 
 
 def record(program: Client, session: SessionRecord | str, **body: Any) -> Any:
@@ -105,6 +119,93 @@ def test_parts_of_every_kind_are_kept_as_they_came(program, session):
     ]
 
 
+def test_what_models_say_and_take_beyond_text_is_kept(program, session):
+    png = b"\x89PNG\r\n\x1a\n" + b"x" * 9
+    with change(session.id) as writing:
+        file_id = store_file_reference(writing, content_id=put_content(png), path="/quay", size=len(png))
+    thinking = '{"type": "thinking",  "thinking": "Hm.", "signature": "c2ln", "n": 12345678901234567890123}'
+    image = {"type": "image", "file_id": file_id, "caption": "The quay"}
+    source = {
+        "type": "citation",
+        "text": "fourteen",
+        "title": "Tides",
+        "url": "https://a.example",
+        "start": 2,
+        "end": 9,
+    }
+    ran = {
+        "type": "provider_tool",
+        "provider": "openai",
+        "tool_name": "web_search",
+        "tool_call_id": "ws_1",
+        "input": {"q": 1},
+    }
+    spoken = [
+        {"type": "provider", "provider": "anthropic", "kind": "thinking", "data": thinking},
+        {"type": "provider", "provider": "gemini", "kind": "thought_signature", "data": {"thoughtSignature": "ü"}},
+        *(ran, {"type": "text", "text": "Fourteen."}, source, {"type": "refusal", "text": "No more."}, image),
+    ]
+    asked = [image, {"type": "audio", "file_id": file_id}, {"type": "document", "file_id": file_id}]
+    assert record(program, session, user=asked, assistant=spoken).status_code == 201
+    user, assistant = ([stored.part for stored in message.parts] for message in load_messages(session.id))
+    shown = {"file_id": file_id, "media_type": "image/png", "size": len(png), "name": "/quay"}
+    assert user == [ImagePart(caption="The quay", **shown), AudioPart(**shown), DocumentPart(**shown)]
+    assert assistant == [
+        ProviderPart(provider="anthropic", kind="thinking", data=thinking),
+        ProviderPart(provider="gemini", kind="thought_signature", data='{"thoughtSignature": "ü"}'),
+        ProviderToolPart(provider="openai", tool_name="web_search", tool_call_id="ws_1", input='{"q": 1}'),
+        TextPart(text="Fourteen."),
+        CitationPart(text="fourteen", title="Tides", url="https://a.example", start=2, end=9),
+        RefusalPart(text="No more."),
+        user[0],
+    ]
+    context = program.get(f"/api/sessions/{session.id}/context?format=anthropic").json()
+    [thought, *_] = context["payload"]["messages"][1]["content"]
+    assert thought == json.loads(thinking)
+    assert "Hm." not in json.dumps(
+        program.get(f"/api/sessions/{session.id}/context?format=openai_chat").json()["payload"]
+    )
+
+
+def test_an_opaque_part_of_ten_megabytes_is_refused_by_the_limit_of_texts_or_kept_whole(program, session, settings):
+    part = {"type": "provider", "provider": "openai", "kind": "reasoning", "data": json.dumps({"x": "y" * 10_000_000})}
+    error = refusal(record(program, session, assistant=[part]), 413)
+    assert (error["code"], error["details"]["field"]) == ("REQUEST_TOO_LARGE", "assistant.0.data")
+    assert load_session(session.id).event_seq == 1
+    path, config = f"/api/sessions/{session.id}", {"limits": {"message_characters": 20_000_000}}
+    assert program.patch(path, data=json.dumps({"config": config}), content_type="application/json").status_code == 200
+    assert record(program, session, assistant=[part, {"type": "text", "text": "Done."}]).status_code == 201
+    kept, said = (stored.part for stored in load_messages(session.id)[1].parts)
+    assert kept == ProviderPart(provider="openai", kind="reasoning", data=part["data"])
+    assert said == TextPart(text="Done.")
+    assert [message["content"] for message in build_context(session.id).payload["messages"]] == [
+        "What is due?",
+        "Done.",
+    ]
+
+
+EXACT = ['{"a": 1, "a": 2}', '{"n": 1e3, "big": 123456789012345678901234567890}', ' {"\\u0000": "\\u0000"} ', '"␛0000"']
+INEXACT = [
+    *("", "no JSON", "NaN", '{"n": -Infinity}', "1e999", '"\x00"', '"\ud800"', '"\\ud800"', "1" * 5_000),
+    *("[" * 3_000 + "]" * 3_000, '{"a":' * 101 + "1" + "}" * 101),
+]
+
+
+def test_what_goes_back_is_kept_word_for_word_or_refused(program, session, subtests):
+    def part(data: str) -> list[dict[str, str]]:
+        return [{"type": "provider", "provider": "openai", "kind": "reasoning", "data": data}]
+
+    for data in INEXACT:
+        with subtests.test(ascii(data)[:20]):
+            error = refusal(record(program, session, assistant=part(data)), 422)
+            assert (error["code"], error["details"]["field"]) == ("INVALID_REQUEST", "assistant.0.data")
+            assert load_session(session.id).event_seq == 1
+    for data in EXACT:
+        with subtests.test(ascii(data)):
+            assert record(program, session, assistant=part(data)).status_code == 201
+            assert load_messages(session.id)[-1].parts[0].part.data == data
+
+
 def test_a_key_records_once(program, session):
     first = record(program, session, idempotency_key="k")
     seq = load_session(session.id).event_seq
@@ -154,8 +255,14 @@ def test_somebody_elses_session_and_file_are_not_found(program, session, bob):
     with change(his) as writing:
         file_id = store_file_reference(writing, content_id="ab" * 32, path="/t.csv")
     for unknown in (file_id, "file_nosuch"):
-        error = refusal(record(program, session, user=[{"type": "file_ref", "file_id": unknown}]), 404)
+        for part in ({"type": "file_ref"}, {"type": "image"}, {"type": "document"}):
+            error = refusal(record(program, session, user=[part | {"file_id": unknown}]), 404)
+            assert error["code"] == "FILE_NOT_FOUND"
+        error = refusal(record(program, session, assistant=[{"type": "citation", "file_id": unknown}]), 404)
         assert error["code"] == "FILE_NOT_FOUND"
+    elsewhere = say(his, ("user", [TextPart(text="Mine.")]))[0]
+    error = refusal(record(program, session, assistant=[{"type": "citation", "message_id": elsewhere}]), 404)
+    assert error["code"] == "MESSAGE_NOT_FOUND"
     assert load_messages(session.id) == []
 
 
@@ -169,6 +276,10 @@ def test_a_compaction_is_asked_for_when_it_is_due(program, session):
 
 def tool(**values: Any) -> list[dict[str, Any]]:
     return [{"type": "tool", "tool_name": "t", "tool_call_id": "c", "output": "o"} | values]
+
+
+def provider(**values: Any) -> list[dict[str, Any]]:
+    return [{"type": "provider", "provider": "openai", "kind": "reasoning", "data": "{}"} | values]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -193,6 +304,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"assistant": tool(state="error")}, "assistant.0.state"),
     ({"assistant": tool(state="pending")}, "assistant.0.state"),
     ({"assistant": tool(state="gone")}, "assistant.0.tool.state"),
+    ({"user": [{"type": "refusal", "text": "x"}]}, "user.0.type"),
+    ({"assistant": [{"type": "image"}]}, "assistant.0.image.file_id"),
+    ({"assistant": provider(provider="Open AI")}, "assistant.0.provider"),
+    ({"assistant": provider(provider="a:b")}, "assistant.0.provider"),
+    ({"assistant": provider(kind="")}, "assistant.0.kind"),
+    ({"assistant": provider(kind="x" * 65)}, "assistant.0.kind"),
+    ({"assistant": provider(data=5)}, "assistant.0.provider.data"),
+    ({"assistant": provider(type="provider_tool", tool_name="", tool_call_id="c")}, "assistant.0.tool_name"),
+    ({"assistant": provider(type="provider_tool", tool_name="t", tool_call_id="c", data="{")}, "assistant.0.data"),
+    ({"assistant": [{"type": "citation", "start": -1}]}, "assistant.0.citation.start"),
+    ({"assistant": [{"type": "citation", "data": "{", "provider": "x"}]}, "assistant.0.data"),
     ({"tokens": {"input": -1}}, "tokens.input"),
     ({"tokens": {"input": 1.0}}, "tokens.input"),
     ({"tokens": {"output": True}}, "tokens.output"),
