@@ -32,7 +32,9 @@ from mnesis_core.messages import (
     ImagePart,
     MediaPart,
     Part,
+    ProviderPart,
     ProviderToolPart,
+    RefusalPart,
     StepFinishPart,
     StepStartPart,
     TextPart,
@@ -153,7 +155,7 @@ class MessageView:
         is_said = any(part.kind in ("text", "file") for part in self.parts)
         is_person = self.role == "user" and not self.is_from_inbox
         possible = {
-            "copy": any(part.kind == "text" for part in self.parts),
+            "copy": any(part.kind in ("text", "refusal") for part in self.parts),
             # A failed answer is tried again in place. A good one stays, and the other attempt goes into a fork.
             "retry": self.ends_turn and bool(self.ending),
             "retry-fork": self.ends_turn and not self.ending and self.role == "assistant",
@@ -266,7 +268,7 @@ def find_seq(session_id: str, reference: str) -> int:
 
 
 def load_spoken_text(session_id: str, message_id: str) -> str:
-    return "\n".join(content for kind, content in _contents(session_id, message_id) if kind == "text")
+    return "\n".join(content for _, content in _contents(session_id, message_id, TextPart.type, RefusalPart.type))
 
 
 def load_said(session_id: str, message_id: str) -> tuple[str, list[str]]:
@@ -274,7 +276,7 @@ def load_said(session_id: str, message_id: str) -> tuple[str, list[str]]:
 
     :raises MessageNotFoundError: the session has no such message.
     """
-    contents = _contents(session_id, message_id)
+    contents = _contents(session_id, message_id, TextPart.type, FileRefPart.type, *MEDIA)
     if not contents:
         raise MessageNotFoundError(message_id=message_id)
     given = [
@@ -285,10 +287,10 @@ def load_said(session_id: str, message_id: str) -> tuple[str, list[str]]:
     return "\n".join(words), list(dict.fromkeys(ids))
 
 
-def _contents(session_id: str, message_id: str) -> list[tuple[str, str]]:
-    """Return the kind and content of each text and file of a message, in order."""
-    rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id)
-    rows = rows.filter(part_type__in=(TextPart.type, FileRefPart.type, *MEDIA)).order_by("part_index")
+def _contents(session_id: str, message_id: str, *part_types: str) -> list[tuple[str, str]]:
+    """Return the type and content of each part of these types of a message, in order."""
+    rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id, part_type__in=part_types)
+    rows = rows.order_by("part_index")
     return [(kind, content) for kind, content in rows.values_list("part_type", "content")]
 
 
@@ -418,11 +420,13 @@ def _view_part(row: dict[str, Any]) -> PartView:
     content = partial(_stretch, row["id"], "content", offset=0, length=length)
     if kind == TextPart.type and (given := given_file(decode_text(head[:HEAD]))):
         return _view_file(given, made, content=content(head[:HEAD]))
-    is_prose = kind == TextPart.type and length <= MARKDOWN_LIMIT
+    is_prose = kind in (TextPart.type, RefusalPart.type) and length <= MARKDOWN_LIMIT
     is_known = kind in KNOWN_PARTS and kind not in JSON_TYPES
+    label, _, detail = row["label"].partition(":") if kind == ProviderPart.type else (row["label"], "", "")
     return made(
         kind=kind if is_known else "unknown",
-        label=show_invisible(row["label"] if is_known else kind),
+        label=show_invisible(label if is_known else kind),
+        detail=show_invisible(detail),
         html=render_markdown(decode_text(head)) if is_prose else None,
         content=content(head if is_prose else head[:HEAD]),
     )

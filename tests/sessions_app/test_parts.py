@@ -163,8 +163,8 @@ def test_every_known_type_has_a_look_of_its_own(talk: str, browser: Client) -> N
             "image/png",
             "sediment://a",
             "log.pdf",
-            "Kept for its provider",
-            "anthropic:thinking",
+            "Kept for <bdi>anthropic</bdi>",
+            "<bdi>thinking</bdi>",
         ),
         *("run by openai", "fourteen", "Tides", "page 3", "refused", "I will not say."),
     ):
@@ -173,7 +173,7 @@ def test_every_known_type_has_a_look_of_its_own(talk: str, browser: Client) -> N
     assert "javascript:alert" not in whole.replace("<bdi>javascript:alert(1)</bdi>", "")
     message = load_messages(talk)[-1]
     story = browser.get(f"/sessions/{talk}/inspect/messages/{message.id}/").content.decode()
-    assert "Kept for its provider" in story
+    assert "Kept for" in story
     assert "Tool call, run by openai" in story
     text = b"".join(export_readable(talk, "md")).decode()
     for words in (

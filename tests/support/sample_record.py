@@ -11,7 +11,21 @@ from django.contrib.contenttypes.models import ContentType
 from agents_app.store import receive_message, take_messages
 from files_app.store import store_file_reference
 from mnesis_core.llm.interface import ModelSpec
-from mnesis_core.messages import DataPart, PatchPart, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import (
+    CitationPart,
+    DataPart,
+    ImagePart,
+    Part,
+    PatchPart,
+    ProviderPart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolPart,
+    ToolState,
+    UnknownPart,
+)
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.catalogue import model_store
 from sessions_app.catalogue.model_store import create_key
@@ -63,6 +77,7 @@ def _talk(owner: User) -> str:
         *add_turn(talk, HOSTILE, tool_part(HOSTILE, input='{"at": "quay"}')),
         *add_turn(talk, "And now?", ReasoningPart(text=HOSTILE), TextPart(text="14 metres"), _failed_tool()),
         *add_turn(talk, "", DataPart(label="x", text="{}"), PatchPart(unified_diff="-a\n+b", files_changed=("a", "b"))),
+        *add_turn(talk, "What else?", *_beyond_text()),
         *add_turn(talk, "Still in context."),
     ]
     with change(talk) as record:
@@ -86,6 +101,17 @@ def _talk(owner: User) -> str:
     revise(talk, leaves[0], messages[0:2], text=HOSTILE * 2)
     add_preview(talk, leaves[1], messages[2:6], text=HOSTILE)
     return talk
+
+
+def _beyond_text() -> list[Part]:
+    return [
+        ImagePart(file_id="file_0123456789abcdef", name=HOSTILE, caption=HOSTILE, size=9, width=3, height=2),
+        ProviderPart(provider="anthropic", kind="thinking", data='{"b": "\\ud83d",  "a": 1e3, "a": 2}'),
+        ProviderToolPart(provider="openai", tool_name="web_search", tool_call_id="ws_1", input=HOSTILE, output=HOSTILE),
+        CitationPart(text=HOSTILE, url="https://a.example", start=1, end=9),
+        RefusalPart(text=HOSTILE),
+        UnknownPart(type="hologram", data=HOSTILE, label="later"),
+    ]
 
 
 def _failed_tool() -> ToolPart:
