@@ -76,8 +76,7 @@ def _talk(owner: User) -> str:
     messages = [
         *add_turn(talk, HOSTILE, tool_part(HOSTILE, input='{"at": "quay"}')),
         *add_turn(talk, "And now?", ReasoningPart(text=HOSTILE), TextPart(text="14 metres"), _failed_tool()),
-        *add_turn(talk, "", DataPart(label="x", text="{}"), PatchPart(unified_diff="-a\n+b", files_changed=("a", "b"))),
-        *add_turn(talk, "What else?", *_beyond_text()),
+        *add_turn(talk, "", DataPart(label="x", text="{}"), *_beyond_text()),
         *add_turn(talk, "Still in context."),
     ]
     with change(talk) as record:
@@ -105,6 +104,7 @@ def _talk(owner: User) -> str:
 
 def _beyond_text() -> list[Part]:
     return [
+        PatchPart(unified_diff="-a\n+b", files_changed=("a", "b")),
         ImagePart(file_id="file_0123456789abcdef", name=HOSTILE, caption=HOSTILE, size=9, width=3, height=2),
         ProviderPart(provider="anthropic", kind="thinking", data='{"b": "\\ud83d",  "a": 1e3, "a": 2}'),
         ProviderToolPart(provider="openai", tool_name="web_search", tool_call_id="ws_1", input=HOSTILE, output=HOSTILE),
