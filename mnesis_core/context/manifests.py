@@ -18,6 +18,7 @@ Form 1. Items are counted from 0 in the order of the context, parts over all its
 ``unanswered`` parts: tool calls without a result
 ``omitted``    parts that are left out
 ``named``      tombstones that name the files of their output
+``returned``   parts that went back to the provider that gave them
 ``shortened``  four lists: parts (each as its distance from the one before), fields, heads and tails
 ``notes``      pairs of the number of items shown before it, and a row of another kind, such as a gap
 ``rows``       pairs of an item and its row, where that says something else than all this
@@ -44,11 +45,11 @@ from mnesis_core.messages import ToolPart
 FORM = 1
 LONGEST_PLAIN = 200  # characters of JSON that are kept as they are
 LARGEST_PACKED = 2**22  # bytes of JSON: far more than the exceptions of any prompt, and no bomb
-_SHOWN = frozenset({"text", "tool", "file_ref", "patch"})
+_SHOWN = frozenset({"text", "refusal", "tool", "provider_tool", "file_ref", "image", "audio", "document", "patch"})
 _FIELDS = ("text", "input", "output")
 _ITEMS = ("message", "summary")
-_SETS = ("unlike", "empty", "unanswered", "omitted", "named")
-_MESSAGE_KEYS = 8  # of a row without ``naming``
+_SETS = ("unlike", "empty", "unanswered", "omitted", "named", "returned")
+_MESSAGE_KEYS = 8  # of a row without ``naming`` and ``opaque``
 _Cut = tuple[int, int, int]  # the place of the field in ``_FIELDS``, and the characters of head and tail
 
 
@@ -73,6 +74,7 @@ class _Marks:
     unanswered: set[int] = field(default_factory=set)
     omitted: set[int] = field(default_factory=set)
     named: set[int] = field(default_factory=set)  # numbers of tombstones
+    returned: set[int] = field(default_factory=set)
     cuts: Mapping[int, list[_Cut]] = field(default_factory=dict)
 
 
@@ -137,6 +139,7 @@ class _Fold:
     unanswered: list[int] = field(default_factory=list)
     omitted: list[int] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
+    returned: list[int] = field(default_factory=list)
     cuts: list[tuple[int, int, int, int]] = field(default_factory=list)  # each behind the number of its part
     notes: list[list[Any]] = field(default_factory=list)  # pairs, as JSON has them
     rows: list[list[Any]] = field(default_factory=list)
@@ -163,6 +166,7 @@ class _Fold:
         self.unanswered += (self.parts + number for number in sorted(marks.unanswered))
         self.omitted += (self.parts + number for number in sorted(marks.omitted))
         self.named += (self.tombstones + number for number in sorted(marks.named))
+        self.returned += (self.parts + number for number in sorted(marks.returned))
         self.cuts += ((self.parts + number, *cut) for number in sorted(marks.cuts) for cut in marks.cuts[number])
 
     def row(self) -> dict[str, Any]:
@@ -206,6 +210,7 @@ def _marks_of(row: Row, ids: Sequence[str], gone: Sequence[str]) -> _Marks | Non
             unanswered={places[id] for id in row["unanswered"]},
             omitted={places[id] for id in row["omitted"]},
             named={ranks[id] for id in row.get("naming", ())},
+            returned={places[id] for id in row.get("opaque", ())},
             cuts=cuts,
         )
     except (KeyError, ValueError):
@@ -246,8 +251,9 @@ def _rows_of(folded: Row, items: Sequence[ItemOutline], at: int) -> list[Row]:
         raise ValueError(f"the manifest is of form {folded['form']}, which this version does not know")
     said = _unpacked(folded)
     most = max(len(items), sum(len(item.part_ids) for item in items))
-    unlike, empty, unanswered, omitted, named = (_numbers(said.get(name, []), most) for name in _SETS)
-    marks = _Marks(unanswered=unanswered, omitted=omitted, named=named, cuts=_cuts_of(said.get("shortened")))
+    sets = {name: _numbers(said.get(name, []), most) for name in _SETS}
+    unlike, empty = sets.pop("unlike"), sets.pop("empty")
+    marks = _Marks(cuts=_cuts_of(said.get("shortened")), **sets)
     notes, own = list(_pairs(said.get("notes", []))), dict(_pairs(said.get("rows", [])))
 
     rows: list[Row] = []
@@ -287,8 +293,9 @@ def _row_of(
         ],
         "omitted": _chosen(ids, marks.omitted, first),
     }
-    naming = _chosen(gone, marks.named, first_gone)
-    return row | {"naming": naming} if naming else row
+    # Keys that most rows do not have.
+    more = {"naming": _chosen(gone, marks.named, first_gone), "opaque": _chosen(ids, marks.returned, first)}
+    return row | {name: chosen for name, chosen in more.items() if chosen}
 
 
 def _chosen(ids: Sequence[str], numbers: set[int], first: int) -> list[str]:

@@ -24,7 +24,7 @@ from mnesis_core.context.manifests import (
     unfold_manifest,
 )
 from mnesis_core.context.wording import message_row, summary_row
-from mnesis_core.messages import TextPart, ToolPart
+from mnesis_core.messages import ProviderPart, TextPart, ToolPart
 from tests.core import contexts as make
 
 AT = 9
@@ -34,9 +34,11 @@ naming = make.entries_of(make.turn(4, "look", names_file, make.tool(compacted_at
 contexts = make.contexts(size=12) | make.contexts(size=6).map(lambda entries: [*entries, *naming])
 
 
-def manifest_of(entries: Sequence[ContextEntry], usable: int = 10**6, system_prompt: str = "Be brief.") -> list[Row]:
-    budget = make.budget(usable)
-    found = assemble(entries, system_prompt=system_prompt, tools=[make.CALCULATOR], budget=budget, calibration=1.0)
+def manifest_of(
+    entries: Sequence[ContextEntry], usable: int = 10**6, system_prompt: str = "Be brief.", provider: str = ""
+) -> list[Row]:
+    what = {"tools": [make.CALCULATOR], "budget": make.budget(usable), "provider": provider}
+    found = assemble(entries, system_prompt=system_prompt, **what)  # type: ignore[arg-type]
     return list(found.manifest)
 
 
@@ -49,9 +51,16 @@ def size(stored: object) -> int:
     return len(json.dumps(stored))
 
 
-@given(contexts, st.integers(200, 12_000), st.sampled_from(["", "Be brief.", "Be brief. " * 900]))
-def test_every_row_of_a_manifest_comes_back(entries: list[ContextEntry], usable: int, prompt: str) -> None:
-    manifest = manifest_of(entries, usable, prompt)
+@given(
+    contexts,
+    st.integers(200, 12_000),
+    st.sampled_from(["", "Be brief.", "Be brief. " * 900]),
+    st.sampled_from(["", "openai", "anthropic"]),
+)
+def test_every_row_of_a_manifest_comes_back(
+    entries: list[ContextEntry], usable: int, prompt: str, provider: str
+) -> None:
+    manifest = manifest_of(entries, usable, prompt, provider)
     stored = kept(manifest, entries)
     assert is_folded(stored)
     assert unfold_manifest(stored, outlines_of(entries), at=AT) == manifest
@@ -134,6 +143,17 @@ def test_ten_thousand_items_are_kept_in_less_than_a_kilobyte_and_a_half() -> Non
     assert unfold_manifest(stored, outlines_of(entries), at=AT) == manifest
 
 
+def test_thinking_before_every_answer_takes_a_line() -> None:
+    thought = ProviderPart(provider="anthropic", kind="thinking", data="{}")
+    turns = [make.turn(number, "Go on.", thought, "I looked.") for number in range(1, 5_001)]
+    entries = make.entries_of([message for turn in turns for message in turn])
+    manifest = manifest_of(entries, 10**8, provider="anthropic")
+    assert sum("opaque" in row for row in manifest) == 5_000
+    stored = kept(manifest, entries)
+    assert size(stored) <= 500
+    assert unfold_manifest(stored, outlines_of(entries), at=AT) == manifest
+
+
 def test_a_context_that_is_shown_whole_is_kept_in_a_line_however_long_it_is() -> None:
     sizes = {}
     for turns in (5, 5_000):
@@ -191,6 +211,7 @@ PLAIN: list[Any] = [
         "named": [0, 1],
         "unanswered": [3, 1],
         "omitted": [1, 1],
+        "returned": [3, 1],
         "shortened": [[0, 2, 0], [0, 1, 2], [5, 6, 7], [8, 9, 0]],
         "notes": [[1, GAP], [1, GAP | {"messages": 2}], [3, GAP]],
         "rows": [[1, {"kind": "message", "id": "msg_6", "seq": 6, "colour": "green"}]],
@@ -222,6 +243,7 @@ def test_form_one_says_for_ever_what_it_says() -> None:
             "shortened": cuts,
             "omitted": ["p70"],
             "naming": ["p71"],
+            "opaque": ["p72"],
         },
         GAP,
     ]
@@ -235,8 +257,10 @@ def test_form_one_says_for_ever_what_it_says() -> None:
 @pytest.mark.parametrize(
     ("role", "type", "is_shown"),
     [
-        *(("assistant", type, True) for type in ("text", "tool", "file_ref", "patch")),
-        *(("assistant", type, False) for type in ("reasoning", "data", "compaction", "step_start", "image", "")),
+        *(("assistant", type, True) for type in ("text", "tool", "file_ref", "patch", "refusal", "provider_tool")),
+        *(("assistant", type, True) for type in ("image", "audio", "document")),
+        *(("assistant", type, False) for type in ("reasoning", "data", "compaction", "step_start", "provider")),
+        *(("assistant", type, False) for type in ("citation", "hologram", "")),
         ("system", "reasoning", False),
         ("", "reasoning", False),
         ("user", "reasoning", True),
