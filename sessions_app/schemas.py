@@ -6,6 +6,7 @@ They read the attributes of records, so an endpoint returns the record itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -14,8 +15,16 @@ from ninja.responses import NinjaJSONEncoder
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.messages import StoredMessage
-from mnesis_core.text import printable, write_time
+from mnesis_core.messages import (
+    CitationPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ProviderToolPart,
+    StoredMessage,
+    UnknownPart,
+)
+from mnesis_core.text import printable, printable_json, write_time
 
 T = TypeVar("T")
 Text = Annotated[str, BeforeValidator(printable)]
@@ -121,6 +130,17 @@ def _of_part(*names: str) -> Any:
     return Field(validation_alias=AliasChoices(*(AliasPath("part", name) for name in names)))
 
 
+_DETAILED = (MediaPart, ProviderPart, ProviderToolPart, CitationPart, UnknownPart)
+_OWN_FIELDS = {"type", "text", "label", "tool_name", "tool_call_id", "input", "output", "error", "file_id"}
+
+
+def _details(part: Part) -> dict[str, Any] | None:
+    if not isinstance(part, _DETAILED):
+        return None
+    held = {field.name: getattr(part, field.name) for field in fields(part) if field.name not in _OWN_FIELDS}
+    return {name: printable_json(value) for name, value in held.items() if value not in ("", 0)}
+
+
 class PartOut(Out):
     """A part of a message; which fields are set depends on ``type``."""
 
@@ -142,20 +162,8 @@ class PartOut(Out):
     started_at: Annotated[datetime | None, _of_part("started_at")] = None
     completed_at: Annotated[datetime | None, _of_part("completed_at")] = None
     file_id: Annotated[str | None, _of_part("file_id")] = None
-    media_type: Annotated[Text | None, _of_part("media_type")] = None
-    size: Annotated[int | None, _of_part("size")] = None
-    name: Annotated[Text | None, _of_part("name")] = None
-    caption: Annotated[Text | None, _of_part("caption")] = None
-    source: Annotated[Text | None, _of_part("source")] = None
-    provider: Annotated[Text | None, _of_part("provider")] = None
-    kind: Annotated[Text | None, _of_part("kind")] = None
-    data: Annotated[Text | None, _of_part("data")] = None
-    title: Annotated[Text | None, _of_part("title")] = None
-    url: Annotated[Text | None, _of_part("url")] = None
-    message_id: Annotated[Text | None, _of_part("message_id")] = None
-    place: Annotated[Text | None, _of_part("place")] = None
-    start: Annotated[int | None, _of_part("start")] = None
-    end: Annotated[int | None, _of_part("end")] = None
+    details: Annotated[dict[str, Any] | None, Field(validation_alias="part"), BeforeValidator(_details)] = None
+    """What else the rarer types hold, by its names in ``mnesis_core.messages``; only what is set."""
 
 
 class MessageOut(Out):

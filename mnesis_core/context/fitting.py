@@ -313,7 +313,7 @@ def whole(entry: ContextEntry, provider: str = "") -> Item:
         else:
             tokens = SUMMARY_FRAME + _trusted_estimate(entry.token_count, len(entry.text), entry.text)
         return _item(entry, summary_row(entry), {"summaries": tokens})
-    opaque = going_back(entry.message, provider)
+    opaque = going_back(entry.message, provider) if provider else ()
     cost = _sum_by_category([_part_cost(stored, opaque) for stored in entry.message.parts])
     if not cost and entry.message.role == "user":
         cost["messages"] = MESSAGE_FRAMING + estimate_text(EMPTY_MESSAGE)

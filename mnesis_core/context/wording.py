@@ -7,7 +7,7 @@ the same bytes while a session grows, and a stored row gives the same text again
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -178,7 +178,7 @@ def message_row(
     """
     calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
     naming = [part_id for part_id, part in calls if part.compacted_at is not None and file_ids_of_output(part)]
-    opaque = [part_id for part_id in going_back(message, provider) if part_id not in omitted]
+    opaque = [part_id for part_id in going_back(message, provider) if part_id not in omitted] if provider else []
     return {
         "kind": "message",
         "id": message.id,
@@ -257,7 +257,7 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
             text="\n".join(segment.texts),
             tool_calls=tuple(segment.calls),
             tool_results=tuple(segment.results),
-            opaque=tuple(segment.opaque),
+            opaque=segment.opaque,
             source_ids=(message.id,),
         )
         for segment in _segments(message, parts, row)
@@ -274,77 +274,72 @@ class _Segment:
     """Parts of one message that make one message of the prompt: texts, then calls."""
 
     role: Role
+    opaque: tuple[Opaque, ...] = ()
     texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     results: list[ToolResult] = field(default_factory=list)
-    opaque: list[Opaque] = field(default_factory=list)
     # Providers refuse calls without an id, and two with the same id.
     taken: set[str] = field(default_factory=lambda: {""})
 
+    def add_call(self, stored: StoredPart, part: ToolPart, texts: Mapping[str, str], *, is_answered: bool) -> str:
+        """Add a call, with its result if it has one, and return the id under which it is sent."""
+        name, call_id = part.tool_name, stored.id if part.tool_call_id in self.taken else part.tool_call_id
+        self.taken.add(call_id)
+        self.calls.append(ToolCall(id=call_id, name=name, arguments=texts["input"]))
+        if is_answered:
+            is_error = part.error is not None
+            self.results.append(ToolResult(call_id=call_id, name=name, text=texts["output"], is_error=is_error))
+        return call_id
+
 
 def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
-    reading = _Reading(role=message.role)
+    segments: list[_Segment] = []
+    omitted, unanswered = row["omitted"], row["unanswered"]
+    waiting: list[ProviderPart] = []  # for the text or the call that they stand before
     for stored in parts:
-        if stored.id in row["omitted"]:
+        if stored.id in omitted:
             continue
-        texts = field_texts(message, stored, row)
-        if isinstance(stored.part, ToolPart):
-            reading.call(stored.id, stored.part, texts, is_unanswered=stored.id in row["unanswered"])
-        elif texts and isinstance(stored.part, ProviderPart):
-            reading.waiting.append(stored.part)
-        elif texts:
-            reading.tell(stored.part, texts["text"])
-    if reading.waiting:
-        reading.begin(message.role)
-    return reading.segments
+        part, texts = stored.part, field_texts(message, stored, row)
+        if isinstance(part, ToolPart):
+            # Only the assistant may call, whatever role an import gave the message.
+            if not segments or segments[-1].role != "assistant":
+                segments.append(_Segment("assistant"))
+            call_id = segments[-1].add_call(stored, part, texts, is_answered=stored.id not in unanswered)
+            if waiting:
+                segments[-1].opaque += _before(waiting, call_id)
+                waiting = []
+        elif not texts or (isinstance(part, MediaPart) and _joins_result(part, texts["text"], segments)):
+            continue
+        elif isinstance(part, ProviderPart):
+            waiting.append(part)
+        else:
+            if not segments or segments[-1].calls or waiting:
+                segments.append(_Segment(message.role, _before(waiting) if waiting else ()))
+                waiting = []
+            segments[-1].texts.append(texts["text"])
+    return [*segments, _Segment(message.role, _before(waiting))] if waiting else segments
 
 
-@dataclass(slots=True, kw_only=True)
-class _Reading:
-    """The segments of a message as far as it was read."""
+def _before(parts: Iterable[ProviderPart], call_id: str = "") -> tuple[Opaque, ...]:
+    return tuple(Opaque(part=part, call_id=call_id) for part in parts)
 
-    role: Role
-    segments: list[_Segment] = field(default_factory=list)
-    waiting: list[ProviderPart] = field(default_factory=list)  # for the text or the call that they stand before
-    # The place of a call's result, by the id that the call came with.
-    answered: dict[str, tuple[_Segment, int]] = field(default_factory=dict)
 
-    def begin(self, role: Role) -> None:
-        self.segments.append(_Segment(role, opaque=[Opaque(part=part) for part in self.waiting]))
-        self.waiting = []
-
-    def tell(self, part: Part, text: str) -> None:
-        if isinstance(part, MediaPart) and part.tool_call_id in self.answered:
-            segment, index = self.answered[part.tool_call_id]
-            result = segment.results[index]
-            segment.results[index] = replace(result, text="\n".join(filter(None, (result.text, text))))
-            return
-        if not self.segments or self.segments[-1].calls or self.waiting:
-            self.begin(self.role)
-        self.segments[-1].texts.append(text)
-
-    def call(self, part_id: str, part: ToolPart, texts: Mapping[str, str], *, is_unanswered: bool) -> None:
-        # Only the assistant may call, whatever role an import gave the message.
-        if not self.segments or self.segments[-1].role != "assistant":
-            self.segments.append(_Segment("assistant"))
-        name, segment = part.tool_name, self.segments[-1]
-        call_id = part_id if part.tool_call_id in segment.taken else part.tool_call_id
-        segment.taken.add(call_id)
-        segment.calls.append(ToolCall(id=call_id, name=name, arguments=texts["input"]))
-        segment.opaque += [Opaque(part=given, call_id=call_id) for given in self.waiting]
-        self.waiting = []
-        if not is_unanswered:
-            self.answered[part.tool_call_id] = segment, len(segment.results)
-            result = ToolResult(call_id=call_id, name=name, text=texts["output"], is_error=part.error is not None)
-            segment.results.append(result)
+def _joins_result(part: MediaPart, text: str, segments: Sequence[_Segment]) -> bool:
+    """Add what a file shows to the result of the call that it came with, if that has one."""
+    for segment in reversed(segments):
+        for index, result in enumerate(segment.results):
+            if result.call_id == part.tool_call_id != "":
+                segment.results[index] = replace(result, text="\n".join(filter(None, (result.text, text))))
+                return True
+    return False
 
 
 def field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of a part as a model reads them under the message's row: ``text``, or ``input`` and ``output``."""
-    if isinstance(stored.part, ProviderPart):
-        return {"text": stored.part.data} if stored.id in row.get("opaque", ()) else {}
     naming = stored.id if stored.id in row.get("naming", ()) else ""
     texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"], naming=naming)
+    if not texts and isinstance(stored.part, ProviderPart) and stored.id in row.get("opaque", ()):
+        return {"text": stored.part.data}
     for cut in row["shortened"]:
         if cut["part"] == stored.id:
             name = cut["field"]

@@ -141,7 +141,7 @@ def test_what_a_later_version_wrote_is_kept_whole_and_breaks_nothing(
     assert browser.get(f"/sessions/{talk}/inspect/messages/{message.id}/").status_code == 200
     [answer] = browser.get(f"/api/sessions/{talk}/messages?cursor={message.seq - 1}").json()["items"]
     assert answer["parts"][0]["type"] == part_type
-    assert answer["parts"][0]["data"] == content.replace("\ud83d", "\ufffd")
+    assert answer["parts"][0]["details"]["data"] == content.replace("\ud83d", "\ufffd")
     for format in ("md", "html"):
         whole = b"".join(export_readable(talk, format))  # type: ignore[arg-type]
         assert b"A part of a kind this version does not know" in whole
@@ -191,29 +191,20 @@ def test_every_known_type_has_a_look_of_its_own(talk: str, browser: Client) -> N
 def test_rest_gives_the_fields_of_each_part(talk: str, browser: Client) -> None:
     parts = browser.get(f"/api/sessions/{talk}/messages").json()["items"][1]["parts"]
     by_type = {part["type"]: part for part in reversed(parts)}
-    image, citation = by_type["image"], by_type["citation"]
-    assert (image["media_type"], image["size"], image["name"], image["caption"]) == (
-        "image/png",
-        120,
-        "quay.png",
-        "Marigolds",
-    )
-    assert (citation["text"], citation["url"], citation["place"]) == (
-        "the harbour\nbook",
-        "https://a.example/<b>",
-        "page 3",
-    )
-    assert by_type["audio"]["source"] == "sediment://a"
-    assert (by_type["provider"]["provider"], by_type["provider"]["kind"]) == ("anthropic", "thinking")
-    assert by_type["provider"]["data"] == '{"signature":"opaqueword",  "b": 1}'
+    assert by_type["image"]["file_id"] == EACH[0].file_id  # type: ignore[union-attr]
+    assert by_type["image"]["details"] == {
+        **{"media_type": "image/png", "size": 120, "name": "quay.png", "caption": "Marigolds"}
+    }
+    citation = by_type["citation"]
+    assert citation["text"] == "the harbour\nbook"
+    assert citation["details"] == {"title": "Tides", "url": "https://a.example/<b>", "place": "page 3"}
+    assert by_type["audio"]["details"]["source"] == "sediment://a"
+    opaque = {"provider": "anthropic", "kind": "thinking", "data": '{"signature":"opaqueword",  "b": 1}'}
+    assert by_type["provider"]["details"] == opaque
     ran = by_type["provider_tool"]
-    assert (ran["provider"], ran["tool_name"], ran["output"], ran["state"]) == (
-        "openai",
-        "web_search",
-        "fourteen",
-        None,
-    )
-    assert by_type["refusal"]["text"] == "I will not say."
+    assert (ran["tool_name"], ran["output"], ran["state"]) == ("web_search", "fourteen", None)
+    assert ran["details"] == {"provider": "openai"}
+    assert (by_type["refusal"]["text"], by_type["refusal"]["details"]) == ("I will not say.", None)
 
 
 def test_sources_refusals_and_captions_are_found_and_what_is_opaque_is_not(talk: str, reader: User) -> None:

@@ -113,20 +113,9 @@ class Part(TypedDict):
     state: NotRequired[str | None]
     compacted_at: NotRequired[str | None]
     file_id: NotRequired[str | None]
-    media_type: NotRequired[str | None]
-    size: NotRequired[int | None]
-    name: NotRequired[str | None]
-    caption: NotRequired[str | None]
-    source: NotRequired[str | None]
-    provider: NotRequired[str | None]
-    kind: NotRequired[str | None]
-    data: NotRequired[str | None]
-    title: NotRequired[str | None]
-    url: NotRequired[str | None]
-    message_id: NotRequired[str | None]
-    place: NotRequired[str | None]
-    start: NotRequired[int | None]
-    end: NotRequired[int | None]
+    label: NotRequired[str | None]
+    details: NotRequired[dict[str, Any] | None]
+    """What else pictures, sounds, documents, sources and parts of providers hold, such as ``media_type``, ``url``, ``data``."""
 
 
 class Message(TypedDict):
