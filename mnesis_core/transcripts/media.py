@@ -8,13 +8,14 @@ import hashlib
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from mnesis_core.messages import AudioPart, DocumentPart, ImagePart
 from mnesis_core.transcripts.reading import mapping_in, one_line, text_in
 from mnesis_core.transcripts.values import InlineFile
 
 MediaKind = type[ImagePart | AudioPart | DocumentPart]
-_DATA_URL = re.compile(r"data:(?P<type>[^;,]{0,200})(?:;[^;,]{0,200})*;base64,", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:(?P<type>[^;,]{0,200})(?P<how>(?:;[^;,]{0,200})*),", re.IGNORECASE)
 _INLINE = "sha256:"  # begins the source of a part whose bytes come with it, until they are a file of the session
 
 
@@ -35,10 +36,12 @@ def read_media(
     """
     inside = _DATA_URL.match(address)
     if inside:
-        encoded, address, media_type = address[inside.end() :], "", inside["type"] or media_type
+        held, address, media_type = address[inside.end() :], "", inside["type"] or media_type
+        is_base64 = inside["how"].lower().endswith(";base64")
+        encoded, data = (held, b"") if is_base64 else ("", unquote_to_bytes(held))
     if encoded:
         try:
-            data = base64.b64decode(encoded, validate=True)
+            data = base64.b64decode("".join(encoded.split()), validate=True)
         except (binascii.Error, ValueError):
             return None
     if not data:

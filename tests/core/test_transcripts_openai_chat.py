@@ -149,17 +149,29 @@ def test_a_result_without_a_call_and_an_unknown_role_are_data() -> None:
 def test_pictures_sounds_and_files_are_parts_and_their_bytes_are_files() -> None:
     inside = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aW1n", "detail": "low"}}
     linked = {"type": "input_image", "image_url": "https://a.example/b.png"}
+    written = {"type": "input_image", "image_url": "data:image/svg+xml,%3Csvg/%3E"}
     sound = {"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}}
     file = {"type": "file", "file": {"filename": "log.pdf", "file_data": "data:application/pdf;base64,cGRm"}}
     unreadable = {"type": "image_url", "image_url": {"url": "data:image/png;base64,!"}}
-    said = [{"type": "text", "text": "Look"}, inside, linked, sound, file, unreadable, {"type": "hologram"}, "plain"]
+    said = [
+        {"type": "text", "text": "Look"},
+        inside,
+        linked,
+        written,
+        sound,
+        file,
+        unreadable,
+        {"type": "hologram"},
+        "plain",
+    ]
     [message] = messages(conversation({"role": "user", "content": said}))
-    first, second, third, fourth = (part for part in message.parts if isinstance(part, MediaPart))
+    first, second, drawn, third, fourth = (part for part in message.parts if isinstance(part, MediaPart))
     assert (type(first), first.media_type, first.size) == (ImagePart, "image/png", 3)
     assert second == ImagePart(source="https://a.example/b.png")
+    assert (type(drawn), drawn.media_type, drawn.size) == (ImagePart, "image/svg+xml", 6)
     assert (type(third), third.media_type) == (AudioPart, "audio/wav")
     assert (type(fourth), fourth.media_type, fourth.name) == (DocumentPart, "application/pdf", "log.pdf")
-    assert [file.data for file in message.files] == [b"img", b"wav", b"pdf"]
+    assert [file.data for file in message.files] == [b"img", b"<svg/>", b"wav", b"pdf"]
     kept = [json.loads(text) for text in data(message, "openai_chat:image_url")]
     assert kept == [{"type": "image_url", "image_url": {"detail": "low"}}, unreadable]
     assert data(message, "openai_chat:hologram")
