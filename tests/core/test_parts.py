@@ -183,9 +183,12 @@ def test_what_could_not_go_back_as_it_came_is_left_out(data: str) -> None:
     assert answer["content"] == [{"type": "text", "text": "High."}]
 
 
-def test_only_an_answer_holds_what_goes_back() -> None:
+def test_the_manifest_names_only_what_goes_back_to_the_provider_that_gave_it() -> None:
     said = make.message(1, "user", opaque(), "How high?")
-    assert "opaque" not in prompt([said], provider="anthropic").manifest[0]
+    answer = make.message(2, "assistant", opaque(), opaque(provider="openai", kind="reasoning"), "High.")
+    for provider, named in {"anthropic": ["part_0002_0"], "openai": ["part_0002_1"], "gemini": None, "": None}.items():
+        rows = prompt([said, answer], provider=provider).manifest
+        assert [row.get("opaque") for row in rows] == [None, named]
 
 
 @given(make.contexts(), st.integers(200, 12_000), st.sampled_from(["", "anthropic", "openai"]))
