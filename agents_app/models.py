@@ -32,7 +32,7 @@ class InboxMessage(AppendOnlyModel):
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 
-    rules = Rules(once=("turn",))
+    rules = Rules(once=("turn",), erasable=("text", "idempotency_key"))
 
     class Meta:
         db_table = "inbox_messages"
@@ -109,6 +109,7 @@ class OperatorRun(AppendOnlyModel):
         once=("item_count", "error_code", "error_message", "started_at"),
         steps={"state": _pairs(RUN_STEPS)},
         free=("reason", "output_file_id", "ended_at", *_COUNTERS),
+        erasable=("spec", "error_message", "idempotency_key"),
         # What the items and the tries come to.
         unproven=_COUNTERS,
     )
@@ -209,7 +210,7 @@ class OperatorTry(AppendOnlyModel):
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 
-    rules = Rules()
+    rules = Rules(erasable=("output", "error"))
 
     class Meta:
         db_table = "operator_tries"

@@ -33,7 +33,7 @@ from agents_app.models import (
 from agents_app.queries import ITEM_COLUMNS, item_of, list_servers, owners_who_left, server_of
 from mnesis_core import errors
 from mnesis_core.config import OperatorConfig
-from mnesis_core.events import EventType, new_salt
+from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Outcome
 from mnesis_core.maps import values as maps
 from mnesis_core.maps.throughput import Brake, Claim, braked, ceiling_now, permits
@@ -80,7 +80,6 @@ def receive_message(record: Change, draft: Draft, *, idempotency_key: str | None
         hops=draft.hops,
         idempotency_key=idempotency_key,
         created_at=record.now,
-        salt=new_salt(),
     )
     record.insert(_INBOX, row)
     record.publish(EventType.INBOX_RECEIVED, inbox_id=row.id, sender_id=draft.sender, hops=draft.hops)
@@ -209,7 +208,6 @@ def start_run(
         input_file_id=input_file_id,
         idempotency_key=idempotency_key,
         created_at=record.now,
-        salt=new_salt(),
     )
     record.insert(_RUNS, row)
     record.publish(EventType.MAP_STARTED, run_id=row.id, kind=row.kind, turn_id=turn_id, part_id=part_id)
@@ -617,7 +615,6 @@ def _write_attempts(record: Change, run_id: str, settled: Sequence[maps.Settleme
                 error=one.error,
                 duration_ms=attempt.duration_ms,
                 created_at=record.now,
-                salt=new_salt(),
                 **usage_columns(attempt.usage),
             )
             rows.append(row)

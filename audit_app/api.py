@@ -42,6 +42,7 @@ class CheckedOut(Out):
     sessions: int
     entries: int
     commitments: int
+    first_form_entries: int
     unbound_sessions: int
     moved: list[str]
 

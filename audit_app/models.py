@@ -38,6 +38,7 @@ class Verification(models.Model):
     problems = models.JSONField(default=list)
     is_unbound = models.BooleanField(default=False)
     is_moved = models.BooleanField(default=False)
+    first_form_entries = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         db_table = "verifications"

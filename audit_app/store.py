@@ -32,6 +32,7 @@ class Found:
     sessions: Sequence[str]  # for each of those its session; empty for what concerns the whole database
     is_unbound: bool
     is_moved: bool
+    first_form_entries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

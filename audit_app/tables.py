@@ -230,22 +230,25 @@ class SessionTable(Table):
     def row_of(self, values: Mapping[str, Any], *, account_id: int) -> tuple[Any, ...]:
         """Return a row to be inserted, in the order of ``exported`` and then ``account_fields``.
 
-        A column that is missing was added after the export: it takes its default.
-
         :raises ValueError: a column is unknown, or its value impossible.
+        """
+        row = [
+            None if value is None and field.null else _read_value(field, value)
+            for field, value in zip(self.exported, self.complete(values).values(), strict=True)
+        ]
+        return (*row, *[account_id] * len(self.account_fields))
+
+    def complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an exported row with all columns of now; one that was added after the export has its default.
+
+        :raises ValueError: a column is unknown, or one is missing that always was there.
         """
         if unknown := values.keys() - {field.attname for field in self.exported}:
             raise ValueError(f"{self.name} has no column {min(unknown)!r}")
-        row: list[Any] = []
-        for field in self.exported:
-            if field.attname in values:
-                value = values[field.attname]
-                row.append(None if value is None and field.null else _read_value(field, value))
-            elif callable(field.default) and not isinstance(field, JSONField):
-                raise ValueError(f"{field.attname} is missing")
-            else:
-                row.append(field.get_default())
-        return (*row, *[account_id] * len(self.account_fields))
+        return {
+            field.attname: values[field.attname] if field.attname in values else _default(field)
+            for field in self.exported
+        }
 
 
 @cache
@@ -267,6 +270,14 @@ def _path(table: Table, paths: Mapping[type[Model], str]) -> str:
     names = [(table.fields[index].name, model) for index, model in table.foreign_keys if model in paths]
     ways = [name if paths[model] == "pk" else f"{name}__{paths[model]}" for name, model in names]
     return min(ways, key=lambda way: (way.count("__"), way != "session"), default="")
+
+
+def _default(field: Field[Any, Any]) -> Any:
+    if field.has_db_default():  # what the rows got that were there when the column was added
+        return field.db_default
+    if callable(field.default) and not isinstance(field, JSONField):
+        raise ValueError(f"{field.attname} is missing")
+    return field.get_default()
 
 
 # The types of JSON values that a kind of field takes; a field is of the first kind that fits.

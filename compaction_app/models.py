@@ -66,6 +66,7 @@ class CompactionRun(AppendOnlyModel):
     error_message = EncodedTextField(null=True)
     end_seq = models.BigIntegerField(null=True)  # the event that ended it: where the transcript shows its divider
     after_message_seq = models.BigIntegerField(null=True)  # the newest message when it ended
+    salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
         once=(
@@ -75,6 +76,7 @@ class CompactionRun(AppendOnlyModel):
         ),
         steps={"state": RUN_STEPS},
         free=("attempts", "lease_owner", "lease_expires_at", "fence"),
+        erasable=("error_message",),
         unproven=("attempts", "lease_owner", "lease_expires_at", "fence"),
     )  # fmt: skip
 
@@ -118,7 +120,7 @@ class SummaryTry(AppendOnlyModel):
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 
-    rules = Rules()
+    rules = Rules(erasable=("text", "reasoning", "tool_calls"))
 
     class Meta:
         db_table = "summary_tries"
@@ -169,7 +171,11 @@ class SummaryNode(AppendOnlyModel):
     """Kept up while nothing has taken its place."""
     salt = models.CharField(max_length=64, default=new_salt)
 
-    rules = Rules(once=("superseded_seq",), steps={"freshness": (("fresh", "stale"), ("stale", "fresh"))})
+    rules = Rules(
+        once=("superseded_seq",),
+        steps={"freshness": (("fresh", "stale"), ("stale", "fresh"))},
+        erasable=("text",),
+    )
 
     class Meta:
         db_table = "summary_nodes"
@@ -199,7 +205,7 @@ class SummaryPreview(AppendOnlyModel):
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 
-    rules = Rules()
+    rules = Rules(erasable=("text",))
 
     class Meta:
         db_table = "summary_previews"

@@ -36,7 +36,7 @@ from mnesis_core.errors import (
     SummaryRevised,
     TakenOver,
 )
-from mnesis_core.events import EventType, new_salt
+from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Outcome, ToolCall
 from mnesis_core.records import MessageEnd, NewSummary, new_id
 from sessions_app.database.tables import Table
@@ -70,7 +70,6 @@ def record_attempt(
     """Write an attempt with the other ``columns`` that it has, and return its id."""
     row = _TRIES.row(
         id=new_id("try"),
-        salt=new_salt(),
         session_id=record.session_id,
         run_id=run_id,
         summary_id=summary_id,
@@ -137,7 +136,6 @@ def claim_run(
     )
     if not claimed:
         return None
-    record.bind(_RUNS, {"state": RunState.RUNNING.value}, id=run_id, salt=record.salt)
     first = {"started_at": record.now, "tokens_before": tokens_before}
     record.update(_RUNS, first, id=run_id, started_at=None)
     fence: int = CompactionRun.objects.values_list("fence", flat=True).get(id=run_id)
@@ -173,9 +171,7 @@ def requeue_run(record: Change, run_id: str, *, max_attempts: int) -> bool:
         fail_run(record, run_id, CompactionAbandoned(), fence=run.fence)
         return False
     waits = min(max(record.now - run.created_at, WAKE_AGAIN_AFTER), WAKE_AGAIN_AT_LAST_AFTER)
-    values = {"state": RunState.QUEUED.value, "lease_expires_at": record.now + waits}
-    forgotten.update(**values)
-    record.bind(_RUNS, values, id=run_id, salt=record.salt)
+    forgotten.update(state=RunState.QUEUED.value, lease_expires_at=record.now + waits)
     reason = "abandoned" if run.state == RunState.RUNNING else "forgotten"
     record.publish(EventType.COMPACTION_REQUESTED, run_id=run_id, again=True, reason=reason)
     return True
@@ -265,7 +261,6 @@ def record_summary(
     """
     require_run(record, run_id, fence=fence)
     node = _NODES.row(
-        salt=new_salt(),
         session_id=record.session_id,
         run_id=run_id,
         attempt=fence,
@@ -305,13 +300,11 @@ def revise_summaries(record: Change, revisions: Sequence[Revision]) -> None:
         columns = asdict(revision)
         source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
         columns |= {name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")}
-        node = _NODES.row(
-            salt=new_salt(), session_id=record.session_id, revises_id=old.id, created_at=record.now, **columns
-        )
+        node = _NODES.row(session_id=record.session_id, revises_id=old.id, created_at=record.now, **columns)
         source_type = "message" if old.kind == "leaf" else "summary"
         _write_node(record, node, source_ids, revises=summary_id)
         _write_edges(record, node, source_ids, source_type=source_type, of_revision=True)
-        record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
+        record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id)
         record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
         if standing_items(record.session_id, [old.id]):
             message_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
@@ -324,9 +317,7 @@ def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
         raise SessionArchived(session_id=record.session_id)
     columns = asdict(preview) | {"source_ids": list(preview.source_ids)}
     del columns["restores_id"]
-    row = _PREVIEWS.row(
-        salt=new_salt(), session_id=record.session_id, batch_id=batch_id, created_at=record.now, **columns
-    )
+    row = _PREVIEWS.row(session_id=record.session_id, batch_id=batch_id, created_at=record.now, **columns)
     record.insert(_PREVIEWS, row)
     record.publish(
         EventType.SUMMARY_PREVIEWED, preview_id=row.id, summary_id=row.summary_id, batch_id=batch_id, level=row.level

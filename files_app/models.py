@@ -16,7 +16,10 @@ TYPE_LENGTH = 64
 class FileReference(AppendOnlyModel):
     """One file of one session (seed schema); a later file at the same path is another row."""
 
-    rules = Rules(once=("exploration_summary", "exploration"))
+    rules = Rules(
+        once=("exploration_summary", "exploration"),
+        erasable=("content_id", "path", "exploration_summary", "exploration"),
+    )
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")

@@ -7,7 +7,7 @@ from typing import Any
 
 from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.events import MAX_INTEGER, EventType, new_salt
+from mnesis_core.events import MAX_INTEGER, EventType
 from mnesis_core.records import new_id
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import Table
@@ -61,7 +61,7 @@ def store_file_reference(
         if newest is not None and all(getattr(newest, name) == known[name] for name in compared):
             return str(newest.id)
     place = {"session_id": record.session_id, "added_seq": record.next_seq, "after_message_seq": record.message_seq}
-    row = _FILES.row(id=file_id or new_id("file"), created_at=record.now, salt=new_salt(), **place, **known)
+    row = _FILES.row(id=file_id or new_id("file"), created_at=record.now, **place, **known)
     record.insert(_FILES, row)
     index.add_row(record, "files", row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)

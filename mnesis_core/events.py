@@ -1,7 +1,7 @@
 """The ledger without a database: its event types, canonical bodies, commitments and hash chain.
 
-Types are stable dotted names. A body holds ids, numbers and salted commitments, never content (decision 4), so the ledger
-can be handed out while the words stay at home. Formats are those of RFC 8785 for the values allowed here (strings,
+Types are stable dotted names. A body holds ids, numbers, words of closed vocabularies and salted commitments, never content
+or an unsalted hash of it (decisions 4, 133), so the ledger can be handed out while the words stay at home. Formats are those of RFC 8785 for the values allowed here (strings,
 integers below 2**53, booleans, null, lists, objects; no floats), hashed as exact bytes and never serialised again.
 """
 
@@ -17,6 +17,8 @@ from typing import Any
 
 import orjson
 
+FORMAT_VERSION = 2
+"""The form of the entries written now, in each body as ``v``, and of exports. A body without it is of the first form."""
 GENESIS = "0" * 64
 _BODY_TAG = b"mnesis/body/1\x00"
 _ENTRY_TAG = b"mnesis/entry/1\x00"
@@ -25,8 +27,8 @@ _EXACT = frozenset({str, bool, type(None)})
 
 
 def new_salt() -> str:
-    """Return 32 random bytes as 64 hexadecimal digits."""
-    return secrets.token_hex(32)
+    """Return 32 random bytes in 43 characters (base64url without padding)."""
+    return secrets.token_urlsafe(32)
 
 
 def row_key(salt: str, *, table: str, id: str) -> bytes:

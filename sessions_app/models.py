@@ -75,8 +75,10 @@ class Session(AppendOnlyModel):
     message_seq = models.BigIntegerField(default=0)
     turn_seq = models.BigIntegerField(default=0)
     salt = models.CharField(max_length=64, default=new_salt)
+    """Of commitments to the session's rows that have no salt of their own."""
     host_mode = models.BooleanField(default=False)
     peer_name = IdField(max_length=64, default="")
+    own_salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
         once=("deleted_at",),
@@ -84,6 +86,7 @@ class Session(AppendOnlyModel):
             *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
             *("event_seq", "head_hash", "message_seq", "turn_seq"),
         ),
+        erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
         # The owner's number means nothing in another database; the first event says whose it was.
         unproven=("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
     )
@@ -138,11 +141,13 @@ class Turn(UsageModel):
     fence = models.BigIntegerField(default=1)
     """Goes up with each claim; a late writer has an old value and is refused."""
     interrupt_requested_at = models.DateTimeField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
         once=("ended_at", "error_code", "error_message", "interrupt_requested_at", *USAGE_COLUMNS),
         steps={"state": TURN_STEPS},
         free=("lease_owner", "lease_expires_at", "fence"),
+        erasable=("idempotency_key", "request_digest", "options", "error_message"),
         unproven=("lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"),
     )
 
@@ -177,8 +182,12 @@ class Message(UsageModel):
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
     finalized_at = models.DateTimeField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
-    rules = Rules(once=("finish_reason", "outcome", "error_code", "error_message", "finalized_at", *USAGE_COLUMNS))
+    rules = Rules(
+        once=("finish_reason", "outcome", "error_code", "error_message", "finalized_at", *USAGE_COLUMNS),
+        erasable=("external_id", "error_message"),
+    )
 
     class Meta:
         db_table = "messages"
@@ -219,6 +228,7 @@ class MessagePart(AppendOnlyModel):
             *("output_token_estimate", "decision_note", "late_output"),
         ),
         steps={"tool_state": TOOL_STEPS},
+        erasable=("content", "label", "tool_input", "output", "error_message", "decision_note", "late_output"),
     )
 
     class Meta:
@@ -313,8 +323,9 @@ class PromptText(AppendOnlyModel):
     """SHA-256 of the text, by which ``ModelCall.parameters["texts"]`` names it."""
     content = EncodedTextField()
     created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
-    rules = Rules()
+    rules = Rules(erasable=("digest", "content"))
 
     class Meta:
         db_table = "prompt_texts"
@@ -335,6 +346,7 @@ class ModelCall(UsageModel):
     manifest = EncodedJSONField(default=list)
     context_seq = models.BigIntegerField(default=0)  # the event as of which the context was read
     digest = models.CharField(max_length=64)
+    """SHA-256 of the payload. No event has it: whoever has it can try out what the payload might be."""
     estimated_tokens = models.BigIntegerField(default=0)
     attempts = models.IntegerField(null=True)
     state = IdField(max_length=16, default="running")
@@ -346,6 +358,7 @@ class ModelCall(UsageModel):
     error_message = EncodedTextField(null=True)
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
         once=(
@@ -353,6 +366,7 @@ class ModelCall(UsageModel):
             *USAGE_COLUMNS,
         ),
         steps={"state": (("running", "completed"), ("running", "failed"))},
+        erasable=("parameters", "manifest", "digest", "usage_said", "error_message"),
     )
 
     class Meta:

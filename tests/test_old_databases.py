@@ -84,6 +84,19 @@ def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Ol
 
 
 @pytest.mark.slow
+def test_an_old_session_goes_on_in_the_present_form_and_is_proven_with_both(old: Old) -> None:
+    environment, _ = old
+    before = json.loads(done(environment, "verify", "--all", "--json").stdout)["checked"]
+    assert before["first_form_entries"] == before["entries"] > 0
+    session, _ = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
+    done(environment, "resume", session, "And now?")
+    done(environment, "sessions", "archive", session)
+    report = json.loads(done(environment, "verify", "--all", "--json").stdout)
+    assert report["problems"] == []
+    assert report["checked"]["first_form_entries"] == before["entries"] < report["checked"]["entries"]
+
+
+@pytest.mark.slow
 def test_one_other_letter_in_an_old_database_is_found(old: Old, tmp_path: Path) -> None:
     environment, url = old
     change(url, tmp_path / DATABASE)

@@ -27,8 +27,8 @@ from django.db import connections
 from django.db.models.query import QuerySet
 
 from mnesis_core.context.replay import Projection
-from mnesis_core.events import GENESIS, EventType, entry_hash, row_commitment, row_key
-from sessions_app.database.tables import SALT, Commitments, commitments_of, fetch, time_in_sql
+from mnesis_core.events import FORMAT_VERSION, GENESIS, EventType, entry_hash, row_commitment, row_key
+from sessions_app.database.tables import Commitments, commitments_of, fetch, time_in_sql
 from sessions_app.database.threads import snapshot
 from sessions_app.guards.triggers import guarded_models
 
@@ -209,7 +209,7 @@ class BoundRows:
 
 @lru_cache(maxsize=1_000)
 def _select(binding: Commitments, vendor: str, ids: int) -> str:
-    columns = (binding.in_sql(vendor), "id", SALT if binding.has_salt else "NULL", _owner(binding))
+    columns = (binding.in_sql(vendor), "id", binding.salt or "NULL", _owner(binding))
     among = "= ANY(%s)" if vendor == "postgresql" else f"IN ({', '.join(['%s'] * ids)})"
     # With WHERE session_id = …, SQLite would walk through the whole session for each id.
     return f"SELECT {', '.join(columns)} FROM {binding.table} WHERE id {among}"
@@ -246,6 +246,7 @@ class LedgerSegment:
     hash: str
     entries: int = 0
     commitments: int = 0
+    first_form: int = 0  # entries from before each named its form
     projection: Projection = field(default_factory=Projection)
     accounts: Accounts = field(default_factory=Accounts)
     findings: list[Finding] = field(default_factory=list)
@@ -256,6 +257,7 @@ class LedgerSegment:
         self.seq, self.hash = later.seq, later.hash
         self.entries += later.entries
         self.commitments += later.commitments
+        self.first_form += later.first_form
         self.projection.add(later.projection)
         self.accounts.add(later.accounts)
         self.findings += later.findings
@@ -300,6 +302,11 @@ def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
         segment.findings.append(Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood"))
         return
     segment.commitments += len(bound)
+    form = data.get("v", 1)
+    segment.first_form += form == 1
+    if form not in (1, FORMAT_VERSION):
+        words = f"entry {seq} is of form {form}, which this version does not know"
+        segment.findings.append(Finding(seq, "chain", words))
     if at != data.get("at", at):
         segment.findings.append(Finding(seq, "row", f"events {seq} created_at"))
     if type == EventType.SESSION_CREATED:

@@ -94,6 +94,7 @@ class Report:
     sessions: int = 0
     entries: int = 0
     commitments: int = 0
+    first_form_entries: int = 0  # written before each entry named its form
     unbound_sessions: int = 0  # begun before rows were bound to the ledger: only a replay proves their older rows
     # Imported: the directory names another account than the one that began them.
     moved: list[str] = field(default_factory=list)
@@ -248,6 +249,7 @@ def _conclude(session_id: str, whole: LedgerSegment, *, using: str, alone: bool)
         sessions=1,
         entries=whole.entries,
         commitments=whole.commitments,
+        first_form_entries=whole.first_form,
         unbound_sessions=int(whole.is_unbound),
         moved=[session_id] if is_moved else [],
         problems=[Problem(session=session_id, **finding._asdict()) for finding in findings],
@@ -483,5 +485,6 @@ def _verify(session_id: str, worker: str) -> Report:
         problems=[asdict(one) | {"detail": encode_text(one.detail)} for one in report.problems[:PROBLEMS_KEPT]],
         is_unbound=report.unbound_sessions > 0,
         is_moved=bool(report.moved),
+        first_form_entries=report.first_form_entries,
     )
     return report

@@ -42,6 +42,7 @@ from audit_app.tables import batches, insert_rows, row_characters, session_table
 from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
 from mnesis_core.actor import read_actor
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
+from mnesis_core.events import FORMAT_VERSION
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
 from mnesis_core.records import is_id, new_id
@@ -126,10 +127,12 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int)
     if there.owner_id != owner_id:
         raise DuplicateIDError(f"There is a session {header.session_id} already.", id=header.session_id)
     ours = export_session(header.session_id)
-    same = next(ours) == written(header.as_dict())
+    same = next(ours) == written(replace(header, version=FORMAT_VERSION).as_dict())
     # Both are read to the end; only the last line of our own export is left over.
     for row in rows:
-        same = same and next(ours) == written({"table": row.table, "row": row.values})
+        table = session_tables().get(row.table)
+        values = table.complete(row.values) if table else row.values
+        same = same and next(ours) == written({"table": row.table, "row": values})
     if not same:
         raise DuplicateIDError(
             f"There is a session {header.session_id} already, and it is not the same: it has {there.event_seq} ledger "

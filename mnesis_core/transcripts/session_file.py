@@ -1,12 +1,15 @@
 r"""Sessions as JSON Lines: a header, a line for each row, and a last line that proves that nothing is missing.
 
-    {"format": "mnesis-session", "version": 1, "session": "sess_…", "event_seq": 9, "head_hash": "…", "rows": {"turns": 1}}
+    {"format": "mnesis-session", "version": 2, "session": "sess_…", "event_seq": 9, "head_hash": "…", "rows": {"turns": 1}}
     {"table": "turns", "row": {"id": "turn_…", …}}
     {"end": "sess_…", "lines": 2, "sha256": "…"}
 
 Tables come in the order that the header names them in; contents of files come last, as rows of a table ``file_contents``
 that no database has. A file may hold several sessions, one after the other, so files can be joined. The SHA-256 is over
 the exact bytes of the lines before it, line feeds included.
+
+The version is that of the record's form (``mnesis_core.events``). Of version 1 were the files that were written while no
+entry named its form.
 
 A line is written in one way: UTF-8, no spaces, keys in the order of the columns. Text stands as it is stored, which is
 after ``encode_text``: JSON's own ``\uD83D\uDE00`` could not say whether it is one character or two lone surrogates, and
@@ -24,8 +27,9 @@ from itertools import chain
 from typing import Any, NoReturn, TypeGuard
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.events import FORMAT_VERSION
 
-FORMAT, VERSION = "mnesis-session", 1
+FORMAT = "mnesis-session"
 MAX_LINE_BYTES = 268_435_456  # A part of 20 MB takes 120 MB in the worst case, when every character is escaped.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -36,11 +40,12 @@ class Header:
     event_seq: int
     head_hash: str
     rows: Mapping[str, int]  # The number of rows of each table, in the order in which they follow.
+    version: int = FORMAT_VERSION
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": self.version,
             "session": self.session_id,
             "event_seq": self.event_seq,
             "head_hash": self.head_hash,
@@ -131,16 +136,17 @@ def _parse(number: int, line: bytes) -> dict[str, Any]:
 def _header(number: int, value: dict[str, Any]) -> Header:
     if value.get("format") != FORMAT:
         _refuse(number, "a session's header must stand here. What another system wrote is for import_transcript")
-    if value.get("version") != VERSION:
-        version = value.get("version")
-        _refuse(number, f"this is version {version!r} of the format; this site reads version {VERSION}")
+    version = value.get("version")
+    if not _is_count(version) or not 1 <= version <= FORMAT_VERSION:
+        _refuse(number, f"this is version {version!r} of the format; this site reads versions up to {FORMAT_VERSION}")
     rows = value.get("rows")
     if not isinstance(rows, dict) or not all(_is_count(count) for count in rows.values()):
         _refuse(number, "the header does not say how many rows there are")
     session_id, event_seq = value.get("session"), value.get("event_seq")
     if not isinstance(session_id, str) or not _is_count(event_seq):
         _refuse(number, "the header does not say which session it is")
-    header = Header(session_id=session_id, event_seq=event_seq, head_hash=str(value.get("head_hash")), rows=rows)
+    head_hash = str(value.get("head_hash"))
+    header = Header(session_id=session_id, event_seq=event_seq, head_hash=head_hash, rows=rows, version=version)
     if value != header.as_dict():
         _refuse(number, "the header is not as an export writes it")
     return header

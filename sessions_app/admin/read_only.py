@@ -27,6 +27,7 @@ from django.utils.text import capfirst
 from mnesis_core.records import is_id
 from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt, printable, visible_runs
 from sessions_app.database.fields import EncodedField
+from sessions_app.database.tables import SALTS
 from sessions_app.models import USAGE_COLUMNS, Session, UsageModel
 from sessions_app.record.timeline_queries import SessionHeading, load_heading
 
@@ -235,7 +236,7 @@ class ReadOnlyAdmin(ModelAdmin):
     # Long texts are never loaded for a list, folded on a page, and offered whole as a file.
     texts: ClassVar[tuple[TextColumn, ...]] = ()
     # Columns that no page shows. A salt on a screenshot would undo the erasure of what it commits to.
-    hidden: ClassVar[tuple[str, ...]] = ("salt",)
+    hidden: ClassVar[tuple[str, ...]] = SALTS
     related: ClassVar[tuple[str, ...]] = ("session",)  # foreign keys that a page or a list shows by name
     # Query parameters that our links use; no other column can be queried.
     link_lookups: ClassVar[tuple[str, ...]] = ("session",)

@@ -26,14 +26,16 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, 
 from django.db.backends.utils import CursorWrapper
 from django.db.models.expressions import Expression
 
-from mnesis_core.events import row_commitment, row_key
+from mnesis_core.events import new_salt, row_commitment, row_key
 from mnesis_core.text import encode_text
 from sessions_app.database.fields import EncodedField
 from sessions_app.guards.rules import AppendOnlyModel, literal, refuse_frozen
 
 # ruff: noqa: S608 - the names in these statements come from the models.
 
-SALT = "salt"  # the column that is the key of a commitment and not part of it
+SALTS = ("own_salt", "salt")
+"""The first of these columns that a table has makes the key of its rows' commitments; neither is part of one. A row from before
+its table had one holds an empty text, and the session's salt serves."""
 ROWS_A_STATEMENT = 500
 MOST_VARIABLES = 32_766  # of one statement (SQLITE_MAX_VARIABLE_NUMBER)
 
@@ -52,8 +54,8 @@ class Commitments:
         fields = sorted(model._meta.concrete_fields, key=lambda field: str(field.column))
         self.model = model
         self.table = model._meta.db_table
-        self.has_salt = any(field.column == SALT for field in fields)
-        unproven = {SALT, *_columns(model, (*model.rules.steps, *model.rules.unproven))}
+        self.salt = next((name for name in SALTS if any(field.column == name for field in fields)), "")
+        unproven = {*SALTS, *_columns(model, (*model.rules.steps, *model.rules.unproven))}
         proven = {str(field.column): field for field in fields if str(field.column) not in unproven}
         changeable = _columns(model, model.rules.changeable)
         self.frozen = tuple(name for name in proven if name not in changeable)
@@ -217,17 +219,19 @@ class Table:
         self._fields = {str(field.column): field for field in fields}
         encoded = [field for field in fields if isinstance(field, EncodedField) and not field.primary_key]
         self._stored = {str(field.column): field.stored for field in encoded}
+        self._salt = self.commitments.salt or "''"
         self._insert = f"INSERT INTO {self.name} ({', '.join(self._defaults)}) VALUES "
         self._places = f"({', '.join(['%s'] * len(fields))})"
         self._inserts: dict[int, str] = {}
 
     def row(self, **values: Any) -> SimpleNamespace:
-        """Return a row to insert: the columns named here, and the defaults of all others."""
+        """Return a row to insert: the columns named here, a new salt if it has one, and the defaults of all others."""
         return self.stored_row(**self.stored(values))
 
     def stored_row(self, **columns: Any) -> SimpleNamespace:
         """Return a row to insert from columns whose texts are already encoded."""
-        return SimpleNamespace(**self._defaults | columns)
+        salt = self.commitments.salt
+        return SimpleNamespace(**self._defaults | ({salt: new_salt()} if salt else {}) | columns)
 
     def stored(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return columns with their texts encoded. Encoding twice corrupts them."""
@@ -254,12 +258,12 @@ class Table:
         if not self._changeable.issuperset(values):
             refuse_frozen(self.model, values)
 
-    def update(self, cursor: CursorWrapper, values: dict[str, Any], **where: Any) -> int:
-        """Update the rows whose columns equal ``where`` (``None`` is NULL) and return their number. The caller has called ``check``."""
+    def update(self, cursor: CursorWrapper, values: dict[str, Any], **where: Any) -> list[str]:
+        """Update the rows whose columns equal ``where`` (``None`` is NULL) and return the salt of each. The caller has called ``check``."""
         changes = ", ".join(f"{column} = %s" for column in values)
         condition, wanted = _condition(where)
-        statement = f"UPDATE {self.name} SET {changes} WHERE {condition}"
-        return int(run(cursor, statement, [*self._adapted_values(values, values), *wanted]).rowcount)
+        statement = f"UPDATE {self.name} SET {changes} WHERE {condition} RETURNING {self._salt}"
+        return [salt for (salt,) in run(cursor, statement, [*self._adapted_values(values, values), *wanted]).fetchall()]
 
     def update_each(
         self,
@@ -269,8 +273,8 @@ class Table:
         key: str = "id",
         add: Sequence[str] = (),
         **where: Any,
-    ) -> set[Any]:
-        """Give each row its own new values, many rows in one statement, and return the keys of the rows that exist.
+    ) -> dict[Any, str]:
+        """Give each row its own new values, many rows in one statement, and return by key the salts of the rows that exist.
 
         :param rows: the new values by ``key``; the columns are the same for all
         :param add: columns to which the value is added
@@ -278,7 +282,7 @@ class Table:
         :raises ImmutableFieldError: a column is frozen.
         """
         if not rows:
-            return set()
+            return {}
         columns = list(next(iter(rows.values())))
         self.check(dict.fromkeys(columns))
         names = [key, *columns]
@@ -290,9 +294,9 @@ class Table:
         )
         condition, wanted = _condition(where)
         update = f"UPDATE {self.name} SET {changes} FROM given WHERE {self.name}.{key} = new_{key}"
-        update += f"{condition and f' AND {condition}'} RETURNING {key}"
+        update += f"{condition and f' AND {condition}'} RETURNING {key}, {self._salt}"
         size = min(ROWS_A_STATEMENT, MOST_VARIABLES // len(names))
-        found: set[Any] = set()
+        found: dict[Any, str] = {}
         pairs = list(rows.items())
         for start in range(0, len(pairs), size):
             some = pairs[start : start + size]
@@ -300,7 +304,7 @@ class Table:
                 f"given ({', '.join(f'new_{name}' for name in names)}) AS (VALUES {', '.join([places] * len(some))})"
             )
             values = [value for row_key, row in some for value in (row_key, *self._adapted_values(columns, row))]
-            found.update(id for (id,) in run(cursor, f"WITH {given} {update}", [*values, *wanted]).fetchall())
+            found.update(run(cursor, f"WITH {given} {update}", [*values, *wanted]).fetchall())
         return found
 
     def find(self, cursor: CursorWrapper, *columns: str, **where: Any) -> tuple[Any, ...] | None:

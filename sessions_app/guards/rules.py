@@ -26,6 +26,8 @@ class Rules:
     once: tuple[str, ...] = ()  # from NULL to a value, once
     steps: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # the permitted (from, to) of states
     free: tuple[str, ...] = ()  # at any time: counters, leases, titles
+    # Columns that may hold a person's words, or a hash of them: what an erasure has to blank.
+    erasable: tuple[str, ...] = ()
     # Columns that no commitment covers: leases, and what the ledger says in clear or proves by its length.
     unproven: tuple[str, ...] = ()
     # False for rows that the ledger proves in another way: itself, and what can be rebuilt from its events.

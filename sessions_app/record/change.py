@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from mnesis_core.actor import read_actor
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.events import EventType, canonical_body, entry_hash
+from mnesis_core.events import FORMAT_VERSION, EventType, canonical_body, entry_hash
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.tables import Commitment, Table, run, time_text
 from sessions_app.models import Event
@@ -71,7 +71,9 @@ class Change:
     def publish(self, type: EventType, /, **body: Any) -> int:
         """Add an event and return its ``seq``. The body holds ids and commitments, never content."""
         self.event_seq += 1
-        text = canonical_body(body | {"at": time_text(self.now)}, actor=self.actor, rows=self._bound)
+        text = canonical_body(
+            body | {"at": time_text(self.now), "v": FORMAT_VERSION}, actor=self.actor, rows=self._bound
+        )
         self._bound = []
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
@@ -106,15 +108,16 @@ class Change:
     def bind_new(self, table: Table, values: dict[str, Any]) -> None:
         """Commit to a row that is not written by ``insert``; the values are the stored ones."""
         if table.model.rules.bound:
-            self._bound += table.commitments.inserted(values, salt=values.get("salt") or self.salt)
+            salt = values.get(table.commitments.salt) or self.salt
+            self._bound += table.commitments.inserted(values, salt=salt)
 
-    def bind(self, table: Table, values: dict[str, Any], *, id: str, salt: str) -> None:
-        """Commit to new values of a row that are not written by ``update``."""
+    def bind(self, table: Table, values: Mapping[str, Any], *, id: str, salt: str) -> None:
+        """Commit to new values of a row, which are the stored ones."""
         if table.model.rules.bound:
-            self._bound += table.commitments.changed(id, table.stored(values), salt=salt)
+            self._bound += table.commitments.changed(id, values, salt=salt or self.salt)
 
-    def update(self, table: Table, values: dict[str, Any], *, id: str, salt: str = "", **where: Any) -> int:
-        """Update one row if its columns equal ``where`` and return 1, or 0 if there is no such row.
+    def update(self, table: Table, values: dict[str, Any], *, id: str, **where: Any) -> bool:
+        """Update one row if its columns equal ``where``, and return whether there is such a row.
 
         :raises ImmutableFieldError: a column may never change.
         """
@@ -122,30 +125,27 @@ class Change:
         values = table.stored(values)
         row = next((row for row in self._waiting.get(table, ()) if row.id == id), None)
         if row is None:
-            changed = table.update(self.cursor, values, id=id, **where)
+            salts = table.update(self.cursor, values, id=id, **where)
+        elif all(getattr(row, column) == value for column, value in where.items()):
+            vars(row).update(values)
+            salts = [getattr(row, table.commitments.salt, "")]
         else:
-            changed = int(all(getattr(row, column) == value for column, value in where.items()))
-            vars(row).update(values if changed else {})
-        if changed and table.model.rules.bound:
-            if not salt and table.commitments.has_salt and id != self.session_id:
-                [salt] = (row.salt,) if row else table.find(self.cursor, "salt", id=id) or ("",)
-            self._bound += table.commitments.changed(id, values, salt=str(salt or self.salt))
-        return changed
+            salts = []
+        for salt in salts:
+            self.bind(table, values, id=id, salt=salt)
+        return bool(salts)
 
     def update_each(self, table: Table, rows: Mapping[Any, Mapping[str, Any]], **how: Any) -> set[Any]:
         """Update many rows, each to its own values (``Table.update_each``), and return the keys of those that were changed.
-
-        This is for tables whose rows have no salt or no commitments.
 
         :raises ImmutableFieldError: a column may never change.
         """
         self.flush()
         rows = {key: table.stored(values) for key, values in rows.items()}
-        changed = table.update_each(self.cursor, rows, **how)
-        if table.model.rules.bound:
-            for id in sorted(changed):
-                self._bound += table.commitments.changed(id, rows[id], salt=self.salt)
-        return changed
+        salts = table.update_each(self.cursor, rows, **how)
+        for key in sorted(salts):
+            self.bind(table, rows[key], id=key, salt=salts[key])
+        return set(salts)
 
     def find(self, table: Table, *columns: str, **where: Any) -> tuple[Any, ...] | None:
         self.flush()

@@ -276,7 +276,7 @@ def load_events_at(session_id: str, seqs: Collection[int]) -> list[LedgerEvent]:
 
 def _event(row: Event) -> LedgerEvent:
     # Without what only serves the proof: the commitments, and the time, which the event has as well.
-    data = {key: value for key, value in json.loads(row.body).items() if key not in ("rows", "at")}
+    data = {key: value for key, value in json.loads(row.body).items() if key not in ("rows", "at", "v")}
     return record_of(LedgerEvent, row, data=data)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 
 from mnesis_core import errors
-from mnesis_core.events import EventType, new_salt
+from mnesis_core.events import EventType
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
 from mnesis_core.messages import Message as MessageValue
@@ -162,11 +162,10 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     :raises ImmutableFieldError: it already has a result.
     """
     tool = _tool(record, part_id)
-    found = record.find(_PARTS, "salt", "tool_state", **tool)
+    found = record.find(_PARTS, "tool_state", **tool)
     if found is None:
         raise errors.PartNotFoundError(part_id=part_id)
-    salt, before = found
-    if before not in UNANSWERED_STATES:
+    if found[0] not in UNANSWERED_STATES:
         raise errors.ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
     values: dict[str, Any] = {
@@ -176,7 +175,7 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
         "completed_at": record.now,
         "output_token_estimate": estimate_text(output or error or ""),
     }
-    record.update(_PARTS, values, salt=salt, **tool)
+    record.update(_PARTS, values, **tool)
     search_index.add_result(record, part_id, output=output, error_message=error)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
 
@@ -287,7 +286,6 @@ def _part_row(record: Change, message_id: str, index: int, part: PreparedPart) -
         message_id=message_id,
         session_id=record.session_id,
         part_index=index,
-        salt=new_salt(),
         **part.columns,
     )
 

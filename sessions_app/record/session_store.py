@@ -19,7 +19,7 @@ from django.db import IntegrityError, connection
 from django.utils import timezone
 
 from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
-from mnesis_core.events import GENESIS, DirectoryType, EventType, canonical_body, entry_hash
+from mnesis_core.events import FORMAT_VERSION, GENESIS, DirectoryType, EventType, canonical_body, entry_hash
 from mnesis_core.records import new_id
 from mnesis_core.turns.inbox import Hosting
 from sessions_app.database.group_commit import at_end, durable_transaction
@@ -100,7 +100,7 @@ def _append(type: DirectoryType, places: Sequence[Place], *, actor: str) -> None
         last, head = run(cursor, _LAST).fetchone() or (0, GENESIS)
         rows = []
         for seq, place in enumerate(places, last + 1):
-            body = canonical_body(asdict(place) | {"at": time_text(now)}, actor=actor)
+            body = canonical_body(asdict(place) | {"at": time_text(now), "v": FORMAT_VERSION}, actor=actor)
             hash = entry_hash(prev_hash=head, seq=seq, type=type.value, body=body)
             named = {"session_id": place.session_id, "type": type.value, "entries": place.entries, "body": body}
             rows.append(_DIRECTORY.row(seq=seq, **named, prev_hash=head, hash=hash, created_at=now))

@@ -249,7 +249,7 @@ def start_call(
         created_at=record.now,
     )
     record.insert(_CALLS, row)
-    record.publish(EventType.CALL_STARTED, call_id=row.id, turn_id=turn_id, message_id=message_id, digest=digest)
+    record.publish(EventType.CALL_STARTED, call_id=row.id, turn_id=turn_id, message_id=message_id)
     return str(row.id)
 
 

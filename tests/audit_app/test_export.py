@@ -8,6 +8,7 @@ import json
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,11 @@ from tests.support.inspected import add_session, add_turn
 from tests.support.operators import add_run
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.second_verifier import Refused, problems_of_session, read_export
+from tests.support.site import ROOT
 from tests.support.site_role import acting_as
 
+FIRST_FORM = ROOT / "tests" / "data" / "2026-11-25.jsonl.zip"
+"""Every session of the database of that day, as the code of its day exported them."""
 Exported = tuple[Sample, list[bytes], dict[str, Any]]
 
 
@@ -104,6 +108,29 @@ def test_sessions_come_in_as_the_same_rows(exported: Exported, eve: User):
     assert (report.ok, report.moved) == (True, [sample.talk])
     assert {hit.session_id for hit in search(Scope(owner_id=eve.pk), "quay").hits} == {sample.talk}
     assert load_messages(sample.talk)[0].parts[0].part.text == HOSTILE  # type: ignore[union-attr]
+
+
+@pytest.mark.both_databases
+def test_a_file_of_the_first_form_comes_in_is_proven_and_goes_on(eve: User):
+    with zipfile.ZipFile(FIRST_FORM) as archive:
+        lines = archive.read("all.jsonl").splitlines(keepends=True)
+    done = import_sessions(lambda: lines, owner_id=eve.pk)
+    assert (len(done), all(session.imported for session in done)) == (6, True)
+    again = import_sessions(lambda: lines, owner_id=eve.pk)
+    assert [replace(session, imported=True) for session in again] == done
+    assert not any(session.imported for session in again)
+
+    [*rest, session_id] = [session.session_id for session in done]
+    assert all(verify_session(other).first_form_entries == verify_session(other).entries for other in rest)
+    before = verify_session(session_id).entries
+    add_turn(session_id, "And now?")
+    report = verify_session(session_id)
+    assert (report.problems, report.first_form_entries) == ([], before)
+    assert report.entries > before
+    gone = list(export_session(session_id))
+    assert json.loads(gone[0])["version"] == 2
+    with pytest.raises(DuplicateIDError, match="it is not the same"):
+        import_sessions(lambda: lines, owner_id=eve.pk)
 
 
 def exported_host(owner: User, *texts: str) -> tuple[str, list[bytes]]:

@@ -49,10 +49,11 @@ def test_every_table_of_the_record_has_a_row_to_tamper_with(session_id: str) -> 
 
 
 UNSEEN = {
+    "Session.salt",  # of rows without their own: none here
     *("Event.id", "ContextItem.id", "SummaryEdge.id", "OperatorItem.id"),
     *("OperatorItem.excused", "OperatorItem.not_before", "OperatorItem.started_at", "OperatorItem.ended_at"),
 }
-"""Numbers that the database gives to rows and that nothing refers to; and when and how often an item was worked on."""
+"""The salt of older rows; numbers that the database gives to rows and that nothing refers to; and when and how often an item was worked on."""
 COUNTERS = {"event_seq", "head_hash", "message_seq", "turn_seq"}
 KEYS = {
     "Turn": ("id", "seq"),
@@ -289,6 +290,30 @@ def test_a_ledger_from_before_rows_were_bound_is_followed_and_said_to_prove_less
     enter_imported(session_id)
     report = verify_session(session_id)
     assert (report.problems, report.unbound_sessions) == ([], 1)
+
+
+def test_an_entry_of_a_form_that_is_not_known_is_named(session_id: str, unguarded: None) -> None:
+    event = Event.objects.get(seq=3)
+    write_body(event, json.loads(event.body) | {"v": 3})
+    chain_again(session_id, head=True)
+    assert "3 chain entry 3 is of form 3, which this version does not know" in found(session_id)
+
+
+def test_rows_are_proven_without_the_salt_of_their_session(session_id: str, unguarded: None) -> None:
+    """Each row that was written now has its own, so one can be erased and the others stay proven."""
+    salts = [
+        *(
+            salt
+            for model in record_models()
+            if hasattr(model, "salt")
+            for salt in plain(model).values_list("salt", flat=True)
+        ),
+        *Session.objects.values_list("own_salt", flat=True),
+    ]
+    assert len(set(salts)) == len(salts) > 20
+    assert {len(salt) for salt in salts} == {43}
+    plain(Session).update(salt="")
+    assert found(session_id) == []
 
 
 def test_a_ledger_is_replayed_up_to_any_entry(session_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,11 @@ def test_what_is_written_is_read(text: str, value: object):
     assert decode_text(row.values["text"]) == text
     assert [rows for _, _, rows in read_lines(lines)] == [[(row.line, row.table, row.values)]]
     assert all(line.count(b"\n") == 1 for line in lines)
+
+
+def test_a_file_of_the_first_form_is_read():
+    [header, *_] = read_sessions(sealed([LINES[0].replace(b'"version":2', b'"version":1'), *LINES[1:-1]]))
+    assert header == replace(HEADER, version=1)
 
 
 def test_two_lone_surrogates_stay_two():
@@ -99,7 +105,9 @@ def with_line(number: int, line: bytes) -> Callable[[], list[bytes]]:
         (with_line(2, b'{"table":["turns"],"row":{}}\n'), 2, "neither a row nor an end"),
         (with_line(2, b"[" * 100_000 + b"\n"), 2, "not JSON"),
         (with_line(2, b"\n"), 2, "not JSON"),
-        (with_line(1, LINES[0].replace(b'"version":1', b'"version":3')), 1, "version 3 of the format"),
+        (with_line(1, LINES[0].replace(b'"version":2', b'"version":3')), 1, "version 3 of the format"),
+        (with_line(1, LINES[0].replace(b'"version":2', b'"version":0')), 1, "version 0 of the format"),
+        (with_line(1, LINES[0].replace(b'"version":2', b'"version":true')), 1, "version True of the format"),
         (with_line(1, LINES[0].replace(b'"event_seq":2', b'"event_seq":"2"')), 1, "which session"),
         (with_line(1, LINES[0].replace(b'"turns":1', b'"turns":-1')), 1, "how many rows"),
         (with_line(1, LINES[0].replace(b'"head_hash"', b'"more":1,"head_hash"')), 1, "not as an export writes it"),

@@ -92,9 +92,8 @@ def insert(model: type[models.Model], row: dict[str, Any], *, by_table: bool) ->
     """Write a row by the ORM, or by the statements of the store."""
     if by_table and issubclass(model, AppendOnlyModel) and model.rules.bound:
         table = Table(model)
-        salts = {"salt": "0" * 64} if table.commitments.has_salt else {}
         with connection.cursor() as cursor:
-            table.insert(cursor, [table.row(**_constant(model), **row | salts)])
+            table.insert(cursor, [table.row(**_constant(model), **row)])
     else:
         model._default_manager.bulk_create([model(**row)])
 
@@ -102,11 +101,7 @@ def insert(model: type[models.Model], row: dict[str, Any], *, by_table: bool) ->
 def _constant(model: type[models.Model]) -> dict[str, Any]:
     """Defaults that are made, which the store names itself."""
     made = [field for field in model._meta.concrete_fields if field.has_default() and callable(field.default)]
-    return {
-        field.attname: field.get_default()
-        for field in made
-        if field.name != "salt" and not isinstance(field, EncodedField)
-    }
+    return {field.attname: field.get_default() for field in made if not isinstance(field, EncodedField)}
 
 
 @pytest.mark.django_db

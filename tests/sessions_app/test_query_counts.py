@@ -203,7 +203,7 @@ WRITES: dict[str, Row] = {
         (8, 7),
         *["part.created"] * 21,
     ),
-    "start_tool": (in_change(lambda r, s: message_store.start_tool(r, s.waits)), 5, "part.state_changed"),
+    "start_tool": (in_change(lambda r, s: message_store.start_tool(r, s.waits)), 4, "part.state_changed"),
     "finish_tool": (
         in_change(lambda r, s: message_store.finish_tool(r, s.works, output="high", error=None)),
         (8, 7),
@@ -244,17 +244,17 @@ WRITES: dict[str, Row] = {
     "resume_turn": (in_change(suspend_and_resume), 6, "turn.suspended", "turn.resumed"),
     "decide_approval, yes": (
         in_change(lambda r, s: decide(r, s, approved=True)),
-        6,
+        5,
         "approval.decided",
         "part.state_changed",
     ),
     "decide_approval, no": (
         in_change(lambda r, s: decide(r, s, approved=False)),
-        (11, 10),
+        (10, 9),
         "approval.decided",
         "part.state_changed",
     ),
-    "keep_late_output": (in_change(late), (10, 9), "part.state_changed", "part.answered_late"),
+    "keep_late_output": (in_change(late), (9, 8), "part.state_changed", "part.answered_late"),
     "take_over_turn": (
         in_change(lambda r, s: turn_store.take_over_turn(r, s.turn, lease_owner="", lease_seconds=9)),
         2,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, models, transaction
 
+from audit_app.tables import session_tables
+from sessions_app.database.tables import commitments_of
 from sessions_app.guards.triggers import guarded_models
-from sessions_app.models import ContextItem
+from sessions_app.models import ContextItem, Session
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 
@@ -52,19 +54,108 @@ STATES = {
 
 
 def test_only_these_columns_may_change_more_than_once() -> None:
-    models = guarded_models()
-    assert {model.__name__: set(model.rules.free) for model in models if model.rules.free} == FREE
-    assert {model.__name__: set(model.rules.steps) for model in models if model.rules.steps} == STATES
-    assert [model.__name__ for model in models if model.rules.deletable] == ["StreamJournal"]
+    guarded = guarded_models()
+    assert {model.__name__: set(model.rules.free) for model in guarded if model.rules.free} == FREE
+    assert {model.__name__: set(model.rules.steps) for model in guarded if model.rules.steps} == STATES
+    assert [model.__name__ for model in guarded if model.rules.deletable] == ["StreamJournal"]
 
 
 def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
-    models = guarded_models()
-    assert {model.__name__: set(model.rules.unproven) for model in models if model.rules.unproven} == UNPROVEN
-    unbound = {model.__name__ for model in models if not model.rules.bound}
+    guarded = guarded_models()
+    assert {model.__name__: set(model.rules.unproven) for model in guarded if model.rules.unproven} == UNPROVEN
+    unbound = {model.__name__ for model in guarded if not model.rules.bound}
     # Servers of tools and people are no session's, so no ledger tells of them; the directory is a ledger itself.
     others = {"McpServer", "DirectoryEntry", "Person"}
     assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "OperatorItem"} | others
+
+
+ERASABLE = {
+    "Session": {"title", "system_prompt", "labels", "config", "external_id", "peer_name"},
+    "Turn": {"idempotency_key", "request_digest", "options", "error_message"},
+    "Message": {"external_id", "error_message"},
+    "MessagePart": {"content", "label", "tool_input", "output", "error_message", "decision_note", "late_output"},
+    "PromptText": {"digest", "content"},
+    "ModelCall": {"parameters", "manifest", "digest", "usage_said", "error_message"},
+    "CompactionRun": {"error_message"},
+    "SummaryTry": {"text", "reasoning", "tool_calls"},
+    "SummaryNode": {"text"},
+    "SummaryPreview": {"text"},
+    "FileReference": {"content_id", "path", "exploration_summary", "exploration"},
+    "InboxMessage": {"text", "idempotency_key"},
+    "OperatorRun": {"spec", "error_message", "idempotency_key"},
+    "OperatorTry": {"output", "error"},
+}
+KEPT = {
+    # ids of rows
+    *(
+        "parent_part_id",
+        "forked_message_id",
+        "item_id",
+        "summary_id",
+        "summary_ids",
+        "batch_id",
+        "source_id",
+        "source_ids",
+    ),
+    *(
+        "sender_id",
+        "sender_turn_id",
+        "in_reply_to",
+        "turn_id",
+        "part_id",
+        "output_file_id",
+        "accepted_try_id",
+        "call_id",
+    ),
+    *("child_session_id", "child_turn_id"),
+    # words of closed vocabularies
+    *(
+        "origin",
+        "state",
+        "tool_state",
+        "role",
+        "outcome",
+        "error_code",
+        "error_kind",
+        "reason",
+        "usage_source",
+        "purpose",
+    ),
+    *("part_type", "item_type", "source_type", "kind", "trigger", "freshness", "type"),
+    # names of who took part: agents, models, prompts, tools and their calls, kinds of files; a provider's word for an end
+    *("agent", "model", "provider_model", "prompt_version", "tool_name", "tool_call_id", "file_type", "finish_reason"),
+    *("lease_owner", "actor"),
+    # the ledger and the keys of its commitments
+    *("body", "hash", "prev_hash", "head_hash", "salt", "own_salt"),
+}
+"""Columns of text that are no content, by name in whichever table: what is left of a row when it was erased."""
+GOES_OTHERWISE = {
+    ("StreamJournal", "text"),  # deleted when the message has it
+    ("OperatorItem", "error"),  # free, and unbound: what the attempt says
+}
+
+
+def test_every_column_that_may_hold_words_can_be_erased_and_no_other() -> None:
+    texts = (models.CharField, models.TextField, models.JSONField)
+    tables = [table.model for table in session_tables().values()]
+    columns = {
+        (model.__name__, field.name)
+        for model in tables
+        for field in model._meta.concrete_fields
+        if isinstance(field, texts) and not field.primary_key
+    }
+    erasable = {(model.__name__, name) for model in guarded_models() for name in model.rules.erasable}
+    assert erasable == {(model, name) for model, names in ERASABLE.items() for name in names}
+    assert columns == erasable | GOES_OTHERWISE | {(model, name) for model, name in columns if name in KEPT}
+    assert not {name for _, name in erasable} & KEPT
+
+
+def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
+    for model in guarded_models():
+        rules = model.rules
+        assert not {*rules.erasable} & {*rules.steps, *rules.unproven}, model
+        assert bool(rules.erasable) == rules.bound, "every row that an entry binds may hold words"
+        assert not rules.erasable or commitments_of(model).salt == ("own_salt" if model is Session else "salt")
 
 
 def test_what_never_changes_at_all() -> None:

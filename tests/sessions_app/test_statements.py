@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64decode
+
 import pytest
 from django.db import IntegrityError, connection
 from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
+from audit_app.proof.verify import verify_session
 from mnesis_core.errors import ImmutableFieldError
-from mnesis_core.events import new_salt
+from mnesis_core.events import EventType
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.records import TurnState
 from sessions_app.database import tables
-from sessions_app.database.tables import ROWS_A_STATEMENT, Table
+from sessions_app.database.tables import ROWS_A_STATEMENT, Table, commitments_of
 from sessions_app.models import ContextItem, Event, MessagePart, Session, StreamJournal, Turn
 from sessions_app.models import Message as MessageRow
 from sessions_app.record import message_store, session_store, turn_store
@@ -31,21 +35,30 @@ def session_id() -> str:
 def test_a_row_has_every_column_and_the_defaults_of_the_model(model):
     fields = [field for field in model._meta.concrete_fields if field.get_internal_type() != "BigAutoField"]
     constant = {field.column: field.get_default() for field in fields if field.has_default() and field.column != "salt"}
-    assert vars(Table(model).row()) == dict.fromkeys([field.column for field in fields]) | constant
+    row = vars(Table(model).row())
+    salt = {"salt": row["salt"]} if "salt" in row else {}
+    assert row == dict.fromkeys([field.column for field in fields]) | constant | salt
 
 
-def test_a_row_without_its_salt_is_refused(session_id):
+def test_each_row_has_another_salt_of_32_bytes():
+    salts = {Table(Turn).row().salt for _ in range(100)}
+    assert (len(salts), {len(urlsafe_b64decode(salt + "=")) for salt in salts}) == (100, {32})
+
+
+def test_a_row_from_before_rows_had_salts_is_bound_by_that_of_its_session(session_id):
+    turns = Table(Turn)
+    values = {"seq": 1, "model": "demo", "lease_owner": "me"}
     with change(session_id) as record:
-        turn_id = turn_store.start_turn(record, model="demo")
-        message_id = message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=()))
-    parts = Table(MessagePart)
-    row = parts.row(id="part_1", message_id=message_id, session_id=session_id, part_type="text", part_index=0)
-    with pytest.raises(IntegrityError), change(session_id) as record:
-        parts.insert(record.cursor, [row])
-    row.salt = new_salt()
+        row = turns.row(id="turn_1", session_id=session_id, created_at=record.now, salt="", **values)
+        record.turn_seq = 1
+        record.insert(turns, row)
+        record.publish(EventType.TURN_STARTED, turn_id=row.id, turn_seq=1)
     with change(session_id) as record:
-        parts.insert(record.cursor, [row])
-    assert MessagePart.objects.get().content == ""
+        turn_store.finish_turn(record, row.id, state=TurnState.COMPLETED, error_message="why")
+        turn_store.start_turn(record, model="demo")
+    assert verify_session(session_id).problems == []
+    [bound] = json.loads(Event.objects.filter(type="turn.started").earliest("seq").body)["rows"]
+    assert bound == commitments_of(Turn).inserted(vars(row), salt=Session.objects.get().salt)[0]
 
 
 def test_after_an_error_nothing_is_committed_and_that_is_said_even_if_somebody_catches_it(session_id):
@@ -104,13 +117,13 @@ def test_each_of_many_rows_gets_its_own_values_in_one_statement(session_id):
         found = turns.update_each(
             record.cursor, given | {"turn_none": given[ids[0]]}, session_id=session_id, add=["fence"]
         )
-    assert found == set(ids)
+    assert found == dict(Turn.objects.values_list("id", "salt"))
     assert list(Turn.objects.order_by("seq").values_list("fence", flat=True)) == [
         1 + number for number in range(len(ids))
     ]
     assert Turn.objects.filter(lease_expires_at=later).count() == len(ids) // 2
     with change(session_id) as record:
-        assert turns.update_each(record.cursor, given, session_id="nobody") == set()
-        assert turns.update_each(record.cursor, {}) == set()
+        assert turns.update_each(record.cursor, given, session_id="nobody") == {}
+        assert turns.update_each(record.cursor, {}) == {}
     with change(session_id) as record, pytest.raises(ImmutableFieldError):
         turns.update_each(record.cursor, {ids[0]: {"seq": 9}})

@@ -56,6 +56,8 @@ class Command(BaseCommand):
             f"{report.sessions:,} sessions, {report.entries:,} entries, {report.commitments:,} commitments to rows "
             f"in {seconds:.1f} s ({report.entries / max(seconds, 0.001):,.0f} entries/s)"
         )
+        if report.first_form_entries:
+            self.stdout.write(f"{report.first_form_entries:,} of the entries are of the first form.")
         if report.unbound_sessions:
             self.stdout.write(
                 f"{report.unbound_sessions:,} of them began before rows were bound to the ledger: of their older rows, "
