@@ -48,7 +48,7 @@ from mnesis_core.messages import Role
 from mnesis_core.records import is_id, new_id
 from mnesis_core.transcripts import FORMATS, detect_format
 from mnesis_core.transcripts.claude_code import is_companion
-from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions, written
+from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions
 from mnesis_core.transcripts.values import NamedSource
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
@@ -127,12 +127,13 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int)
     if there.owner_id != owner_id:
         raise DuplicateIDError(f"There is a session {header.session_id} already.", id=header.session_id)
     ours = export_session(header.session_id)
-    same = next(ours) == written(replace(header, version=FORMAT_VERSION).as_dict())
+    same = json.loads(next(ours)) == replace(header, version=FORMAT_VERSION).as_dict()
     # Both are read to the end; only the last line of our own export is left over.
     for row in rows:
         table = session_tables().get(row.table)
         values = table.complete(row.values) if table else row.values
-        same = same and next(ours) == written({"table": row.table, "row": values})
+        # As values: PostgreSQL does not keep the order of keys that JSON of another database came with.
+        same = same and json.loads(next(ours)) == {"table": row.table, "row": values}
     if not same:
         raise DuplicateIDError(
             f"There is a session {header.session_id} already, and it is not the same: it has {there.event_seq} ledger "

@@ -67,7 +67,7 @@ def test_a_session_that_comes_and_goes_is_told_of(alice: User) -> None:
     last = Session.objects.get(pk=session_id).event_seq
     assert told() == [("session.created", session_id, 1), ("session.deleted", session_id, last)]
     body = json.loads(DirectoryEntry.objects.latest("seq").body)
-    assert body.keys() == {"session_id", "owner_id", "entries", "head", "at", "actor"}
+    assert body.keys() == {"session_id", "owner_id", "entries", "head", "at", "actor", "v"}
     assert problems() == []
 
 
