@@ -88,7 +88,7 @@ def test_an_old_session_goes_on_in_the_present_form_and_is_proven_with_both(old:
     environment, _ = old
     before = json.loads(done(environment, "verify", "--all", "--json").stdout)["checked"]
     assert before["first_form_entries"] == before["entries"] > 0
-    session, _ = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
+    session, *_ = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
     done(environment, "resume", session, "And now?")
     done(environment, "sessions", "archive", session)
     report = json.loads(done(environment, "verify", "--all", "--json").stdout)
