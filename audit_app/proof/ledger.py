@@ -134,7 +134,7 @@ class BoundRows:
                 raise ValueError(f"{claim!r} is no claim")
             if type(id) is not str or "\x00" in id:
                 raise ValueError(f"{id!r} is no row's id")
-            if columns and type(columns[0]) is not list:
+            if columns and (type(columns[0]) is not list or not columns[0]):
                 raise ValueError(f"{columns!r} are no names of columns")
             cut = _cut(table, tuple(columns[0])) if columns else self._frozen.get(table)
             if cut is None:

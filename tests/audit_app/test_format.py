@@ -34,7 +34,7 @@ from tests.support.format_sessions import (
     problems_after,
     rows_of_session,
 )
-from tests.support.format_vectors import DIRECTORY, FOLDER, MAKERS, SESSION, TAMPERING, around, load
+from tests.support.format_vectors import DIRECTORIES, FOLDER, MAKERS, SESSIONS, around, load
 from tests.support.inspected import add_session
 from tests.support.old_databases import fill
 from tests.support.sample_record import make_sample
@@ -186,16 +186,12 @@ def test_vectors_are_frozen() -> None:
     assert found == frozen
 
 
-def session_of_file() -> Second:
-    with (FOLDER / SESSION).open("rb") as lines:
-        [session] = read_export(lines)
-    return session
-
-
-def test_the_second_verifier_finds_what_the_vectors_say() -> None:
-    whole = session_of_file()
+@pytest.mark.parametrize("name", SESSIONS)
+def test_the_second_verifier_finds_what_the_vectors_say(name: str) -> None:
+    with (FOLDER / name).open("rb") as lines:
+        [whole] = read_export(lines)
     assert problems_of_session(whole) == []
-    for case in load(TAMPERING):
+    for case in load(SESSIONS[name]):
         session = copy.deepcopy(whole)
         for edit in case["edits"]:
             change_rows(edit, session.tables)  # type: ignore[arg-type]
@@ -206,10 +202,11 @@ def test_the_second_verifier_finds_what_the_vectors_say() -> None:
 @pytest.mark.both_databases
 @pytest.mark.owner
 @pytest.mark.django_db(transaction=True)
-def test_todays_code_finds_what_the_vectors_say(unguarded: None) -> None:
-    session_id = import_session()
+@pytest.mark.parametrize("name", SESSIONS)
+def test_todays_code_finds_what_the_vectors_say(unguarded: None, name: str) -> None:
+    session_id = import_session(name)
     assert verify_session(session_id).problems == []
-    for case in load(TAMPERING):
+    for case in load(SESSIONS[name]):
         found = [problem[1:] for problem in problems_after(session_id, case["edits"])]
         assert found == [tuple(problem) for problem in case["problems"]], case["name"]
 
@@ -223,13 +220,14 @@ def canonical_row(table: str, row: dict[str, Any], names: Iterable[str]) -> dict
 
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
-def test_the_session_of_the_vectors_leaves_as_it_came() -> None:
-    lines = list(export_session(import_session()))
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_session_of_the_vectors_leaves_as_it_came(name: str) -> None:
+    lines = list(export_session(import_session(name)))
     rows: dict[str, list[dict[str, Any]]] = {}
     for line in map(json.loads, lines):
         if "table" in line:
             rows.setdefault(line["table"], []).append(line["row"])
-    for table, given in rows_of_session().items():
+    for table, given in rows_of_session(name).items():
         assert [canonical_row(table, row, given[0]) for row in rows[table]] == [
             canonical_row(table, row, given[0]) for row in given
         ]
@@ -240,8 +238,9 @@ def test_the_session_of_the_vectors_leaves_as_it_came() -> None:
 @pytest.mark.both_databases
 @pytest.mark.owner
 @pytest.mark.django_db(transaction=True)
-def test_a_directory_is_found_to_be_what_the_vectors_say(unguarded: None) -> None:
-    there, *cases = load(DIRECTORY)
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_a_directory_is_found_to_be_what_the_vectors_say(unguarded: None, name: str) -> None:
+    there, *cases = load(name)
     for case in cases:
         rows = copy.deepcopy(there["rows"])
         for edit in case["edits"]:

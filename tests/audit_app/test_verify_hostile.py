@@ -42,6 +42,7 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True
         [["messages", "x", 0]],
         [["messages", "x", "0", 7]],
         [["messages", "x", "0", "role"]],
+        [["messages", "x", "0", []]],
         [["messages", "x", "0", ["outcome"], []]],
         [["messages", "x", "0", [["outcome"]]]],
     ],

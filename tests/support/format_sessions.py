@@ -25,15 +25,16 @@ from mnesis_core.records import MessageEnd, TurnState
 from sessions_app.database.fields import plain_field
 from sessions_app.guards.rights import lifted
 from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
-from sessions_app.models import DirectoryEntry, Event, Session
+from sessions_app.models import DirectoryEntry, Event, MessagePart, Session
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.histories import begin_fork, copy_messages
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
 from tests.sessions_app.record_rows import plain
-from tests.support.format_vectors import FOLDER, SESSION
-from tests.support.inspected import USAGE
+from tests.support.format_vectors import DIRECTORIES, FOLDER, SESSIONS, write
+from tests.support.inspected import USAGE, add_summary, claim, finish
+from tests.support.operators import settled_run
 from tests.support.sample_record import make_sample
 from tests.support.second_opinion import problems_of
 from tests.support.second_verifier import Problem
@@ -52,6 +53,22 @@ NUMBERS = {
 }
 
 
+def write_sessions() -> None:
+    """Write a session of today's form, one that was begun in the first form and goes on, and what is done to both."""
+    *_, new, both = SESSIONS
+    with lifted(connection):
+        lines, directory = make_session()
+        (FOLDER / new).write_bytes(lines)
+        write(DIRECTORIES[-1], directory_cases(directory))
+        session_id = import_session(next(iter(SESSIONS)))
+        _answer_by_hand(session_id)
+        _go_on(session_id)
+        (FOLDER / both).write_bytes(b"".join(export_session(session_id)))
+        _empty()
+        for name in (new, both):
+            write(SESSIONS[name], tampering_cases(name))
+
+
 def make_session() -> tuple[bytes, Rows]:
     """An exported session, and the rows of the directory that it was written with. Nothing of it stays."""
     with lifted(connection):
@@ -64,10 +81,29 @@ def make_session() -> tuple[bytes, Rows]:
         assert copy_messages(fork)
         session_store.record_heads()
         lines, directory = b"".join(export_session(sample.talk)), _directory_here()
-        with unguarded():
-            for table in reversed(session_tables().values()):
-                plain(table.model)._raw_delete("default")
+        _empty()
         return lines, directory
+
+
+def _empty() -> None:
+    with unguarded():
+        for table in reversed(session_tables().values()):
+            plain(table.model)._raw_delete("default")
+
+
+def _go_on(session_id: str) -> None:
+    """Change rows of before, and add others."""
+    with change(session_id) as record:
+        session_store.update_session(record, title="It goes on", config={"share": 1e23}, labels={"form": "both"})
+        tools = MessagePart.objects.filter(session_id=session_id, tool_state="completed", compacted_at=None)
+        message_store.tombstone_parts(record, list(tools.values_list("id", flat=True)))
+    messages = [message.id for message in load_messages(session_id)][-2:]
+    run = claim(session_id)
+    add_summary(session_id, run, messages, (9, 10))
+    finish(session_id, run)
+    settled_run(session_id)
+    with change(session_id) as record:
+        session_store.archive_session(record)
 
 
 def _directory_here() -> Rows:
@@ -188,9 +224,9 @@ def unguarded() -> Iterator[None]:
         install_guards(connection, guarded_models())
 
 
-def import_session() -> str:
-    """Bring the session of the vectors in, as another account's than it was; return its id."""
-    lines = (FOLDER / SESSION).read_bytes().splitlines(keepends=True)
+def import_session(name: str) -> str:
+    """Bring a session of the vectors in, as another account's than it was; return its id."""
+    lines = (FOLDER / name).read_bytes().splitlines(keepends=True)
     owner, _ = User.objects.get_or_create(username="importer")
     [imported] = import_sessions(lambda: lines, owner_id=owner.pk)
     return imported.session_id
@@ -207,21 +243,23 @@ def problems_after(session_id: str, edits: Iterable[Edit]) -> list[Problem]:
 # The cases.
 
 
-def rows_of_session() -> Rows:
+def rows_of_session(name: str) -> Rows:
     rows: Rows = {}
-    for line in (FOLDER / SESSION).read_bytes().splitlines():  # of bytes, as texts have other line breaks too
+    for line in (FOLDER / name).read_bytes().splitlines():  # of bytes, as texts have other line breaks too
         if (value := json.loads(line)).get("table"):
             rows.setdefault(value["table"], []).append(value["row"])
     return rows
 
 
-def tampering_cases() -> list[dict[str, Any]]:
-    with lifted(connection), unguarded():
-        session_id = import_session()
-        return [
+def tampering_cases(session: str) -> list[dict[str, Any]]:
+    with unguarded():
+        session_id = import_session(session)
+        cases = [
             {"name": name, "edits": edits, "problems": [problem[1:] for problem in problems_after(session_id, edits)]}
-            for name, edits in _tampering(rows_of_session())
+            for name, edits in _tampering(rows_of_session(session))
         ]
+    _empty()
+    return cases
 
 
 def _tampering(rows: Rows) -> list[tuple[str, list[Edit]]]:
@@ -330,12 +368,24 @@ def _tampering(rows: Rows) -> list[tuple[str, list[Edit]]]:
                 ],
             )
         ),
+        ("the salt of one row", [put("turns", rows["turns"][-1], salt="")]),
+        ("the salt of the session's row", [put("sessions", session, own_salt="another")]),
+        ("an actor", [put("turns", rows["turns"][-1], actor="{}")]),
+        ("an entry without its form, and all made anew", [_without("v", last), *anew[1]]),
+        ("an entry without its actor, and all made anew", [_without("actor", last), *anew[1]]),
+        ("an entry of an unknown form, and all made anew", [written(v=3), *anew[1]]),
         ("an entry that is gone", [take("events", entry)]),
         ("the last entry that is gone", [take("events", last)]),
         ("the last entry that is gone, and the head made anew", [take("events", last), *anew[1]]),
         ("an entry before the first", [{"table": "events", "add": last | {"seq": -1}}]),
         ("the head", [put("sessions", session, head_hash="00" * 32)]),
     ]
+
+
+def _without(name: str, entry: Mapping[str, Any]) -> Edit:
+    body = {key: value for key, value in json.loads(entry["body"]).items() if key != name}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {"table": "events", "where": _key(entry), "set": {"body": text}}
 
 
 def _key(row: Mapping[str, Any]) -> dict[str, Any]:

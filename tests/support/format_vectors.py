@@ -18,7 +18,13 @@ from typing import Any
 import django
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "format"
-SESSION, TAMPERING, DIRECTORY = "session.jsonl", "tampering.json", "directory.json"
+# A session's file -> what is done to its rows. The last begins in the first form and goes on in the second.
+SESSIONS = {
+    "session.jsonl": "tampering.json",
+    "session_2.jsonl": "tampering_2.json",
+    "session_both.jsonl": "tampering_both.json",
+}
+DIRECTORIES = ("directory.json", "directory_2.json")
 ID, SALT = "msg_01KB0000000000000000000002", "00112233445566778899aabbccddeeff" * 2
 GENESIS = "0" * 64
 Maker = Callable[[Any], Any]
@@ -57,6 +63,12 @@ def canonical_members(members: dict[str, Any]) -> str | None:
         return re.sub(r',?"v":2}$', "}", canonical_body(members))
     except ValueError:
         return None
+
+
+def canonical_members_2(members: dict[str, Any]) -> str:
+    from mnesis_core.events import canonical_body
+
+    return canonical_body(members)
 
 
 def hash_of_entry(entry: dict[str, Any]) -> str:
@@ -115,6 +127,7 @@ MAKERS: Mapping[str, Maker] = {
     "times.json": canonical_time,
     "json_values.json": canonical_value,
     "bodies.json": canonical_members,
+    "bodies_2.json": canonical_members_2,
     "entries.json": hash_of_entry,
     "commitments.json": commitment_to_row,
     "lines.json": is_one_way,
@@ -318,6 +331,10 @@ GIVEN: Mapping[str, Callable[[], list[Any]]] = {
     "times.json": lambda: list(_TIMES),
     "json_values.json": lambda: list(_JSON_VALUES),
     "bodies.json": lambda: list(_BODIES),
+    "bodies_2.json": lambda: [
+        *_BODIES[:5],
+        {"at": _TIMES[0], "actor": {"via": "api", "kind": "key", "ref": "a1", "for": "x"}},
+    ],
     "entries.json": _entries,
     "commitments.json": _commitments,
     "lines.json": _lines,
@@ -340,14 +357,11 @@ def main() -> None:
     for name, make in MAKERS.items():
         if not (FOLDER / name).exists():
             write(name, [{"given": given, "gives": make(given)} for given in GIVEN[name]()])
-    if not (FOLDER / TAMPERING).exists():
+    if not all((FOLDER / name).exists() for name in SESSIONS.values()):
         connection.creation.create_test_db(verbosity=0, serialize=False)
-        from tests.support.format_sessions import directory_cases, make_session, tampering_cases
+        from tests.support.format_sessions import write_sessions
 
-        lines, directory = make_session()
-        (FOLDER / SESSION).write_bytes(lines)
-        write(TAMPERING, tampering_cases())
-        write(DIRECTORY, directory_cases(directory))
+        write_sessions()
 
 
 if __name__ == "__main__":

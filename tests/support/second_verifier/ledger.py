@@ -117,7 +117,7 @@ def _claim(seq: int, claim: Any) -> Claim:
 
 
 def _are_names(columns: Any) -> bool:
-    return isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    return isinstance(columns, list) and bool(columns) and all(isinstance(name, str) for name in columns)
 
 
 class Claims:
