@@ -17,6 +17,7 @@ from audit_app.proof.verify import verify_session
 from audit_app.tables import Table, insert_rows, session_tables
 from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import import_sessions
+from mnesis_core.actor import Actor, ActorKind, Via
 from mnesis_core.errors import ModelCallAbandoned
 from mnesis_core.events import GENESIS, EventType, entry_hash
 from mnesis_core.llm.retrying import Retry
@@ -27,6 +28,7 @@ from sessions_app.guards.rights import lifted
 from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, Session
 from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.actor import SYSTEM, acting_as
 from sessions_app.record.change import change
 from sessions_app.record.histories import begin_fork, copy_messages
 from sessions_app.record.message_queries import load_messages
@@ -44,6 +46,10 @@ Rows = dict[str, list[dict[str, Any]]]
 Edit = dict[str, Any]
 """``table`` and ``where``, and one of ``set`` and ``remove``; ``table`` and ``add``; or ``rehash``."""
 
+PERSON = Actor(
+    kind=ActorKind.USER, ref="0123456789abcdefABCD-_", via=Via.PAGE, request="req_01KB0000000000000000000005"
+)
+PROGRAM = Actor(kind=ActorKind.KEY, ref="a1b2c3d4", for_ref=PERSON.ref, via=Via.API, request="req_of-a-proxy")
 NUMBERS = {
     "floats": [0.1, 1.0, -0.0, 1e-7, 2.5e-5, 1e16, 1e22, 1e23, 1.5e300, 5e-324, 1.7976931348623157e308],
     "integers": [0, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 10**40],
@@ -56,13 +62,14 @@ NUMBERS = {
 def write_sessions() -> None:
     """Write a session of today's form, one that was begun in the first form and goes on, and what is done to both."""
     *_, new, both = SESSIONS
-    with lifted(connection):
+    with lifted(connection), acting_as(PROGRAM):
         lines, directory = make_session()
         (FOLDER / new).write_bytes(lines)
         write(DIRECTORIES[-1], directory_cases(directory))
         session_id = import_session(next(iter(SESSIONS)))
         _answer_by_hand(session_id)
-        _go_on(session_id)
+        with acting_as(PROGRAM.later("map")):
+            _go_on(session_id)
         (FOLDER / both).write_bytes(b"".join(export_session(session_id)))
         _empty()
         for name in (new, both):
@@ -71,18 +78,19 @@ def write_sessions() -> None:
 
 def make_session() -> tuple[bytes, Rows]:
     """An exported session, and the rows of the directory that it was written with. Nothing of it stays."""
-    with lifted(connection):
-        sample = make_sample()
-        with change(sample.talk) as record:
-            session_store.update_session(record, config=NUMBERS)
+    sample = make_sample()
+    with change(sample.talk) as record:
+        session_store.update_session(record, config=NUMBERS)
+    with acting_as(PERSON):
         _answer_by_hand(sample.talk)
-        last = load_messages(sample.talk, limit=2)[1]
-        fork = begin_fork(load_session(sample.talk), owner=sample.ada, last=last, title="fork")
-        assert copy_messages(fork)
+    last = load_messages(sample.talk, limit=2)[1]
+    fork = begin_fork(load_session(sample.talk), owner=sample.ada, last=last, title="fork")
+    assert copy_messages(fork)
+    with acting_as(SYSTEM):
         session_store.record_heads()
-        lines, directory = b"".join(export_session(sample.talk)), _directory_here()
-        _empty()
-        return lines, directory
+    lines, directory = b"".join(export_session(sample.talk)), _directory_here()
+    _empty()
+    return lines, directory
 
 
 def _empty() -> None:
@@ -426,7 +434,7 @@ def directory_cases(there: Rows) -> list[dict[str, Any]]:
             [{"table": "directory_entries", "where": where, "remove": True}],
         ),
     ]
-    with lifted(connection), unguarded():
+    with unguarded():
         return [
             {"rows": there},
             *(
