@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -59,16 +58,9 @@ def canonical_members(members: dict[str, Any]) -> str | None:
     from mnesis_core.events import canonical_body
 
     try:
-        # Of the first form, whose bodies do not name it.
-        return re.sub(r',?"v":2}$', "}", canonical_body(members))
+        return canonical_body(members)
     except ValueError:
         return None
-
-
-def canonical_members_2(members: dict[str, Any]) -> str:
-    from mnesis_core.events import canonical_body
-
-    return canonical_body(members)
 
 
 def hash_of_entry(entry: dict[str, Any]) -> str:
@@ -127,7 +119,6 @@ MAKERS: Mapping[str, Maker] = {
     "times.json": canonical_time,
     "json_values.json": canonical_value,
     "bodies.json": canonical_members,
-    "bodies_2.json": canonical_members_2,
     "entries.json": hash_of_entry,
     "commitments.json": commitment_to_row,
     "lines.json": is_one_way,
@@ -331,10 +322,6 @@ GIVEN: Mapping[str, Callable[[], list[Any]]] = {
     "times.json": lambda: list(_TIMES),
     "json_values.json": lambda: list(_JSON_VALUES),
     "bodies.json": lambda: list(_BODIES),
-    "bodies_2.json": lambda: [
-        *_BODIES[:5],
-        {"at": _TIMES[0], "actor": {"via": "api", "kind": "key", "ref": "a1", "for": "x"}},
-    ],
     "entries.json": _entries,
     "commitments.json": _commitments,
     "lines.json": _lines,
