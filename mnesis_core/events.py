@@ -1,8 +1,9 @@
 """The ledger without a database: its event types, canonical bodies, commitments and hash chain.
 
 Types are stable dotted names. A body holds ids, numbers, words of closed vocabularies and salted commitments, never content
-or an unsalted hash of it (decisions 4, 133), so the ledger can be handed out while the words stay at home. Formats are those of RFC 8785 for the values allowed here (strings,
-integers below 2**53, booleans, null, lists, objects; no floats), hashed as exact bytes and never serialised again.
+or an unsalted hash of it (decisions 4, 133), so the ledger can be handed out while the words stay at home. Formats are
+those of RFC 8785 for the values allowed here (strings, integers below 2**53, booleans, null, lists, objects; no floats),
+hashed as exact bytes and never serialised again.
 """
 
 from __future__ import annotations

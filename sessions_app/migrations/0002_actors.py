@@ -39,5 +39,5 @@ class Migration(migrations.Migration):
                 'db_table': 'people',
             },
         ),
-        migrations.RunPython(name_accounts),
+        migrations.RunPython(name_accounts, migrations.RunPython.noop),
     ]

@@ -67,7 +67,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
 
 
 @tool(needs_approval=True)
-def note_down(context: ToolContext, text: str) -> str:
+def keep_note(context: ToolContext, text: str) -> str:
     """Write something down."""
     return text
 
@@ -84,14 +84,14 @@ async def lived(alice: User, script: Callable[..., Any]) -> SessionRecord:
         if question.startswith("Delegate") and told[-1]["role"] == "user":
             return Step(tool_calls=(tool_call("task", prompt=f"Note {WORD}", title=WORD),), usage=usage)
         if question.startswith("Note") and told[-1]["role"] == "user":
-            return Step(tool_calls=(tool_call("note_down", text=WORD),))
+            return Step(tool_calls=(tool_call("keep_note", text=WORD),))
         if question.startswith("Again"):
             return Step(tool_calls=(tool_call("nosuch", text=WORD),))
         return Step(text=WORD, reasoning=WORD, usage=usage)
 
     script(reply)
     config = {
-        "turn": {"tools": ["task", "note_down"], "on_doom_loop": "stop"},
+        "turn": {"tools": ["task", "keep_note"], "on_doom_loop": "stop"},
         "limits": {"session": {"tokens": 25_000}},
     }
     session = await db(lifecycle.create_session, owner=alice, title=WORD, config=config)
