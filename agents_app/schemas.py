@@ -129,6 +129,9 @@ class TurnStartIn(MessageIn):
     # Ids of files of the session that go with the message.
     files: Annotated[list[str], Field(max_length=50)] = []
     model: str = ""  # asked this turn in place of the session's model; empty: the session's
+    # The message that this one continues, or "root"; null: the last one of the chosen branch. Without a message, what a
+    # user said there is answered again.
+    parent_id: str | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for ``lifecycle.start_turn``.
@@ -143,8 +146,14 @@ class TurnStartIn(MessageIn):
             host_mode=self.host_mode,
             model=self.model,
         )
-        values = {"message": self.text(), "idempotency_key": self.idempotency_key, "files": self.files}
-        return {**values, "options": options}
+        is_said = self.parent_id is None or self.message is not None or self.parts is not None
+        return {
+            "message": self.text() if is_said else None,
+            "idempotency_key": self.idempotency_key,
+            "files": self.files,
+            "parent_id": self.parent_id,
+            "options": options,
+        }
 
 
 class TurnIn(TurnStartIn):
@@ -386,6 +395,12 @@ class RecordIn(Schema):
             finish_reason=self.finish_reason,
             model=self.model,
         )
+
+
+class ChoiceIn(Schema):
+    """The branch that the next message is to continue."""
+
+    branch: Tokens
 
 
 class ForkIn(Schema):

@@ -21,9 +21,9 @@ from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.records import CallRecord, SummaryRecord
+from sessions_app.api import messages_out
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.record.message_queries import load_message_rows
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import list_calls as load_calls
 from sessions_app.record.turn_queries import load_call
@@ -34,7 +34,6 @@ from sessions_app.schemas import (
     MessageOut,
     Out,
     Text,
-    message_out,
     page_of,
     place_of,
     read_place,
@@ -244,10 +243,9 @@ def expand_summary(
         items = [summary_out(source) | {"source_id": read} for read, source in queries.expand_step(summary)]
         return {"kind": "summaries", "items": items, "next_cursor": None}
     page = queries.expand_messages(summary, offset=offset, limit=limit)
-    rows = load_message_rows(summary.session_id, [message.id for message in page.messages])
     return {
         "kind": "messages",
-        "items": [message_out(message, rows[message.id]) for message in page.messages],
+        "items": messages_out(summary.session_id, page.messages),
         "next_cursor": None if page.next_offset is None else str(page.next_offset),
     }
 

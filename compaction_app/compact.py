@@ -73,7 +73,7 @@ def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
         budget=state.budget,
         config=state.config,
         turns=state.session.turn_seq,
-        last=last_run(state.session.id),
+        last=last_run(state.session.id, branch=state.branch),
         is_something_to_do=next_round(situation) is not None
         or bool(select_prunable(state.entries, state.config, state.budget).part_ids),
     )
@@ -183,7 +183,7 @@ def claim(session_id: str, run_id: str) -> ClaimedRun | None:
     """
     if not is_free_to_claim(run_id, timezone.now(), session_id=session_id):
         return None
-    state = load_state(session_id)
+    state = load_state(session_id, branch=load_run(run_id).branch)
     lease = Lease(owner=new_owner(), seconds=state.config.compaction.lease_seconds)
     tokens = meter_of(state).used_tokens
     with change(session_id) as record:
@@ -244,15 +244,15 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
     assembly always fits.
     """
 
-    def request() -> tuple[str | None, int, float]:
+    def request() -> tuple[str | None, int, ContextState]:
         state = load_state(session_id)
         # The tools of a first call are in no earlier call: only the caller's size includes them.
         limit = state.budget.hard - (size.tokens - meter_of(state).used_tokens)
         trigger = trigger_of(state, size=size)
         with change(session_id) as record:
-            return live_run(session_id) or request_if_due(record, trigger), limit, state.config.compaction.wait_seconds
+            return live_run(session_id) or request_if_due(record, trigger), limit, state
 
-    async def compact_until_it_fits(run_id: str | None, limit: int) -> None:
+    async def compact_until_it_fits(run_id: str | None, limit: int, branch: int) -> None:
         # Again while a compaction leaves too many tokens because it may not do more.
         while run_id is not None:
             run = await work(compact_session, session_id, run_id=run_id)
@@ -260,14 +260,17 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
                 await asyncio.sleep(POLL_SECONDS)
                 # Not only a look: the process that has it may die, and then this one takes it over.
                 run = await work(compact_session, session_id, run_id=run_id)
+            if run.branch != branch:
+                run_id, *_ = await db(request)
+                continue
             is_too_large = run.tokens_after is not None and run.tokens_after >= limit
             run_id = await db(live_run, session_id) if is_too_large else None
 
     try:
-        run_id, limit, seconds = await db(request)
-        async with asyncio.timeout(seconds):
+        run_id, limit, state = await db(request)
+        async with asyncio.timeout(state.config.compaction.wait_seconds):
             with unasked():
-                compacting = asyncio.ensure_future(compact_until_it_fits(run_id, limit))
+                compacting = asyncio.ensure_future(compact_until_it_fits(run_id, limit, state.branch))
             await asyncio.shield(compacting)
     except TimeoutError:
         logger.warning("session %s goes on before its compaction has ended", session_id)
@@ -299,30 +302,31 @@ def request_manual(session_id: str) -> str:
 
 
 def _compact(attempt: ClaimedRun) -> None:
-    state = load_state(attempt.session_id)
+    run = load_run(attempt.run_id)
+    state = load_state(attempt.session_id, branch=run.branch)
     try:
         alias = state.config.compaction.model or state.session.model
         model = get_model(alias, user_id=state.session.owner_id)
     except ModelNotFoundError:
         model = None
-    began, is_manual = time.monotonic(), load_run(attempt.run_id).trigger == "manual"
+    began, is_manual = time.monotonic(), run.trigger == "manual"
     choice = select_prunable(state.entries, state.config, state.budget)
     if choice.part_ids:
         with attempt.held() as record:
             store.prune(record, attempt.run_id, choice.part_ids, tokens=choice.tokens)
-        state = load_state(state.session.id)
+        state = load_state(state.session.id, branch=run.branch)
     for _ in range(state.config.compaction.max_compaction_rounds):
         chosen = next_round(_situation(state, everything=is_manual))
         if chosen is None:
             break
         _commit(attempt, state, chosen, model=model, began=began)
-        state = load_state(state.session.id)
+        state = load_state(state.session.id, branch=run.branch)
     last, size = _situation(state, everything=is_manual), size_of(state)
     more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
     with attempt.held() as record:
         store.finish_run(record, attempt.run_id, outcome=ended.value, tokens_after=size.tokens, fence=attempt.fence)
-        if more and must_go_on(last):
+        if more and must_go_on(last) and record.branch == run.branch:
             request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
 
 
@@ -367,4 +371,5 @@ def _commit(
             fence=attempt.fence,
             source_type="summary" if summary.kind == "condensed" else "message",
             source_ids=list(chosen.source_ids),
+            branch=state.branch,
         )

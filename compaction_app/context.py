@@ -21,6 +21,7 @@ from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble, rebuild
+from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import (
     Assembled,
     ContextEntry,
@@ -31,7 +32,7 @@ from mnesis_core.context.entries import (
     read_manifest,
 )
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
-from mnesis_core.context.manifests import fold_manifest, is_folded, outlines_of, unfold_manifest
+from mnesis_core.context.manifests import branch_of, fold_manifest, is_folded, outlines_of, unfold_manifest
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
@@ -41,6 +42,7 @@ from mnesis_core.providers.rendering import GIVERS, digest, render
 from mnesis_core.records import CallRecord, SessionRecord, record_of
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
+from sessions_app.record.branch_queries import load_path, path_in
 
 # To measure a context, as many of the newest messages are read as would fill the window with this many tokens each, and
 # then four times as many while they do not fill it.
@@ -102,6 +104,7 @@ class Frame:
 class ContextState(Frame):
     entries: list[ContextEntry]
     context_seq: int
+    branch: int = 0  # whose context it is
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
 
@@ -126,7 +129,7 @@ class ContextState(Frame):
             pressure=pressure(assembled.wanted_tokens, self.budget),
             estimated_tokens=int(assembled.used_tokens / self.calibration.ratio),
             whole_tokens=int(assembled.wanted_tokens / self.calibration.ratio),
-            stored_manifest=fold_manifest(assembled.manifest, self.entries),
+            stored_manifest=fold_manifest(assembled.manifest, self.entries, branch=self.branch),
             calibration=self.calibration,
             context_seq=self.context_seq,
         )
@@ -179,21 +182,31 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
     )
 
 
-def load_state(session_id: str, *, at: int | None = None) -> ContextState:
-    """:raises SessionNotFoundError: there is no such session."""
-    return read_state(load_frame(session_id), at=at)
+def load_state(session_id: str, *, at: int | None = None, branch: int | None = None) -> ContextState:
+    """:raises SessionNotFoundError: there is no such session.
+    :raises BranchNotFoundError: it has no such branch.
+    """
+    return read_state(load_frame(session_id), at=at, branch=branch)
 
 
-def read_state(frame: Frame, *, at: int | None = None) -> ContextState:
-    """Read the context of a session that is loaded, now or as of event ``at``: two queries, whatever the history."""
-    return _state_of(frame, context_queries.load_context(frame.session.id, at=at), at=at)
+def read_state(frame: Frame, *, at: int | None = None, branch: int | None = None) -> ContextState:
+    """Read the context of a session that is loaded, now or as of event ``at``: two queries, whatever the history.
+
+    :param branch: whose context; by default that of the branch that is chosen, or was then
+    :raises BranchNotFoundError: the session has no such branch.
+    """
+    path = path_in(frame.session, branch, at=at)
+    return _state_of(frame, context_queries.load_context(frame.session.id, at=at, path=path), at=at, path=path)
 
 
 def read_newest_state(frame: Frame) -> ContextState:
     """Read a context to be measured, not sent: all of one that fits, else its end, its summaries and the size of the rest.
 
-    So the texts that are read are bounded by the window, however much was said since the last compaction.
+    So the texts that are read are bounded by the window, however much was said since the last compaction. In a tree all
+    of it is read.
     """
+    if frame.session.branch_seq:
+        return read_state(frame)
     items = max(FEWEST_READ, frame.budget.usable // USUAL_TOKENS)
     state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
     while state.unread_tokens:
@@ -206,13 +219,14 @@ def read_newest_state(frame: Frame) -> ContextState:
     return state
 
 
-def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> ContextState:
+def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None, path: Path | None = None) -> ContextState:
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     return record_of(
         ContextState,
         frame,
         entries=_entries_of(frame.session.id, rows),
         context_seq=seq if at is None else at,
+        branch=path.branch if path else 0,
         unread_tokens=rows.unread_tokens,
     )
 
@@ -355,7 +369,8 @@ def load_sources(call: CallRecord) -> PromptSources:
     manifest, session_id = read_manifest(call.manifest), call.session_id
     entries: list[ContextEntry]
     if is_folded(manifest):
-        entries = _entries_of(session_id, context_queries.load_context(session_id, at=call.context_seq))
+        path = load_path(session_id, branch_of(manifest))
+        entries = _entries_of(session_id, context_queries.load_context(session_id, at=call.context_seq, path=path))
         manifest = unfold_manifest(manifest, outlines_of(entries), at=call.context_seq)
     else:
         entries = _entries_named(manifest, session_id)

@@ -41,6 +41,7 @@ class CompactionRun(AppendOnlyModel):
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.QUEUED)
     trigger = models.CharField(max_length=16, choices=[(t, t) for t in ("soft", "hard", "manual")])
+    branch = models.BigIntegerField(default=0)  # whose context it makes smaller
     actor = models.TextField(default="")  # who requested it, or at whose turn it became due (``mnesis_core.actor``)
     attempts = models.IntegerField(default=0)
     lease_owner = models.CharField(max_length=100, default="")
@@ -149,6 +150,8 @@ class SummaryNode(AppendOnlyModel):
     revises = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
     restores = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
     """The earlier revision whose text it has, after an undo."""
+    branch = models.BigIntegerField(default=0)
+    """The branch that it was made for. It serves every branch that has all of its messages."""
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
     depth = models.IntegerField()  # 0 for a leaf, one more than its deepest source otherwise
     level = models.IntegerField()  # the escalation level that wrote it: 1, 2 or 3
@@ -218,6 +221,8 @@ class SummaryEdge(AppendOnlyModel):
     position = models.IntegerField()
     source_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
     source_id = models.CharField(max_length=ID_LENGTH)
+    branch = models.BigIntegerField(default=0)
+    """That of its summary."""
     of_revision = models.BooleanField(default=False)
     """Its summary takes the place of another one, so it may stand for what that one stands for."""
 
@@ -228,9 +233,9 @@ class SummaryEdge(AppendOnlyModel):
         constraints = [
             models.UniqueConstraint(fields=["node", "position"], name="edge_position_unique"),
             models.UniqueConstraint(fields=["node", "source_id"], name="edge_source_once"),
-            # Nothing is covered twice, whatever the code above does.
+            # Nothing is covered twice for one branch, whatever the code above does.
             models.UniqueConstraint(
-                fields=["source_id"], condition=Q(of_revision=False), name="edge_source_covered_once"
+                fields=["source_id", "branch"], condition=Q(of_revision=False), name="edge_source_covered_once"
             ),
         ]
         indexes = [models.Index(fields=["source_id"], name="edge_source")]

@@ -137,8 +137,10 @@ def has_changed(run_id: str) -> bool:
     return is_pruned or SummaryNode.objects.filter(run_id=run_id).exists()
 
 
-def last_run(session_id: str) -> LastRun | None:
-    rows = CompactionRun.objects.filter(session_id=session_id, ended_at__isnull=False).order_by("-created_at")
+def last_run(session_id: str, *, branch: int) -> LastRun | None:
+    rows = CompactionRun.objects.filter(session_id=session_id, branch=branch, ended_at__isnull=False).order_by(
+        "-created_at"
+    )
     row = rows.values_list("state", "tokens_after", "tokens_before").first()
     if row is None:
         return None

@@ -113,6 +113,7 @@ def request_run(record: Change, *, trigger: str) -> str | None:
         id=new_id("run"),
         session_id=record.session_id,
         trigger=trigger,
+        branch=record.branch,
         actor=record.actor,
         created_at=record.now,
         lease_expires_at=record.now + LOST_AFTER,
@@ -252,9 +253,16 @@ class Revision:
 
 
 def record_summary(
-    record: Change, run_id: str, summary: NewSummary, *, fence: int, source_type: str, source_ids: list[str]
+    record: Change,
+    run_id: str,
+    summary: NewSummary,
+    *,
+    fence: int,
+    source_type: str,
+    source_ids: list[str],
+    branch: int = 0,
 ) -> str:
-    """Write a summary with its edges, swap it into the context for its sources, and return its id.
+    """Write a summary with its edges, swap it into the context of a branch for its sources, and return its id.
 
     :raises TakenOver: another process has the compaction, or it has ended.
     :raises ContextChanged: a source is not in the context any more.
@@ -264,11 +272,12 @@ def record_summary(
         session_id=record.session_id,
         run_id=run_id,
         attempt=fence,
+        branch=branch,
         created_at=record.now,
         **asdict(summary),
     )
     _write_node(record, node, source_ids, run_id=run_id)
-    message_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
+    message_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id, branch=branch)
     _write_edges(record, node, source_ids, source_type=source_type)
     if source_type == "summary" and SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
         _mark_freshness(record, because=node.id)
@@ -299,14 +308,17 @@ def revise_summaries(record: Change, revisions: Sequence[Revision]) -> None:
 
         columns = asdict(revision)
         source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
-        columns |= {name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")}
+        columns |= {
+            name: getattr(old, name) for name in ("branch", "kind", "depth", "first_seq", "last_seq", "message_count")
+        }
         node = _NODES.row(session_id=record.session_id, revises_id=old.id, created_at=record.now, **columns)
         source_type = "message" if old.kind == "leaf" else "summary"
         _write_node(record, node, source_ids, revises=summary_id)
         _write_edges(record, node, source_ids, source_type=source_type, of_revision=True)
         record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id)
         record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
-        if standing_items(record.session_id, [old.id]):
+        # In a tree it may stand in the context of another branch than the chosen one.
+        if record.branch_seq or standing_items(record.session_id, [old.id]):
             message_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
     _mark_freshness(record, because=revisions[-1].id)
 
@@ -326,7 +338,7 @@ def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
 
 def _write_edges(record: Change, node: Any, source_ids: Sequence[str], **values: Any) -> None:
     edges = [
-        _EDGES.row(node_id=node.id, position=position, source_id=source_id, **values)
+        _EDGES.row(node_id=node.id, position=position, source_id=source_id, branch=node.branch, **values)
         for position, source_id in enumerate(source_ids)
     ]
     record.insert(_EDGES, *edges)
@@ -342,6 +354,7 @@ def _write_node(record: Change, node: Any, source_ids: Sequence[str], **why: str
         first_seq=node.first_seq,
         last_seq=node.last_seq,
         source_ids=list(source_ids),
+        **({"branch": node.branch} if node.branch else {}),
         **why,
     )
     index.add_row(record, "summaries", node)

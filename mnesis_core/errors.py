@@ -112,6 +112,10 @@ class MessageNotFoundError(NotFound):
     """There is no such message, or it is not yours."""
 
 
+class BranchNotFoundError(NotFound):
+    """The session has no such branch."""
+
+
 class PartNotFoundError(NotFound):
     """There is no such message part, or it is not yours."""
 

@@ -101,6 +101,8 @@ class EventType(StrEnum):
     SESSION_ARCHIVED = "session.archived"
     SESSION_FORKED = "session.forked"
     SESSION_CLOSED = "session.closed"
+    BRANCH_CREATED = "branch.created"
+    BRANCH_CHOSEN = "branch.chosen"
     TURN_STARTED = "turn.started"
     TURN_SUSPENDED = "turn.suspended"
     TURN_RESUMED = "turn.resumed"

@@ -22,8 +22,7 @@ IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported hist
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
-    "map",
-    "import",
+    *("map", "import", "branch"),
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
@@ -133,6 +132,8 @@ class SessionRecord:
     account_limits: dict[str, Any]  # What an administrator lets the owner spend, as in a configuration.
     host_mode: bool = False
     peer_name: str = ""
+    branch: int = 0  # the chosen one
+    branch_seq: int = 0  # how many branches there are beside branch 0
 
     @property
     def is_sub_agent(self) -> bool:
@@ -362,6 +363,7 @@ class RunRecord(HasError):
     end_seq: int | None
     after_message_seq: int | None
     actor: str  # Who requested it, or at whose turn it became due (``mnesis_core.actor``).
+    branch: int = 0  # whose context it makes smaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -11,12 +11,13 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Router, Schema
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import StoredMessage
 from mnesis_core.records import TurnRecord
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.operations import by_name
-from sessions_app.record import context_queries, message_queries, session_queries, turn_queries
+from sessions_app.record import branch_queries, context_queries, message_queries, session_queries, turn_queries
 from sessions_app.schemas import (
     ErrorOut,
     EventOut,
@@ -114,12 +115,26 @@ def turn_page(session_id: str, *, owner_id: int, limit: int, cursor: int | None)
     return page_of(turn_queries.list_turns(session_id, before_seq=cursor, limit=limit + 1), limit, attrgetter("seq"))
 
 
-def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
-    """:raises SessionNotFoundError: it does not exist or belongs to another person."""
-    session_queries.load_session(session_id, owner_id=owner_id)
-    messages = message_queries.load_messages(session_id, after=after, limit=limit + 1)
+def message_page(
+    session_id: str, *, owner_id: int, after: int, limit: int, branch: int | None = None
+) -> dict[str, Any]:
+    """Return messages of the whole record, or of the path to the end of one branch.
+
+    :raises SessionNotFoundError: it does not exist or belongs to another person.
+    :raises BranchNotFoundError: it has no such branch.
+    """
+    session = session_queries.load_session(session_id, owner_id=owner_id)
+    path = None if branch is None else branch_queries.path_in(session, branch)
+    messages = message_queries.load_messages(session_id, after=after, limit=limit + 1, path=path)
+    return page_of(messages_out(session_id, messages), limit, itemgetter("seq"))
+
+
+def messages_out(session_id: str, messages: Sequence[StoredMessage]) -> list[dict[str, Any]]:
+    """Return what ``MessageOut`` reads, of messages that follow each other on a path or in the record."""
     rows = message_queries.load_message_rows(session_id, [message.id for message in messages])
-    return page_of([message_out(message, rows[message.id]) for message in messages], limit, itemgetter("seq"))
+    places = [(rows[message.id].branch, message.seq) for message in messages]
+    parents = branch_queries.parents_of(session_id, places)
+    return [message_out(message, rows[message.id], parents.get(message.seq)) for message in messages]
 
 
 @by_name("turn/read", result=TurnOut)
@@ -139,10 +154,18 @@ def usage(request: HttpRequest, limit: Limit = 100) -> dict[str, Any]:
 @by_name("session/history")
 @router.get("/sessions/{session_id}/messages", response={200: MessageList, **ERRORS}, summary="Read the record")
 def list_messages(
-    request: Asker, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 100
+    request: Asker,
+    session_id: str,
+    after: Place = 0,
+    cursor: Place = 0,
+    limit: Limit = 100,
+    branch: Place | None = None,
 ) -> dict[str, Any]:
-    """Messages with all their parts, oldest first; tombstoned outputs with their originals."""
-    return message_page(session_id, owner_id=owner_id(request), after=max(after, cursor), limit=limit)
+    """Messages with all their parts, oldest first; tombstoned outputs with their originals.
+
+    These are the messages of all branches, or with ``branch`` those from the first message to the end of that one.
+    """
+    return message_page(session_id, owner_id=owner_id(request), after=max(after, cursor), limit=limit, branch=branch)
 
 
 @by_name("events/list", limit=100)

@@ -74,6 +74,9 @@ class Session(AppendOnlyModel):
     head_hash = models.CharField(max_length=64, default=GENESIS)
     message_seq = models.BigIntegerField(default=0)
     turn_seq = models.BigIntegerField(default=0)
+    branch = models.BigIntegerField(default=0)
+    """The chosen branch, which the next message continues (``mnesis_core.context.branches``)."""
+    branch_seq = models.BigIntegerField(default=0)
     salt = models.CharField(max_length=64, default=new_salt)
     """Of commitments to the session's rows that have no salt of their own."""
     host_mode = models.BooleanField(default=False)
@@ -84,11 +87,14 @@ class Session(AppendOnlyModel):
         once=("deleted_at",),
         free=(
             *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
-            *("event_seq", "head_hash", "message_seq", "turn_seq"),
+            *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
         ),
         erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
         # The owner's number means nothing in another database; the first event says whose it was.
-        unproven=("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+        unproven=(
+            *("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+            *("branch", "branch_seq"),
+        ),
     )
 
     class Meta:
@@ -112,6 +118,24 @@ class Session(AppendOnlyModel):
 
     def __str__(self) -> str:
         return self.title or self.id
+
+
+class Branch(AppendOnlyModel):
+    """A line of messages that leaves another one; branch 0 has no row (``mnesis_core.context.branches``)."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="branches")
+    number = models.BigIntegerField()
+    parent = models.BigIntegerField()
+    after_seq = models.BigIntegerField()
+    created_at = models.DateTimeField()
+
+    rules = Rules()
+
+    class Meta:
+        db_table = "branches"
+        constraints = [models.UniqueConstraint(fields=["session", "number"], name="branch_number_unique")]
+        indexes = [models.Index(fields=["session", "after_seq"], name="branch_place")]
 
 
 class Turn(UsageModel):
@@ -170,6 +194,7 @@ class Message(UsageModel):
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages")
     turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages")
     seq = models.BigIntegerField()
+    branch = models.BigIntegerField(default=0)
     role = models.CharField(max_length=16)
     agent = models.CharField(max_length=100, default="default")
     model = EncodedCharField(max_length=200, default="", truncated=True)
@@ -244,16 +269,22 @@ class MessagePart(AppendOnlyModel):
 class ContextItem(AppendOnlyModel):
     """One thing that is or was in a session's active context.
 
-    The context as of event N is the rows with ``added_seq <= N`` and no ``removed_seq <= N`` (decision 3).
+    The context as of event N is the rows with ``added_seq <= N`` and no ``removed_seq <= N`` (decision 3). In a session
+    with branches a row may have left the context of one branch and stand in that of another, so there it follows from
+    what the rows stand for (decision 147).
     """
 
     id = models.BigAutoField(primary_key=True)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     item_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
     item_id = models.CharField(max_length=ID_LENGTH)
+    branch = models.BigIntegerField(default=0)
     position = models.BigIntegerField()
+    until = models.BigIntegerField(null=True)
+    """The last message that a summary stands for, whose branch ``branch`` is; None for a message."""
     added_seq = models.BigIntegerField()
     removed_seq = models.BigIntegerField(null=True)
+    """The first event with which a summary took its place, on whichever branch."""
 
     rules = Rules(once=("removed_seq",), bound=False)
 
@@ -261,7 +292,9 @@ class ContextItem(AppendOnlyModel):
         db_table = "context_items"
         constraints = [
             models.UniqueConstraint(
-                fields=["session", "position"], condition=Q(removed_seq__isnull=True), name="context_position_unique"
+                fields=["session", "position", "until"],
+                condition=Q(removed_seq__isnull=True),
+                name="context_position_unique",
             ),
             models.UniqueConstraint(fields=["session", "item_id"], name="context_item_once"),
         ]

@@ -171,6 +171,8 @@ class MessageOut(Out):
 
     id: str
     seq: int
+    branch: int
+    parent_id: str | None  # the message before it on its path; null for a first one
     turn_id: str | None
     role: str
     is_summary: bool
@@ -245,12 +247,14 @@ class EventOut(Out):
     created_at: datetime
 
 
-def message_out(message: StoredMessage, row: Any) -> dict[str, Any]:
+def message_out(message: StoredMessage, row: Any, parent_id: str | None) -> dict[str, Any]:
     """Return what ``MessageOut`` reads; ``row`` holds how the message ended."""
     said = None if row.error_code is None else row.error_message or ""
     return {
         "id": message.id,
         "seq": message.seq,
+        "branch": row.branch,
+        "parent_id": parent_id,
         "turn_id": message.turn_id,
         "role": message.role,
         "is_summary": message.is_summary,

@@ -11,9 +11,20 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
+from agents_app.schemas import (
+    ApprovalIn,
+    ChoiceIn,
+    ForkIn,
+    InboxIn,
+    RecordIn,
+    SessionIn,
+    SessionPatch,
+    ToolResultsIn,
+    TurnIn,
+)
 from agents_app.tools.pages import ToolList, show_tools
-from agents_app.turns import claim, lifecycle
+from agents_app.turns import branches, claim, lifecycle
+from agents_app.turns.branches import BranchList
 from agents_app.turns.overview import ForkingOut, InboxList, InboxMessageOut, SessionRead, inbox_page, session_begun
 from mnesis_core.records import TurnRecord
 from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page
@@ -151,6 +162,21 @@ def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
 def read_fork(request: HttpRequest, session_id: str) -> Any:
     """Return how far a fork is. Its session is there once ``copied`` equals ``messages``."""
     return session_queries.load_forking(session_id, owner_id=owner_id(request))
+
+
+@by_name("branches/list")
+@router.get("/sessions/{session_id}/branches", response={200: BranchList, **ERRORS}, summary="List branches")
+def list_branches(request: Asker, session_id: str) -> Any:
+    """Every branch of a session, branch 0 first. A turn with a ``parent_id`` begins one where others continue that message."""
+    return {"items": branches.list_branches(session_id, owner_id=owner_id(request))}
+
+
+@by_name("branches/choose")
+@router.post("/sessions/{session_id}/branches/choose", response={200: BranchList, **ERRORS}, summary="Choose a branch")
+def choose_branch(request: Asker, session_id: str, body: ChoiceIn) -> Any:
+    """Let a branch be the one that the next message continues, and that models see."""
+    branches.choose_branch(session_id, body.branch, owner_id=owner_id(request))
+    return {"items": branches.list_branches(session_id, owner_id=owner_id(request))}
 
 
 @router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")

@@ -20,6 +20,7 @@ from django.utils import timezone
 from agents_app import store
 from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_message, load_taken, spoken_at
 from agents_app.turns import transactions
+from agents_app.turns.branches import continue_after
 from compaction_app.compact import find_trigger, request_if_due
 from compaction_app.context import load_frame, meter_of, read_newest_state
 from files_app.contents import content_size, read_content
@@ -89,11 +90,15 @@ def claim_turn(
     options: TurnOptions = PLAIN,
     earlier: Sequence[Message] = (),
     files: Sequence[str] = (),
+    parent_id: str | None = None,
 ) -> StartedTurn:
-    """Claim the session for a new turn and write the user's message, and before it what happened elsewhere."""
+    """Claim the session for a new turn and write the user's message, and before it what happened elsewhere.
+
+    With ``parent_id`` it continues that message, on a branch of its own where others do so already.
+    """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
-    if message is not None or not earlier:
+    if message is not None or not (earlier or parent_id):
         check_message(message or "", config)
     for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
         check_length("earlier messages", text, config.limits.message_characters)
@@ -101,7 +106,7 @@ def claim_turn(
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
     said_with = f"{json.dumps(message)}{json.dumps(list(files))}" if files else json.dumps(message)
-    digest = hashlib.sha256((said_with + asked).encode()).hexdigest()
+    digest = hashlib.sha256((said_with + asked + (parent_id or "")).encode()).hexdigest()
     close_dead_turn(session, lease_owner)
     threshold = config.files.inline_threshold
     given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]
@@ -111,6 +116,8 @@ def claim_turn(
     with change(session_id) as record:
         if known := find_started(session_id, idempotency_key, digest):
             return known
+        if parent_id is not None:
+            continue_after(record, parent_id, says_nothing=message is None and not earlier)
         if earlier:
             write_ended_turn(record, session.model, [(before, None) for before in earlier])
         seq = record.next_seq

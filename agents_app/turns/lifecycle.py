@@ -256,12 +256,16 @@ async def start_turn(
     earlier: Sequence[Message] = (),
     idempotency_key: str | None = None,
     files: Sequence[str] = (),
+    parent_id: str | None = None,
 ) -> claim.StartedTurn:
     """Write the user's message, claim the session and start the turn in this process; return at once.
 
     :param message: ``None`` when the model is to answer ``earlier`` itself, which ends with results of tools
     :param earlier: messages from elsewhere before this one, kept as a turn of their own; no part of the request's digest
     :param files: ids of files of the session that go with the message
+    :param parent_id: the message that it continues, ``root`` for none; by default the last one of the chosen branch.
+        Without a message, what a user said there is answered again
+    :raises MessageNotFoundError: the session has no such message.
     :raises ModelNotFoundError: there is no such model.
     :raises FileReferenceNotFoundError: the session has no such file.
     :raises SessionBusy: another turn is running, or waits.
@@ -281,6 +285,7 @@ async def start_turn(
             owner_id=owner_id,
             message=message,
             files=files,
+            parent_id=parent_id,
             earlier=earlier,
             idempotency_key=idempotency_key,
             options=options,

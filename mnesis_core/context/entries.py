@@ -178,6 +178,7 @@ _ENDS: Schema = {"head": _is_number, "tail": _is_number}
 _CUT: Schema = {"part": _is_text, "field": _is_text, **_ENDS}
 # A key -> the keys that come with it.
 _OPTIONAL: Mapping[str, Schema] = {
+    "branch": {"branch": _is_number},
     "head": _ENDS,
     "naming": {"naming": _are_texts},
     "opaque": {"opaque": _are_texts},

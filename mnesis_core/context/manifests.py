@@ -5,6 +5,8 @@ query. So one row of kind ``context`` stands in the place of the rows of message
 follow from the context by the rules of its form; they read rows of years ago, so they never change and use no decision of
 assembly. Where assembly decides otherwise the row says more. Other rules are another form, beside this one.
 
+Form 2 is form 1 with the number of the branch whose context it was, where that is not branch 0.
+
 Form 1. Items are counted from 0 in the order of the context, parts over all its messages, tombstones over all of these.
 
 * Every summary is shown, and every message that a user said or that has a part of one of the types in ``_SHOWN``.
@@ -42,7 +44,7 @@ from typing import Any, NamedTuple
 from mnesis_core.context.entries import ContextEntry, Row, SummaryEntry, in_order, read_manifest
 from mnesis_core.messages import ToolPart
 
-FORM = 1
+FORMS = (1, 2)
 LONGEST_PLAIN = 200  # characters of JSON that are kept as they are
 LARGEST_PACKED = 2**22  # bytes of JSON: far more than the exceptions of any prompt, and no bomb
 _SHOWN = frozenset({"text", "refusal", "tool", "provider_tool", "file_ref", "image", "audio", "document", "patch"})
@@ -86,11 +88,16 @@ def is_folded(stored: object) -> bool:
     return any(isinstance(row, Mapping) and row.get("kind") == "context" for row in rows)
 
 
+def branch_of(stored: Sequence[Row]) -> int:
+    """Return the branch whose context a stored manifest folds; 0 for one that is not folded."""
+    return next((row.get("branch", 0) for row in stored if row["kind"] == "context"), 0)
+
+
 # Folding
 
 
-def fold_manifest(manifest: Sequence[Row], entries: Sequence[ContextEntry]) -> list[Row]:
-    """Return the form in which a call keeps the manifest of a prompt that was assembled from these entries.
+def fold_manifest(manifest: Sequence[Row], entries: Sequence[ContextEntry], *, branch: int = 0) -> list[Row]:
+    """Return the form in which a call keeps the manifest of a prompt that was assembled from these entries of a branch.
 
     A manifest whose items are not in the order of the context is kept as it is.
     """
@@ -110,7 +117,7 @@ def fold_manifest(manifest: Sequence[Row], entries: Sequence[ContextEntry]) -> l
         else:
             fold.add(item, row_now)
             row_now = next(shown, None)
-    return [*opening, fold.row()] if row_now is None else list(manifest)
+    return [*opening, fold.row(branch)] if row_now is None else list(manifest)
 
 
 def outlines_of(entries: Sequence[ContextEntry]) -> Iterator[ItemOutline]:
@@ -169,8 +176,9 @@ class _Fold:
         self.returned += (self.parts + number for number in sorted(marks.returned))
         self.cuts += ((self.parts + number, *cut) for number in sorted(marks.cuts) for cut in marks.cuts[number])
 
-    def row(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"kind": "context", "form": FORM, "items": self.items, "parts": self.parts}
+    def row(self, branch: int) -> dict[str, Any]:
+        place = {"form": 2, "branch": branch} if branch else {"form": 1}
+        row: dict[str, Any] = {"kind": "context", **place, "items": self.items, "parts": self.parts}
         said: dict[str, Any] = {name: _runs(numbers) for name in _SETS if (numbers := getattr(self, name))}
         if self.cuts:
             parts, *columns = map(list, zip(*self.cuts, strict=True))
@@ -247,7 +255,7 @@ def unfold_manifest(manifest: Sequence[Row], items: Iterable[ItemOutline], *, at
 
 
 def _rows_of(folded: Row, items: Sequence[ItemOutline], at: int) -> list[Row]:
-    if folded["form"] != FORM:
+    if folded["form"] not in FORMS:
         raise ValueError(f"the manifest is of form {folded['form']}, which this version does not know")
     said = _unpacked(folded)
     most = max(len(items), sum(len(item.part_ids) for item in items))

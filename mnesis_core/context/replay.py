@@ -33,12 +33,15 @@ class Item(NamedTuple):
     position: int
     added_seq: int
     removed_seq: int | None
+    branch: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class Projection:
     message_seq: int = 0
     turn_seq: int = 0
+    branch: int | None = None  # the chosen one, if any was ever chosen
+    branches: dict[int, tuple[int, int]] = field(default_factory=dict)  # number -> its parent, and what it begins after
     items: dict[str, Item] = field(default_factory=dict)
     turns: dict[str, str] = field(default_factory=dict)  # turn id -> state; so for calls, runs and, by part id, tools
     calls: dict[str, str] = field(default_factory=dict)
@@ -63,13 +66,15 @@ class Projection:
         """Add the result of the events right after these, which were replayed by themselves."""
         for id, item in later.items.items():
             is_only_removed = id in self.items and not item.item_type
-            self.items[id] = self.items[id]._replace(removed_seq=item.removed_seq) if is_only_removed else item
+            self.items[id] = _removed(self.items[id], item.removed_seq) if is_only_removed else item
         for name in (entry.name for entry in fields(self) if entry.name != "items"):
             found = getattr(later, name)
             if isinstance(found, dict):
                 getattr(self, name).update(found)
             elif found:
                 setattr(self, name, found)
+        if later.branch is not None:  # It may be branch 0 again.
+            self.branch = later.branch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,7 @@ def differences(ledger: Projection, rows: Projection) -> Iterator[Difference]:
     for name in (entry.name for entry in fields(Projection)):
         replayed, found = getattr(ledger, name), getattr(rows, name)
         if isinstance(found, int):
-            replayed, found = {"": replayed}, {"": found}
+            replayed, found = {"": replayed or 0}, {"": found}
         # A forged ledger may have anything for an id.
         for id in () if replayed == found else sorted(replayed.keys() | found.keys(), key=str):
             if replayed.get(id) != found.get(id):
@@ -101,7 +106,7 @@ def _turn_started(state: Projection, seq: int, data: Data) -> None:
 
 def _message_created(state: Projection, seq: int, data: Data) -> None:
     state.message_seq = data["message_seq"]
-    state.items[data["message_id"]] = Item("message", data["message_seq"], seq, None)
+    state.items[data["message_id"]] = Item("message", data["message_seq"], seq, None, data.get("branch", 0))
     for part in data["parts"]:
         _part_created(state, seq, part)
 
@@ -114,9 +119,22 @@ def _part_created(state: Projection, seq: int, data: Data) -> None:
 def _context_changed(state: Projection, seq: int, data: Data) -> None:
     for id in data["removed"]:
         # An item that was never added is no error here: the rows will show it.
-        state.items[id] = state.items.get(id, Item("", 0, 0, None))._replace(removed_seq=seq)
+        state.items[id] = _removed(state.items.get(id, Item("", 0, 0, None)), seq)
     for id in data["added"]:
-        state.items[id] = Item("summary", data["position"], seq, None)
+        state.items[id] = Item("summary", data["position"], seq, None, data.get("branch", 0))
+
+
+def _removed(item: Item, seq: int | None) -> Item:
+    # What left the context of one branch may leave that of another later: the first event counts.
+    return item if item.removed_seq is not None else item._replace(removed_seq=seq)
+
+
+def _branch_created(state: Projection, seq: int, data: Data) -> None:
+    state.branches[data["branch"]] = (data["parent"], data["after_seq"])
+
+
+def _branch_chosen(state: Projection, seq: int, data: Data) -> None:
+    state.branch = data["branch"]
 
 
 def _summary_created(state: Projection, seq: int, data: Data) -> None:
@@ -156,6 +174,8 @@ def _state(collection: str, key: str, value: str) -> Step:
 
 
 _STEPS: Mapping[str, Step] = {
+    EventType.BRANCH_CREATED: _branch_created,
+    EventType.BRANCH_CHOSEN: _branch_chosen,
     EventType.TURN_STARTED: _turn_started,
     EventType.TURN_SUSPENDED: _state("turns", "turn_id", "suspended"),
     EventType.TURN_RESUMED: _state("turns", "turn_id", "running"),

@@ -34,7 +34,7 @@ from sessions_app.search.index import Text
 
 _EVENTS = Table(Event)
 _LOCK = (
-    "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id FROM sessions"
+    "SELECT event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id FROM sessions"
     " WHERE id = %s AND deleted_at IS NULL"
 )
 _UPDATE_HEAD = (
@@ -57,6 +57,8 @@ class Change:
     head_hash: str
     message_seq: int
     turn_seq: int
+    branch: int  # the chosen one: what is said now continues it
+    branch_seq: int
     archived: bool
     salt: str
     owner_id: int
@@ -207,7 +209,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
         head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
         if head is None:
             raise SessionNotFoundError(session_id=session_id)
-        event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id = head
+        event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id = head
         record = Change(
             session_id=session_id,
             now=now,
@@ -216,6 +218,8 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
             head_hash=head_hash,
             message_seq=message_seq,
             turn_seq=turn_seq,
+            branch=branch,
+            branch_seq=branch_seq,
             archived=archived_at is not None,
             salt=salt,
             owner_id=owner_id,

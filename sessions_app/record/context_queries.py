@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
-from itertools import groupby
-from operator import itemgetter
+from functools import lru_cache
+from itertools import groupby, starmap
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Length
 
+from mnesis_core.context.branches import END, Path, Span, standing_spans
 from mnesis_core.context.entries import ContextRows, MessageEntry
 from mnesis_core.context.fitting import MARKER_TOKENS, RESULT_FRAME
 from mnesis_core.context.manifests import ItemOutline
@@ -28,6 +29,7 @@ from mnesis_core.records import ContextItemRecord, record_of
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import CompiledQuery, Param, fetch, select_columns
 from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall
+from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT, in_stretches, load_path
 from sessions_app.record.message_queries import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
@@ -39,16 +41,21 @@ _NEWEST = (
     f"{_NOW} AND i.position >= COALESCE((SELECT position FROM context_items"
     " WHERE session_id = %s AND removed_seq IS NULL ORDER BY position DESC LIMIT 1 OFFSET %s), 0)"
 )
+_SPANS = (
+    "SELECT item_id, branch, position, until, added_seq FROM context_items"
+    " WHERE session_id = %s AND item_type = 'summary' AND added_seq <= %s"
+)
 _OUTLINES = (
     "SELECT i.item_id, i.item_type, i.added_seq, i.removed_seq, COALESCE(m.seq, 0), COALESCE(m.role, ''), p.id, p.part_type,"
     " CASE WHEN p.part_type = 'tool' AND p.compacted_at IS NOT NULL THEN COALESCE(p.compacted_seq, 0) END"
     " FROM context_items i LEFT JOIN messages m ON m.id = i.item_id LEFT JOIN message_parts p ON p.message_id = m.id"
-    " WHERE i.session_id = %s AND i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
-    " ORDER BY i.position, i.id, p.part_index"
+    " WHERE i.session_id = %s AND {which} ORDER BY i.position, i.id, p.part_index"
 )
-_COUNTERS = "SELECT message_seq, turn_seq FROM sessions WHERE id = %s"
+_COUNTERS = "SELECT message_seq, turn_seq, branch FROM sessions WHERE id = %s"
+_BRANCHES = "SELECT number, parent, after_seq FROM branches WHERE session_id = %s"
 _ITEMS = (
-    "SELECT item_id, item_type, position, added_seq, removed_seq FROM context_items WHERE session_id = %s ORDER BY id"
+    "SELECT item_id, item_type, position, added_seq, removed_seq, branch FROM context_items"
+    " WHERE session_id = %s ORDER BY id"
 )
 _TURNS = "SELECT id, state FROM turns WHERE session_id = %s"
 _CALLS = "SELECT id, state FROM model_calls WHERE session_id = %s"
@@ -56,6 +63,7 @@ _PARTS = (
     "SELECT id, tool_state, compacted_seq FROM message_parts"
     " WHERE session_id = %s AND (tool_state IS NOT NULL OR compacted_seq IS NOT NULL)"
 )
+_ITEM_COLUMNS = ("item_type", "item_id", "position", "added_seq", "removed_seq")
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
 _TURN_CALLS = ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
 _NEWEST_CALL = CompiledQuery(lambda: _TURN_CALLS.order_by("-created_at").only(*_MEASURED)[:1])
@@ -93,13 +101,33 @@ class TombstoneTally:
 
 
 def load_context_items(session_id: str, *, at: int | None = None) -> list[ContextItemRecord]:
-    rows = ContextItem.objects.filter(session_id=session_id)
-    if at is None:
-        rows = rows.filter(removed_seq__isnull=True)
-    else:
-        rows = rows.filter(Q(removed_seq__isnull=True) | Q(removed_seq__gt=at), added_seq__lte=at)
-    values = rows.order_by("position").values("item_type", "item_id", "position", "added_seq", "removed_seq")
-    return [ContextItemRecord(**item) for item in values]
+    path = load_path(session_id, at=at)
+    rows = [
+        row
+        for which, values in _standing(session_id, path, at=at)
+        for row in fetch(
+            f"SELECT {', '.join(_ITEM_COLUMNS)} FROM context_items i WHERE session_id = %s AND {which}",
+            [session_id, *values],
+        )
+    ]
+    items = [ContextItemRecord(**dict(zip(_ITEM_COLUMNS, row, strict=True))) for row in rows]
+    return sorted(items, key=attrgetter("position"))
+
+
+def _standing(session_id: str, path: Path | None, *, at: int | None = None) -> list[tuple[str, list[Any]]]:
+    """Return the conditions for the context of a path, each with its values; more than one only for a very long path."""
+    if path is None:
+        return [(_NOW, [])] if at is None else [(_AS_OF, [at, at])]
+    until = END if at is None else at
+    standing, verbatim = standing_spans(path, starmap(Span, fetch(_SPANS, [session_id, until])))
+    conditions: list[tuple[str, list[Any]]] = []
+    for start in range(0, len(standing), 1000):
+        ids = [span.id for span in standing[start : start + 1000]]
+        conditions.append((f"i.item_id IN ({', '.join(['%s'] * len(ids))})", ids))
+    for start in range(0, len(verbatim), STRETCHES_A_STATEMENT):
+        where, values = in_stretches(verbatim[start : start + STRETCHES_A_STATEMENT], "i.position")
+        conditions.append((f"i.item_type = 'message' AND i.added_seq <= %s AND {where}", [until, *values]))
+    return conditions
 
 
 def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
@@ -116,24 +144,36 @@ def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
     return {item_id: came[seq] for item_id, seq in removed.items() if seq in came}
 
 
-def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
-    rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids, removed_seq__isnull=True)
-    return set(rows.values_list("item_id", flat=True))
+def standing_items(session_id: str, ids: Sequence[str], *, branch: int | None = None) -> set[str]:
+    """Return those of these messages and summaries that stand in the context of a branch, by default of the chosen one."""
+    path = load_path(session_id, branch)
+    rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids)
+    if path is None:
+        return set(rows.filter(removed_seq__isnull=True).values_list("item_id", flat=True))
+    standing, verbatim = standing_spans(path, starmap(Span, fetch(_SPANS, [session_id, END])))
+    summaries, messages = {span.id for span in standing}, Path(tuple(verbatim))
+    places = rows.values_list("item_id", "branch", "position")
+    return {id for id, on, seq in places if id in summaries or (id.startswith("msg_") and messages.has(on, seq))}
 
 
-def load_context(session_id: str, *, at: int | None = None) -> ContextRows:
-    """Return the context now or as of event ``at``, in one query however long the history is."""
-    if at is None:
-        return _context_rows(fetch(_context_query(_NOW), [session_id, session_id]))
-    return _context_rows(fetch(_context_query(_AS_OF), [at, session_id, session_id, at, at]))
+def load_context(session_id: str, *, at: int | None = None, path: Path | None = None) -> ContextRows:
+    """Return the context now or as of event ``at``, in one query however long the history is; in two in a tree."""
+    tombstones = [] if at is None else [at]
+    rows = [
+        row
+        for which, values in _standing(session_id, path, at=at)
+        for row in fetch(_context_query(which, is_past=at is not None), [*tombstones, session_id, session_id, *values])
+    ]
+    return _context_rows(rows)
 
 
 def load_newest_context(session_id: str, *, items: int) -> ContextRows:
     """Return the last items of the context now, every summary, and the tokens of the messages before them.
 
-    This is one query, and two more if there are older items; these may see a slightly later state.
+    This is one query, and two more if there are older items; these may see a slightly later state. The session has no
+    branches.
     """
-    rows = _context_rows(fetch(_context_query(_NEWEST), [*[session_id] * 3, items - 1]))
+    rows = _context_rows(fetch(_context_query(_NEWEST, is_past=False), [*[session_id] * 3, items - 1]))
     if len(rows.messages) + len(rows.summaries) < items:
         return rows
     first = min([*(entry.position for entry in rows.messages[:1]), *rows.summaries.values()])
@@ -161,10 +201,10 @@ def _context_rows(rows: list[tuple[Any, ...]]) -> ContextRows:
     return ContextRows(messages=entries, summaries=positions, event_seq=rows[0][_EVENT_SEQ] if rows else None)
 
 
-@cache
-def _context_query(which: str) -> str:
+@lru_cache(maxsize=64)
+def _context_query(which: str, *, is_past: bool) -> str:
     part = select_columns(MessagePart, "p", PART_COLUMNS)
-    if which == _AS_OF:
+    if is_past:
         # An output that became a tombstone later was not one then.
         part = part.replace("p.compacted_at", "CASE WHEN p.compacted_seq > %s THEN NULL ELSE p.compacted_at END")
     return (
@@ -181,7 +221,21 @@ def load_outlines(session_id: str, *, first: int, last: int) -> list[ItemOutline
 
     Which messages a summary stands for is known elsewhere: its numbers are 0.
     """
-    rows = fetch(_OUTLINES, [session_id, last, first])
+    return _outlines(fetch(_OUTLINES.format(which=_AS_OF), [session_id, last, first]))
+
+
+def load_outlines_on(path: Path, session_id: str, *, at: int) -> list[ItemOutline]:
+    """Return what ``load_outlines`` does, of the context of a path in a tree as of an event."""
+    rows = [
+        row
+        for which, values in _standing(session_id, path, at=at)
+        for row in fetch(_OUTLINES.format(which=which), [session_id, *values])
+    ]
+    # That they left the context of another branch says nothing here.
+    return [outline._replace(removed_seq=None) for outline in _outlines(rows)]
+
+
+def _outlines(rows: Iterable[tuple[Any, ...]]) -> list[ItemOutline]:
     outlines = []
     for _, group in groupby(rows, key=itemgetter(0)):
         own = list(group)
@@ -290,10 +344,12 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         return fetch(sql, [session_id], using=using)
 
     parts = rows(_PARTS)
-    [(message_seq, turn_seq)] = rows(_COUNTERS)
+    [(message_seq, turn_seq, branch)] = rows(_COUNTERS)
     return Projection(
         message_seq=message_seq,
         turn_seq=turn_seq,
+        branch=branch,
+        branches={number: (parent, after) for number, parent, after in rows(_BRANCHES)},
         items={id: Item._make(item) for id, *item in rows(_ITEMS)},
         turns=dict(rows(_TURNS)),
         calls=dict(rows(_CALLS)),

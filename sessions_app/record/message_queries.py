@@ -16,6 +16,7 @@ from typing import Any, assert_never
 from django.db import connection
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
+from mnesis_core.context.branches import END, Path
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_call, estimate_part, estimate_text
 from mnesis_core.messages import (
@@ -49,6 +50,7 @@ from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
+from sessions_app.record.branch_queries import in_stretches
 from sessions_app.search.index import Text, texts_of_part, with_words
 
 # The types that are a JSON object in ``content``, without what is as it is by default; and the types of its values.
@@ -269,10 +271,22 @@ def messages_of(rows: Iterable[Sequence[Any]]) -> Iterator[StoredMessage]:
 
 
 def load_messages(
-    session_id: str, *, after: int = 0, before: int | None = None, limit: int = 100, newest: bool = False
+    session_id: str,
+    *,
+    after: int = 0,
+    before: int | None = None,
+    limit: int = 100,
+    newest: bool = False,
+    path: Path | None = None,
 ) -> list[StoredMessage]:
-    """Return messages with parts, oldest first, in one query; with ``newest`` the last ones of the range."""
+    """Return messages with parts, oldest first, in one query; with ``newest`` the last ones of the range.
+
+    :param path: return only messages on this one
+    """
     until, values = ("", []) if before is None else (" AND seq < %s", [before])
+    if path is not None:
+        where, places = in_stretches(path.within(after + 1, END if before is None else before - 1), "seq")
+        until, values = f"{until} AND {where}", [*values, *places]
     chosen = (
         f"SELECT * FROM messages WHERE session_id = %s AND seq > %s{until}"
         f" ORDER BY seq {'DESC' if newest else 'ASC'} LIMIT %s"

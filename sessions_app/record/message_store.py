@@ -20,6 +20,7 @@ from sessions_app.database.tables import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
 from sessions_app.record.change import Change, change
+from sessions_app.record.context_queries import standing_items
 from sessions_app.record.message_queries import PreparedPart, end_columns, prepare_parts, usage_columns
 from sessions_app.record.turn_store import require_turn_of_session
 from sessions_app.search import index as search_index
@@ -62,6 +63,7 @@ def append_message(
         session_id=record.session_id,
         turn_id=turn_id,
         seq=record.next_message_seq(),
+        branch=record.branch,
         role=message.role,
         agent=agent,
         model=model,
@@ -91,11 +93,10 @@ def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[Prep
         role=row.role,
         in_context=True,
         parts=[_outline(part_row) for part_row in rows],
+        **_on(row.branch),
     )
-    item = _CONTEXT_ITEMS.row(
-        session_id=record.session_id, item_type="message", item_id=row.id, position=row.seq, added_seq=seq
-    )
-    record.insert(_CONTEXT_ITEMS, item)
+    what = {"item_type": "message", "item_id": row.id, "branch": row.branch, "position": row.seq}
+    record.insert(_CONTEXT_ITEMS, _CONTEXT_ITEMS.row(session_id=record.session_id, added_seq=seq, **what))
 
 
 def append_parts(record: Change, *, message_id: str, parts: Sequence[Part | PreparedPart]) -> list[str]:
@@ -215,30 +216,52 @@ def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
     return len(chosen)
 
 
-def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id: str) -> int:
+def swap_context_items(
+    record: Change, *, removed_ids: Sequence[str], summary_id: str, branch: int | None = None
+) -> int:
     """Replace items by one summary at the place of the first of them and return the event's ``seq``.
 
+    :param branch: the one in whose context they stand; ``None`` for a revision, which stands for the same as its only source
     :raises ContextChanged: one of them has left the context, so another summary already stands for it.
     """
     seq = record.next_seq
     record.flush()
-    positions: list[int] = []
+    is_tree = record.branch_seq > 0
+    if (
+        is_tree
+        and branch is not None
+        and not standing_items(record.session_id, removed_ids, branch=branch).issuperset(removed_ids)
+    ):
+        raise errors.ContextChanged(session_id=record.session_id)
+    # In a tree an item may have left the context of another branch before, and keeps the event of then.
+    changes, where = (
+        ("removed_seq = COALESCE(removed_seq, %s)", "") if is_tree else ("removed_seq = %s", " AND removed_seq IS NULL")
+    )
+    found: list[tuple[int, int, int]] = []
     for start in range(0, len(removed_ids), ROWS_A_STATEMENT):
         some = removed_ids[start : start + ROWS_A_STATEMENT]
         statement = (
-            f"UPDATE {_CONTEXT_ITEMS.name} SET removed_seq = %s WHERE session_id = %s AND removed_seq IS NULL"
-            f" AND item_id IN ({', '.join(['%s'] * len(some))}) RETURNING position"
+            f"UPDATE {_CONTEXT_ITEMS.name} SET {changes} WHERE session_id = %s{where}"
+            f" AND item_id IN ({', '.join(['%s'] * len(some))}) RETURNING COALESCE(until, position), position, branch"
         )
-        rows = run(record.cursor, statement, [seq, record.session_id, *some]).fetchall()
-        positions += [position for (position,) in rows]
-    if len(positions) != len(set(removed_ids)) or not positions:
+        found += run(record.cursor, statement, [seq, record.session_id, *some]).fetchall()
+    if len(found) != len(set(removed_ids)) or not found:
         raise errors.ContextChanged(session_id=record.session_id)
-    first = min(positions)
+    until, _, branch = max(found)
+    first = min(position for _, position, _ in found)
     item = _CONTEXT_ITEMS.row(
-        session_id=record.session_id, item_type="summary", item_id=summary_id, position=first, added_seq=seq
+        session_id=record.session_id,
+        item_type="summary",
+        item_id=summary_id,
+        branch=branch,
+        position=first,
+        until=until,
+        added_seq=seq,
     )
     record.insert(_CONTEXT_ITEMS, item)
-    return record.publish(EventType.CONTEXT_CHANGED, added=[summary_id], removed=sorted(removed_ids), position=first)
+    return record.publish(
+        EventType.CONTEXT_CHANGED, added=[summary_id], removed=sorted(removed_ids), position=first, **_on(branch)
+    )
 
 
 def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_retry: bool = False) -> None:
@@ -274,6 +297,10 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_
 def delete_journal(*, message_id: str) -> None:
     """Delete pieces that were folded into parts, in the same transaction. It is the only deletion in the record."""
     StreamJournal.objects.filter(message_id=message_id).delete()
+
+
+def _on(branch: int) -> dict[str, int]:
+    return {"branch": branch} if branch else {}
 
 
 def _tool(record: Change, part_id: str) -> dict[str, Any]:

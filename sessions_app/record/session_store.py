@@ -18,13 +18,19 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, connection
 from django.utils import timezone
 
-from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
+from mnesis_core.errors import (
+    BranchNotFoundError,
+    DuplicateIDError,
+    PeerNameTaken,
+    SessionArchived,
+    SessionNotFoundError,
+)
 from mnesis_core.events import FORMAT_VERSION, GENESIS, DirectoryType, EventType, canonical_body, entry_hash
 from mnesis_core.records import new_id
 from mnesis_core.turns.inbox import Hosting
 from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.database.tables import Table, fetch, run, time_text
-from sessions_app.models import DirectoryEntry, Session
+from sessions_app.models import Branch, DirectoryEntry, Session
 from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
 
@@ -35,7 +41,7 @@ ROWS_AT_ONCE = 500
 # A session's time of change is when the change began, and a clock may have been set back meanwhile.
 SLACK = timedelta(hours=1)
 
-_SESSIONS, _DIRECTORY = Table(Session), Table(DirectoryEntry)
+_SESSIONS, _BRANCHES, _DIRECTORY = Table(Session), Table(Branch), Table(DirectoryEntry)
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
 _LAST = "SELECT seq, hash FROM directory_entries ORDER BY seq DESC LIMIT 1"
 _SESSION = "SELECT owner_id, event_seq, head_hash FROM sessions WHERE id = %s"
@@ -199,6 +205,34 @@ def update_session(
         with _named_once("", hosting.name if hosting and hosting.is_on else ""):
             record.update(_SESSIONS, values, id=record.session_id)
         record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=sorted(values))
+
+
+def begin_branch(record: Change, *, parent: int, after_seq: int) -> int:
+    """Begin a branch after a message of another one, or before the first message, and return its number.
+
+    It is not chosen by that. The caller knows that the message is on the branch ``parent``.
+    """
+    record.branch_seq += 1
+    place = {"number": record.branch_seq, "parent": parent, "after_seq": after_seq}
+    row = _BRANCHES.row(id=new_id("branch"), session_id=record.session_id, created_at=record.now, **place)
+    record.insert(_BRANCHES, row)
+    record.update(_SESSIONS, {"branch_seq": record.branch_seq}, id=record.session_id)
+    record.publish(EventType.BRANCH_CREATED, branch=row.number, parent=parent, after_seq=after_seq)
+    return record.branch_seq
+
+
+def choose_branch(record: Change, number: int) -> None:
+    """:raises BranchNotFoundError: the session has no such branch.
+    :raises SessionArchived: the session is archived.
+    """
+    if not 0 <= number <= record.branch_seq:
+        raise BranchNotFoundError(branch=number)
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+    if number != record.branch:
+        record.branch = number
+        record.update(_SESSIONS, {"branch": number}, id=record.session_id)
+        record.publish(EventType.BRANCH_CHOSEN, branch=number)
 
 
 def archive_session(record: Change) -> None:

@@ -1,0 +1,119 @@
+"""The tree of a session's messages: branches, paths through them, and the summaries that stand for a path.
+
+A branch is a line of messages. Branch 0 begins with the session; every other one leaves an earlier branch after one of
+its messages, or before the first of all. The parent of a message is the one before it on its branch, or the one that its
+branch begins after. So a path from the root to a message is a few stretches of branches, and in a session without
+branches it is everything. Messages of all branches share one count, so the numbers on a path always rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+ROOT = "root"  # in the place of a message's id: before the first message
+END = 2**63 - 1
+
+
+class Branch(NamedTuple):
+    number: int
+    parent: int  # the branch of the message that it begins after; 0 where there is none
+    after_seq: int  # of that message; 0 for none: it begins before the first message
+
+
+class Stretch(NamedTuple):
+    branch: int
+    first_seq: int
+    last_seq: int  # ``END`` on the branch that the path ends on
+
+
+class Span(NamedTuple):
+    """A summary in a context, by the messages that it stands for."""
+
+    id: str
+    branch: int  # of its last message: a path with that one has all the others too
+    first_seq: int
+    last_seq: int
+    added_seq: int
+
+
+class Path(NamedTuple):
+    """The way from the root to the end of a branch, as stretches in order."""
+
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def branch(self) -> int:
+        return self.stretches[-1].branch
+
+    def has(self, branch: int, seq: int) -> bool:
+        return any(one.branch == branch and one.first_seq <= seq <= one.last_seq for one in self.stretches)
+
+    def until(self, seq: int) -> Path:
+        """Return the path to its last message with this number or a lower one."""
+        kept = [one._replace(last_seq=min(one.last_seq, seq)) for one in self.stretches if one.first_seq <= seq]
+        return Path(tuple(kept) or (Stretch(self.branch, 1, 0),))
+
+    def within(self, first_seq: int, last_seq: int) -> Iterator[Stretch]:
+        """Yield those stretches that have numbers from the first to the last, cut to them."""
+        for branch, first, last in self.stretches:
+            first, last = max(first, first_seq), min(last, last_seq)
+            if first <= last:
+                yield Stretch(branch, first, last)
+
+
+LINE = Path((Stretch(0, 1, END),))
+"""The path of a session without branches."""
+
+
+def path_to(branches: Mapping[int, Branch], number: int) -> Path:
+    """Return the path to the end of a branch.
+
+    :raises KeyError: there is no such branch.
+    """
+    stretches: list[Stretch] = []
+    last = END
+    while number:
+        branch = branches[number]
+        stretches.append(Stretch(number, branch.after_seq + 1, last))
+        # Branches that leave between this one and its parent's message do not belong to the path.
+        number, last = branch.parent, min(last, branch.after_seq)
+    if last > 0:
+        stretches.append(Stretch(0, 1, last))
+    return Path(tuple(reversed(stretches)))
+
+
+def standing_spans(path: Path, spans: Iterable[Span], *, last_seq: int = END) -> tuple[list[Span], list[Stretch]]:
+    """Return what stands for a path: the summaries, and the stretches of messages that none of them stands for, in order.
+
+    From the end backwards, of the summaries that end at a place the one that reaches back furthest stands there, of
+    equal ones the newest. So each message is there once, in whichever order and for whichever branch they were made.
+    """
+    ending: dict[int, Span] = {}
+    for span in spans:
+        other = ending.get(span.last_seq)
+        if path.has(span.branch, span.last_seq) and (other is None or _reach(span) > _reach(other)):
+            ending[span.last_seq] = span
+    standing: list[Span] = []
+    verbatim: list[Stretch] = []
+    free = last_seq  # the last message for which nothing stands yet
+    for end in sorted(ending, reverse=True):
+        if end <= free:
+            standing.append(ending[end])
+            verbatim += reversed(list(path.within(end + 1, free)))
+            free = ending[end].first_seq - 1
+    verbatim += reversed(list(path.within(1, free)))
+    return standing[::-1], verbatim[::-1]
+
+
+def _reach(span: Span) -> tuple[int, int]:
+    return -span.first_seq, span.added_seq
+
+
+def siblings_of(branches: Iterable[Branch], path: Path) -> Mapping[int, Sequence[Branch]]:
+    """Return by ``after_seq`` the branches that begin at messages of a path, in the order in which they were begun."""
+    found: dict[int, list[Branch]] = {}
+    for branch in branches:
+        if branch.after_seq == 0 or path.has(branch.parent, branch.after_seq):
+            found.setdefault(branch.after_seq, []).append(branch)
+    return found

@@ -1,0 +1,144 @@
+"""Reads of the tree of a session's messages: its branches, and the paths through them.
+
+``None`` for a path is that of a session without branches: nothing has to be left out, and no query looks for any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django.db.models import Count, Max, Q
+
+from mnesis_core.context.branches import Branch, Path, Stretch, path_to
+from mnesis_core.errors import BranchNotFoundError, SessionNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.records import SessionRecord
+from mnesis_core.text import encode_text
+from sessions_app.database.tables import fetch
+from sessions_app.models import Branch as BranchRow
+from sessions_app.models import Event, Message
+
+STRETCHES_A_STATEMENT = 200  # SQLite allows expressions of depth 1,000
+_CHOSEN = "SELECT branch, branch_seq FROM sessions WHERE id = %s"
+_NEWEST_MESSAGE = (
+    "SELECT branch, added_seq FROM context_items WHERE session_id = %s AND added_seq <= %s AND item_type = 'message'"
+    " ORDER BY added_seq DESC LIMIT 1"
+)
+
+
+def load_branches(session_id: str) -> dict[int, Branch]:
+    """Return the branches of a session by number, without branch 0."""
+    rows = BranchRow.objects.filter(session_id=session_id).order_by("number")
+    return {row[0]: Branch(*row) for row in rows.values_list("number", "parent", "after_seq")}
+
+
+def load_path(session_id: str, branch: int | None = None, *, at: int | None = None) -> Path | None:
+    """Return the path to the end of a branch, by default of the one that is chosen now or was as of event ``at``.
+
+    :raises SessionNotFoundError: there is no such session.
+    :raises BranchNotFoundError: the session has no such branch.
+    """
+    row = next(iter(fetch(_CHOSEN, [session_id])), None)
+    if row is None:
+        raise SessionNotFoundError(session_id=session_id)
+    return _path(session_id, *row, branch=branch, at=at)
+
+
+def path_in(session: SessionRecord, branch: int | None = None, *, at: int | None = None) -> Path | None:
+    """Return what ``load_path`` does, of a session that is loaded."""
+    return _path(session.id, session.branch, session.branch_seq, branch=branch, at=at)
+
+
+def _path(session_id: str, chosen: int, branches: int, *, branch: int | None, at: int | None) -> Path | None:
+    if not branches and not branch:
+        return None
+    if branch is None:
+        branch = chosen if at is None else _chosen_at(session_id, at)
+    try:
+        return path_to(load_branches(session_id), branch)
+    except KeyError as error:
+        raise BranchNotFoundError(branch=branch) from error
+
+
+def _chosen_at(session_id: str, at: int) -> int:
+    """The newest message tells, unless a branch was chosen after it."""
+    branch, seq = next(iter(fetch(_NEWEST_MESSAGE, [session_id, at])), (0, 0))
+    events = Event.objects.filter(session_id=session_id, seq__gt=seq, seq__lte=at, type=EventType.BRANCH_CHOSEN.value)
+    body = events.order_by("-seq").values_list("body", flat=True).first()
+    return int(branch if body is None else json.loads(body)["branch"])
+
+
+def on_path(path: Path | None, prefix: str = "") -> Q:
+    """Return the condition that a row's message is on a path; ``prefix`` leads from the row to its message."""
+    condition = Q()
+    for branch, first, last in path.stretches if path else ():
+        condition |= Q(**{f"{prefix}branch": branch, f"{prefix}seq__range": (first, last)})
+    return condition
+
+
+def in_stretches(stretches: Iterable[Stretch], seq: str) -> tuple[str, list[Any]]:
+    """Return the SQL condition that a row with a branch and the column ``seq`` is in one of these, and its values."""
+    table, _, _ = seq.rpartition(".")
+    values = [value for stretch in stretches for value in stretch]
+    one = f"({table and table + '.'}branch = %s AND {seq} BETWEEN %s AND %s)"
+    return f"({' OR '.join([one] * (len(values) // 3)) or '1 = 0'})", values
+
+
+def place_of(session_id: str, message_id: str) -> tuple[int, int, str, int] | None:
+    """Return branch, number and role of a message, and the last number on its branch; ``None`` if there is none."""
+    rows = Message.objects.filter(id=encode_text(message_id), session_id=session_id)
+    found = rows.values_list("branch", "seq", "role").first()
+    if found is None:
+        return None
+    newest = Message.objects.filter(session_id=session_id, branch=found[0]).order_by("-seq")
+    return (*found, newest.values_list("seq", flat=True)[0])
+
+
+def ends_of_branches(session_id: str) -> dict[int, tuple[str, int]]:
+    """Return by branch the last message and how many there are, of the branches that have any."""
+    messages = Message.objects.filter(session_id=session_id)
+    rows = messages.order_by().values_list("branch").annotate(last=Max("seq"), count=Count("id"))
+    counts = {branch: (last, count) for branch, last, count in rows}
+    ids = ids_at(session_id, [last for last, _ in counts.values()])
+    return {branch: (ids[last], count) for branch, (last, count) in counts.items()}
+
+
+def parents_of(session_id: str, places: Sequence[tuple[int, int]]) -> dict[int, str]:
+    """Return by number the ids of the messages before these, which have none of their branches between them.
+
+    ``places`` are pairs of branch and number, in order. The first message of all has none before it.
+    """
+    seqs: dict[int, int] = {}  # number -> that of the one before
+    newest: dict[int, int] = {}
+    first: dict[int, int] = {}  # by branch
+    for branch, seq in places:
+        if branch in newest:
+            seqs[seq] = newest[branch]
+        else:
+            first[branch] = seq
+        newest[branch] = seq
+    if first.keys() - {0}:
+        seqs |= {seq: branch.after_seq for seq, branch in _beginnings(session_id, first)}
+    earlier = Q()
+    for branch, seq in first.items():
+        earlier |= Q(branch=branch, seq__lt=seq)
+    before = Message.objects.filter(earlier, session_id=session_id).order_by() if first else Message.objects.none()
+    seqs |= {first[branch]: last for branch, last in before.values_list("branch").annotate(last=Max("seq"))}
+    ids = ids_at(session_id, sorted(set(seqs.values())))
+    return {seq: ids[parent] for seq, parent in seqs.items() if parent in ids}
+
+
+def _beginnings(session_id: str, first: dict[int, int]) -> Iterator[tuple[int, Branch]]:
+    branches = load_branches(session_id)
+    return ((seq, branches[number]) for number, seq in first.items() if number in branches)
+
+
+def ids_at(session_id: str, seqs: Sequence[int]) -> dict[int, str]:
+    """Return the ids of the messages with these numbers."""
+    found: dict[int, str] = {}
+    for start in range(0, len(seqs), 1000):
+        rows = Message.objects.filter(session_id=session_id, seq__in=seqs[start : start + 1000])
+        found |= dict(rows.values_list("seq", "id"))
+    return found
