@@ -78,6 +78,11 @@ class Table:
             if isinstance(field, ForeignKey) and isinstance(field.related_model, type)
         )
 
+    @property
+    def is_bound(self) -> bool:
+        rules = getattr(self.model, "rules", None)
+        return rules is not None and rules.bound
+
     @cached_property
     def points_at_itself(self) -> bool:
         return self.model in [model for _, model in self.foreign_keys]

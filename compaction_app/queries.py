@@ -28,9 +28,10 @@ from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
 from sessions_app.record import context_queries
+from sessions_app.record.branch_queries import path_in
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
 from sessions_app.record.lease import expired
-from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session
+from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session, seqs_on_path
 from sessions_app.record.session_queries import load_session
 
 MOST_RUNS = 500
@@ -270,6 +271,11 @@ def spans_of_summaries(ids: Sequence[str], *, session_id: str) -> dict[str, tupl
         return {}
     rows = SummaryNode.objects.filter(session_id=session_id, id__in=ids).values_list("id", "first_seq", "last_seq")
     return {id: (first, last) for id, first, last in rows}
+
+
+def ends_of_summaries(session_id: str) -> dict[str, int]:
+    """Return the number of the last message that each summary of a session stands for."""
+    return dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "last_seq"))
 
 
 def load_preview_entries(positions: dict[str, int], *, session_id: str) -> list[SummaryEntry]:
@@ -523,13 +529,13 @@ def expand_messages(summary: SummaryRecord, *, offset: int, limit: int) -> Messa
 
 
 def cover(session_id: str) -> Cover:
-    """Return whether the context stands for every message of a session exactly once; reads the ids of all of them.
+    """Return whether the context stands for every message of the chosen branch's path exactly once; reads all their ids.
 
     :raises SessionNotFoundError: there is no such session.
     :raises SummaryNotFoundError: the context or an edge names a summary that is not there.
     """
     with snapshot():
-        session = load_session(session_id)
+        path = path_in(load_session(session_id))
         seqs = seqs_of_session(session_id)
         messages_of: dict[str, list[int]] = defaultdict(list)
         edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="leaf")
@@ -537,7 +543,7 @@ def cover(session_id: str) -> Cover:
             messages_of[leaf_id].append(seqs.get(id, 0))
         items = load_context_items(session_id)
         standing = [seqs.get(item.item_id, 0) if item.item_type == "message" else item.item_id for item in items]
-        return check_cover(load_graph(session_id), standing, messages_of, last_seq=session.message_seq)
+        return check_cover(load_graph(session_id), standing, messages_of, messages=seqs_on_path(session_id, path))
 
 
 def _standing(ids: list[str], session_id: str) -> str | None:

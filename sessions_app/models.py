@@ -286,7 +286,8 @@ class ContextItem(AppendOnlyModel):
     removed_seq = models.BigIntegerField(null=True)
     """The first event with which a summary took its place, on whichever branch."""
 
-    rules = Rules(once=("removed_seq",), bound=False)
+    # Rows of an older export have no ``until``; it follows from their summaries.
+    rules = Rules(once=("removed_seq", "until"), bound=False)
 
     class Meta:
         db_table = "context_items"

@@ -106,7 +106,7 @@ def claim_turn(
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
     said_with = f"{json.dumps(message)}{json.dumps(list(files))}" if files else json.dumps(message)
-    digest = hashlib.sha256((said_with + asked + (parent_id or "")).encode()).hexdigest()
+    digest = hashlib.sha256((said_with + asked + (json.dumps(parent_id) if parent_id else "")).encode()).hexdigest()
     close_dead_turn(session, lease_owner)
     threshold = config.files.inline_threshold
     given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]

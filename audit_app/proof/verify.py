@@ -48,6 +48,7 @@ from audit_app.proof.ledger import (
     read_entries,
     segment_ends,
 )
+from audit_app.proof.tree import tree_differences
 from audit_app.store import EVERYTHING
 from audit_app.tables import SessionTable, session_tables
 from files_app.contents import is_whole
@@ -260,6 +261,7 @@ def _conclude(session_id: str, whole: LedgerSegment, *, using: str, alone: bool)
 def _differences(session_id: str, replayed: Projection, using: str) -> Iterator[Difference]:
     yield from differences(replayed, load_projection(session_id, using=using))
     yield from operator_differences(session_id, using=using)
+    yield from tree_differences(session_id, using=using)
 
 
 def _content_findings(session_id: str, using: str) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ from agents_app.queries import count_waiting, list_items, list_runs, live_runs_o
 from audit_app.proof.verify import verify_session
 from audit_app.tables import batches, insert_rows, row_characters, session_tables
 from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
+from compaction_app.queries import ends_of_summaries
 from mnesis_core.actor import read_actor
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
 from mnesis_core.events import FORMAT_VERSION
@@ -57,6 +58,7 @@ from sessions_app.record.actor import acting_as, current_actor
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.histories import store_transcripts
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.message_store import complete_context_items
 from sessions_app.search import index as search_index
 
 PAGE = 200
@@ -133,7 +135,12 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int)
         table = session_tables().get(row.table)
         values = table.complete(row.values) if table else row.values
         # As values: PostgreSQL does not keep the order of keys that JSON of another database came with.
-        same = same and json.loads(next(ours)) == {"table": row.table, "row": values}
+        own = json.loads(next(ours))
+        if table and own["table"] == row.table and not table.is_bound:
+            # What follows from other rows may have come after the file was made.
+            own["row"] = {name: value for name, value in own["row"].items() if name in row.values}
+            values = row.values
+        same = same and own == {"table": row.table, "row": values}
     if not same:
         raise DuplicateIDError(
             f"There is a session {header.session_id} already, and it is not the same: it has {there.event_seq} ledger "
@@ -154,6 +161,7 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
                 _refuse_loose(batch, header.session_id)
                 _insert(batch, owner_id)
         contents.finish()
+        complete_context_items(header.session_id, ends_of_summaries(header.session_id))
         _refuse_awake(header.session_id)
         _check_stored(header)
         # A deleted session is not searchable.

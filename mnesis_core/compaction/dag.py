@@ -185,9 +185,9 @@ class Cover:
 
 
 def check_cover(
-    graph: Graph, standing: Sequence[int | str], messages_of: Mapping[str, Sequence[int]], *, last_seq: int
+    graph: Graph, standing: Sequence[int | str], messages_of: Mapping[str, Sequence[int]], *, messages: Collection[int]
 ) -> Cover:
-    """Expand a context and check that it gives the messages 1 to ``last_seq``, each once, in order.
+    """Expand a context and check that it gives the messages with these numbers, each once, in order.
 
     ``standing`` is the context in order: a message's ``seq`` or a summary's id. ``messages_of`` has the messages of
     each leaf, in order.
@@ -205,10 +205,10 @@ def check_cover(
     times = Counter(expanded)
     twice = {seq for seq, count in times.items() if count > 1}
     return Cover(
-        messages=last_seq,
+        messages=len(messages),
         verbatim=len(verbatim),
         summarised=len(expanded) - len(verbatim),
-        missing=runs_of(set(range(1, last_seq + 1)) - times.keys()),
+        missing=runs_of(set(messages) - times.keys()),
         twice=runs_of(twice),
         out_of_order=runs_of(late - twice),
         miscounted=tuple(node.id for node in graph.nodes.values() if _is_miscounted(graph, node, messages_of)),

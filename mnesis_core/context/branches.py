@@ -8,7 +8,10 @@ branches it is everything. Messages of all branches share one count, so the numb
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 ROOT = "root"  # in the place of a message's id: before the first message
@@ -37,8 +40,9 @@ class Span(NamedTuple):
     added_seq: int
 
 
-class Path(NamedTuple):
-    """The way from the root to the end of a branch, as stretches in order."""
+@dataclass(frozen=True)
+class Path:
+    """The way from the root to the end of a branch, as stretches in order, each of another branch."""
 
     stretches: tuple[Stretch, ...]
 
@@ -46,13 +50,13 @@ class Path(NamedTuple):
     def branch(self) -> int:
         return self.stretches[-1].branch
 
-    def has(self, branch: int, seq: int) -> bool:
-        return any(one.branch == branch and one.first_seq <= seq <= one.last_seq for one in self.stretches)
+    @cached_property
+    def _by_branch(self) -> dict[int, Stretch]:
+        return {stretch.branch: stretch for stretch in self.stretches}
 
-    def until(self, seq: int) -> Path:
-        """Return the path to its last message with this number or a lower one."""
-        kept = [one._replace(last_seq=min(one.last_seq, seq)) for one in self.stretches if one.first_seq <= seq]
-        return Path(tuple(kept) or (Stretch(self.branch, 1, 0),))
+    def has(self, branch: int, seq: int) -> bool:
+        stretch = self._by_branch.get(branch)
+        return stretch is not None and stretch.first_seq <= seq <= stretch.last_seq
 
     def within(self, first_seq: int, last_seq: int) -> Iterator[Stretch]:
         """Yield those stretches that have numbers from the first to the last, cut to them."""
@@ -104,6 +108,14 @@ def standing_spans(path: Path, spans: Iterable[Span], *, last_seq: int = END) ->
             free = ending[end].first_seq - 1
     verbatim += reversed(list(path.within(1, free)))
     return standing[::-1], verbatim[::-1]
+
+
+def are_in(stretches: Iterable[Stretch], places: Iterable[tuple[int, int]]) -> list[bool]:
+    """Return of each place, a branch and a number, whether it is in one of these stretches."""
+    by_branch: dict[int, list[Stretch]] = defaultdict(list)
+    for stretch in stretches:
+        by_branch[stretch.branch].append(stretch)
+    return [any(one.first_seq <= seq <= one.last_seq for one in by_branch.get(branch, ())) for branch, seq in places]
 
 
 def _reach(span: Span) -> tuple[int, int]:

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 from mnesis_core.context.entries import ContextEntry, Row, SummaryEntry, in_order, read_manifest
 from mnesis_core.messages import ToolPart
 
-FORMS = (1, 2)
+FORMS = ((1, False), (2, True))  # each with whether it names a branch
 LONGEST_PLAIN = 200  # characters of JSON that are kept as they are
 LARGEST_PACKED = 2**22  # bytes of JSON: far more than the exceptions of any prompt, and no bomb
 _SHOWN = frozenset({"text", "refusal", "tool", "provider_tool", "file_ref", "image", "audio", "document", "patch"})
@@ -255,7 +255,7 @@ def unfold_manifest(manifest: Sequence[Row], items: Iterable[ItemOutline], *, at
 
 
 def _rows_of(folded: Row, items: Sequence[ItemOutline], at: int) -> list[Row]:
-    if folded["form"] not in FORMS:
+    if (folded["form"], "branch" in folded) not in FORMS:
         raise ValueError(f"the manifest is of form {folded['form']}, which this version does not know")
     said = _unpacked(folded)
     most = max(len(items), sum(len(item.part_ids) for item in items))

@@ -70,14 +70,6 @@ def _chosen_at(session_id: str, at: int) -> int:
     return int(branch if body is None else json.loads(body)["branch"])
 
 
-def on_path(path: Path | None, prefix: str = "") -> Q:
-    """Return the condition that a row's message is on a path; ``prefix`` leads from the row to its message."""
-    condition = Q()
-    for branch, first, last in path.stretches if path else ():
-        condition |= Q(**{f"{prefix}branch": branch, f"{prefix}seq__range": (first, last)})
-    return condition
-
-
 def in_stretches(stretches: Iterable[Stretch], seq: str) -> tuple[str, list[Any]]:
     """Return the SQL condition that a row with a branch and the column ``seq`` is in one of these, and its values."""
     table, _, _ = seq.rpartition(".")

@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Length
 
-from mnesis_core.context.branches import END, Path, Span, standing_spans
+from mnesis_core.context.branches import END, Path, Span, are_in, standing_spans
 from mnesis_core.context.entries import ContextRows, MessageEntry
 from mnesis_core.context.fitting import MARKER_TOKENS, RESULT_FRAME
 from mnesis_core.context.manifests import ItemOutline
@@ -151,9 +151,10 @@ def standing_items(session_id: str, ids: Sequence[str], *, branch: int | None = 
     if path is None:
         return set(rows.filter(removed_seq__isnull=True).values_list("item_id", flat=True))
     standing, verbatim = standing_spans(path, starmap(Span, fetch(_SPANS, [session_id, END])))
-    summaries, messages = {span.id for span in standing}, Path(tuple(verbatim))
-    places = rows.values_list("item_id", "branch", "position")
-    return {id for id, on, seq in places if id in summaries or (id.startswith("msg_") and messages.has(on, seq))}
+    messages = list(rows.filter(item_type="message").values_list("item_id", "branch", "position"))
+    verdicts = are_in(verbatim, [place for _, *place in messages])
+    shown = {id for (id, *_), is_shown in zip(messages, verdicts, strict=True) if is_shown}
+    return shown | {span.id for span in standing}.intersection(ids)
 
 
 def load_context(session_id: str, *, at: int | None = None, path: Path | None = None) -> ContextRows:

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any, assert_never
 
 from django.db import connection
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
-from mnesis_core.context.branches import END, Path
+from mnesis_core.context.branches import END, Path, Stretch
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_call, estimate_part, estimate_text
 from mnesis_core.messages import (
@@ -50,7 +50,7 @@ from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
-from sessions_app.record.branch_queries import in_stretches
+from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT, in_stretches
 from sessions_app.search.index import Text, texts_of_part, with_words
 
 # The types that are a JSON object in ``content``, without what is as it is by default; and the types of its values.
@@ -281,17 +281,32 @@ def load_messages(
 ) -> list[StoredMessage]:
     """Return messages with parts, oldest first, in one query; with ``newest`` the last ones of the range.
 
-    :param path: return only messages on this one
+    :param path: return only messages on this one; in a query for every so many stretches of it
     """
-    until, values = ("", []) if before is None else (" AND seq < %s", [before])
     if path is not None:
-        where, places = in_stretches(path.within(after + 1, END if before is None else before - 1), "seq")
-        until, values = f"{until} AND {where}", [*values, *places]
+        stretches = list(path.within(after + 1, END if before is None else before - 1))
+        return _load_on_path(session_id, stretches, limit=limit, newest=newest)
+    until, values = ("", []) if before is None else (" AND seq < %s", [before])
     chosen = (
         f"SELECT * FROM messages WHERE session_id = %s AND seq > %s{until}"
         f" ORDER BY seq {'DESC' if newest else 'ASC'} LIMIT %s"
     )
     return list(messages_of(fetch(_with_parts(f"({chosen})"), [session_id, after, *values, limit])))
+
+
+def _load_on_path(session_id: str, stretches: Sequence[Stretch], *, limit: int, newest: bool) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    stretches = stretches[::-1] if newest else stretches
+    for start in range(0, len(stretches), STRETCHES_A_STATEMENT):
+        which, values = in_stretches(stretches[start : start + STRETCHES_A_STATEMENT], "seq")
+        chosen = (
+            f"SELECT * FROM messages WHERE session_id = %s AND {which}"
+            f" ORDER BY seq {'DESC' if newest else 'ASC'} LIMIT %s"
+        )
+        found += messages_of(fetch(_with_parts(f"({chosen})"), [session_id, *values, limit - len(found)]))
+        if len(found) >= limit:
+            break
+    return sorted(found, key=attrgetter("seq"))
 
 
 def load_messages_since(message_id: str, *, session_id: str, limit: int = 100) -> list[StoredMessage]:
@@ -313,6 +328,11 @@ def seq_of_message(message_id: str, *, session_id: str) -> int:
 
 def seqs_of_session(session_id: str) -> dict[str, int]:
     return dict(Message.objects.filter(session_id=session_id).values_list("id", "seq"))
+
+
+def seqs_on_path(session_id: str, path: Path | None) -> list[int]:
+    places = Message.objects.filter(session_id=session_id).order_by("seq").values_list("branch", "seq")
+    return [seq for branch, seq in places if path is None or path.has(branch, seq)]
 
 
 def load_message(message_id: str, *, session_id: str) -> StoredMessage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -262,6 +262,13 @@ def swap_context_items(
     return record.publish(
         EventType.CONTEXT_CHANGED, added=[summary_id], removed=sorted(removed_ids), position=first, **_on(branch)
     )
+
+
+def complete_context_items(session_id: str, ends: Mapping[str, int]) -> None:
+    """Say of summaries in a context, by id, which message each of them ends with: an older export does not."""
+    items = ContextItem.objects.filter(session_id=session_id, item_type="summary", until__isnull=True)
+    for item_id in items.values_list("item_id", flat=True):
+        ContextItem.objects.filter(session_id=session_id, item_id=item_id).update(until=ends.get(item_id))
 
 
 def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_retry: bool = False) -> None:

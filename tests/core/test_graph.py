@@ -100,7 +100,7 @@ def test_expanding_a_context_gives_every_message_once_in_order(talk: Talk):
     ]
     last = len(seqs)
     assert seqs == list(range(1, last + 1))
-    cover = check_cover(graph, talk.context, talk.messages_of, last_seq=last)
+    cover = check_cover(graph, talk.context, talk.messages_of, messages=range(1, last + 1))
     assert cover.ok
     assert cover.verbatim + cover.summarised == last
 
@@ -159,7 +159,7 @@ def test_a_message_that_falls_out_is_named(talk: Talk, data: st.DataObject):
     lost = data.draw(st.integers(1, last))
     context = [item for item in talk.context if item != lost]
     messages_of = {id: [seq for seq in seqs if seq != lost] for id, seqs in talk.messages_of.items()}
-    cover = check_cover(talk.graph(), context, messages_of, last_seq=last)
+    cover = check_cover(talk.graph(), context, messages_of, messages=range(1, last + 1))
     assert (cover.ok, cover.missing) == (False, ((lost, lost),))
     assert bool(cover.miscounted) == (lost not in talk.context)
 
@@ -167,15 +167,15 @@ def test_a_message_that_falls_out_is_named(talk: Talk, data: st.DataObject):
 def test_what_stands_twice_or_late_is_named():
     graph = Graph([node("a", 1, 2), node("b", 3, 4), node("c", 1, 4, ("a", "b"), depth=1)])
     messages_of = {"a": [1, 2], "b": [3, 4]}
-    twice = check_cover(graph, ["c", "b", 5], messages_of, last_seq=5)
+    twice = check_cover(graph, ["c", "b", 5], messages_of, messages=range(1, 6))
     assert (twice.twice, twice.missing, twice.out_of_order) == (((3, 4),), (), ())
-    late = check_cover(graph, ["b", "a", 5], messages_of, last_seq=5)
+    late = check_cover(graph, ["b", "a", 5], messages_of, messages=range(1, 6))
     assert (late.out_of_order, late.twice, late.missing) == (((1, 2),), (), ())
 
 
 def test_a_summary_that_counts_wrongly_is_named():
     graph = Graph([node("a", 1, 2), node("c", 1, 9, ("a",), depth=1)])
-    cover = check_cover(graph, ["c"], {"a": [1, 2]}, last_seq=2)
+    cover = check_cover(graph, ["c"], {"a": [1, 2]}, messages=[1, 2])
     assert (cover.ok, cover.miscounted) == (False, ("c",))
 
 

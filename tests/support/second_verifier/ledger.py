@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tests.support.second_verifier.replay import Nothing, apply, replay_problems
 from tests.support.second_verifier.runs import run_problems
+from tests.support.second_verifier.tree import tree_problems
 from tests.support.second_verifier.values import (
     GENESIS,
     Problem,
@@ -47,7 +48,7 @@ def problems_of_session(session: Session) -> list[Problem]:
     claims = Claims(session)
     found = [*_chain_problems(session, state, claims), *claims.problems()]
     subjects = {
-        "replay": [*replay_problems(state, session), *run_problems(session)],
+        "replay": [*replay_problems(state, session), *tree_problems(session), *run_problems(session)],
         "content": list(_content_problems(session)),
     }
     found += [(0, kind, subject) for kind, some in subjects.items() for subject in some]

@@ -53,9 +53,21 @@ def _turn_started(state: State, seq: int, body: Row) -> Changes:
 def _message_created(state: State, seq: int, body: Row) -> Changes:
     place = _get(body, "message_seq", int)
     yield "message_seq", None, place
-    yield "items", _get(body, "message_id", str), ("message", place, seq, None)
+    yield "items", _get(body, "message_id", str), ("message", place, seq, None, _branch(body))
     for part in _get(body, "parts", list):
         yield from _part(state, seq, part)
+
+
+def _branch(body: Row) -> int:
+    return _get(body, "branch", int) if "branch" in body else 0
+
+
+def _branch_created(state: State, seq: int, body: Row) -> Changes:
+    yield "branches", _get(body, "branch", int), (_get(body, "parent", int), _get(body, "after_seq", int))
+
+
+def _branch_chosen(state: State, seq: int, body: Row) -> Changes:
+    yield "branch", None, _get(body, "branch", int)
 
 
 def _part(state: State, seq: int, body: Any) -> Changes:
@@ -71,8 +83,10 @@ def _part_compacted(state: State, seq: int, body: Row) -> Changes:
 
 def _context_changed(state: State, seq: int, body: Row) -> Changes:
     for id in _ids(body, "removed"):
-        yield "items", id, (*state.get("items", {}).get(id, ("", 0, 0, None))[:3], seq)
-    yield from (("items", id, ("summary", _get(body, "position", int), seq, None)) for id in _ids(body, "added"))
+        *item, removed, branch = state.get("items", {}).get(id, ("", 0, 0, None, 0))
+        yield "items", id, (*item, seq if removed is None else removed, branch)
+    place = (_get(body, "position", int), seq, None, _branch(body))
+    yield from (("items", id, ("summary", *place)) for id in _ids(body, "added"))
 
 
 def _summary_created(state: State, seq: int, body: Row) -> Changes:
@@ -123,6 +137,8 @@ def _to(name: str, key: str, value: str) -> Callable[[State, int, Row], Changes]
 
 
 STEPS: dict[str, Callable[[State, int, Row], Changes]] = {
+    "branch.created": _branch_created,
+    "branch.chosen": _branch_chosen,
     "turn.started": _turn_started,
     "turn.suspended": _to("turns", "turn_id", "suspended"),
     "turn.resumed": _to("turns", "turn_id", "running"),
@@ -173,8 +189,13 @@ def _rows(session: Session) -> dict[str, Any]:
     return {
         "message_seq": session.row["message_seq"],
         "turn_seq": session.row["turn_seq"],
+        "branch": session.row.get("branch", 0),
+        "branches": {row["number"]: (row["parent"], row["after_seq"]) for row in session.rows("branches")},
         "items": {
-            row["item_id"]: (row["item_type"], row["position"], row["added_seq"], row["removed_seq"])
+            row["item_id"]: (
+                *(row["item_type"], row["position"], row["added_seq"], row["removed_seq"]),
+                row.get("branch", 0),
+            )
             for row in session.rows("context_items")
         },
         "turns": values("turns", "state"),
