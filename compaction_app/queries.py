@@ -138,7 +138,7 @@ def has_changed(run_id: str) -> bool:
     return is_pruned or SummaryNode.objects.filter(run_id=run_id).exists()
 
 
-def last_run(session_id: str, *, branch: int) -> LastRun | None:
+def last_run(session_id: str, *, branch: int = 0) -> LastRun | None:
     rows = CompactionRun.objects.filter(session_id=session_id, branch=branch, ended_at__isnull=False).order_by(
         "-created_at"
     )

@@ -129,6 +129,7 @@ class Branch(AppendOnlyModel):
     parent = models.BigIntegerField()
     after_seq = models.BigIntegerField()
     created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
 
     rules = Rules()
 
@@ -280,7 +281,7 @@ class ContextItem(AppendOnlyModel):
     item_id = models.CharField(max_length=ID_LENGTH)
     branch = models.BigIntegerField(default=0)
     position = models.BigIntegerField()
-    until = models.BigIntegerField(null=True)
+    until = models.BigIntegerField(null=True, default=None)
     """The last message that a summary stands for, whose branch ``branch`` is; None for a message."""
     added_seq = models.BigIntegerField()
     removed_seq = models.BigIntegerField(null=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mnesis_core.context.replay import Difference
@@ -36,21 +36,27 @@ def tree_differences(session_id: str, *, using: str) -> Iterator[Difference]:
     def rows(sql: str) -> list[tuple[Any, ...]]:
         return fetch(sql, [session_id], using=using)
 
-    expected = 0
-    for id, number, parent, after, on, first in rows(_BRANCHES):
-        expected += 1
-        if number != expected:
-            yield Difference(what="branches.number", id=id, ledger=expected, rows=number)
-        if parent >= number or (after and on != parent) or (not after and parent):
-            yield Difference(what="branches.parent", id=id, ledger=on or 0, rows=parent)
-        if first is not None and first <= after:
-            yield Difference(what="branches.after_seq", id=id, ledger=f"before {first}", rows=after)
+    branches = rows(_BRANCHES)
+    yield from _differences_of_branches(branches)
+    expected = len(branches)
     [(made,)] = rows("SELECT branch_seq FROM sessions WHERE id = %s")
     if made != expected:
         yield Difference(what="branch_seq", id="", ledger=expected, rows=made)
     for id, branch in rows(_STRAY):
         yield Difference(what="messages.branch", id=id, ledger=None, rows=branch)
     for id, branch, last, has_branch, until in rows(_ITEMS):
-        yield Difference(what="context_items.branch", id=id, ledger=(branch, last), rows=(has_branch, until))
+        # Without branches nothing reads how far a summary reaches, and older rows do not say it.
+        if made or until is not None or has_branch != (branch or 0):
+            yield Difference(what="context_items.branch", id=id, ledger=(branch, last), rows=(has_branch, until))
     for id, branch, has in rows(_EDGES):
         yield Difference(what="summary_edges.branch", id=id, ledger=branch, rows=has)
+
+
+def _differences_of_branches(branches: Sequence[tuple[Any, ...]]) -> Iterator[Difference]:
+    for expected, (id, number, parent, after, on, first) in enumerate(branches, start=1):
+        if number != expected:
+            yield Difference(what="branches.number", id=id, ledger=expected, rows=number)
+        if parent >= number or parent != (on if after else 0):
+            yield Difference(what="branches.parent", id=id, ledger=on or 0, rows=parent)
+        if first is not None and first <= after:
+            yield Difference(what="branches.after_seq", id=id, ledger=f"before {first}", rows=after)

@@ -3,6 +3,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from mnesis_core.events import new_salt
+
 
 class Migration(migrations.Migration):
 
@@ -19,6 +21,7 @@ class Migration(migrations.Migration):
                 ('parent', models.BigIntegerField()),
                 ('after_seq', models.BigIntegerField()),
                 ('created_at', models.DateTimeField()),
+                ('salt', models.CharField(default=new_salt, max_length=64)),
             ],
             options={
                 'db_table': 'branches',
@@ -36,7 +39,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='contextitem',
             name='until',
-            field=models.BigIntegerField(null=True),
+            field=models.BigIntegerField(default=None, null=True),
         ),
         migrations.AddField(
             model_name='message',

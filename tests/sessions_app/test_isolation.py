@@ -18,11 +18,13 @@ from agents_app import queries as agent_queries
 from compaction_app import context
 from compaction_app import queries as compaction_queries
 from files_app import queries as file_queries
+from mnesis_core.context.branches import LINE
 from mnesis_core.errors import NotFound
 from mnesis_core.text import text_digest
 from sessions_app.catalogue import model_store
 from sessions_app.pages import transcript
 from sessions_app.record import (
+    branch_queries,
     context_queries,
     message_queries,
     session_queries,
@@ -38,7 +40,7 @@ from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(context_queries, timeline_queries, message_queries, session_queries, turn_queries),
+    *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
     *(model_store, spending_store, search, transcript),
     *(compaction_queries, context, file_queries, agent_queries),
 )
@@ -114,6 +116,13 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.journal_texts: lambda ask, who, its: ask(who.session_id, message_id=its.stub),
     turn_queries.list_calls: lambda ask, who, its: ask(who.session_id),
     turn_queries.list_turns: lambda ask, who, its: ask(who.session_id),
+    branch_queries.ends_of_branches: lambda ask, who, its: ask(who.session_id),
+    branch_queries.ids_at: lambda ask, who, its: ask(who.session_id, [1]),
+    branch_queries.load_branches: lambda ask, who, its: ask(who.session_id),
+    branch_queries.load_path: lambda ask, who, its: ask(who.session_id),
+    branch_queries.parents_of: lambda ask, who, its: ask(who.session_id, [(0, 2)]),
+    branch_queries.place_of: lambda ask, who, its: ask(who.session_id, its.message),
+    context_queries.load_outlines_on: lambda ask, who, its: ask(LINE, who.session_id, at=99),
     context_queries.load_outlines: lambda ask, who, its: ask(who.session_id, first=1, last=99),
     context_queries.load_context: lambda ask, who, its: ask(who.session_id),
     context_queries.load_newest_context: lambda ask, who, its: ask(who.session_id, items=9),
@@ -139,6 +148,7 @@ BY_SESSION: dict[Query, Ask] = {
     turn_queries.running_summary_calls: lambda ask, who, its: ask(who.session_id, its.run),
     turn_queries.open_turn: lambda ask, who, its: ask(who.session_id),
     message_queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
+    message_queries.seqs_on_path: lambda ask, who, its: ask(who.session_id, LINE),
     message_queries.seqs_of_session: lambda ask, who, its: ask(who.session_id),
     context_queries.standing_items: lambda ask, who, its: ask(who.session_id, [its.summary]),
     turn_queries.turn_keys: lambda ask, who, its: ask(who.session_id),
@@ -169,6 +179,7 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.applied_with: lambda ask, who, its: ask(its.preview, session_id=who.session_id),
     compaction_queries.covering_summaries: lambda ask, who, its: ask(who.session_id, [1, 2]),
     compaction_queries.is_free_to_claim: lambda ask, who, its: ask(its.run, timezone.now(), session_id=who.session_id),
+    compaction_queries.ends_of_summaries: lambda ask, who, its: ask(who.session_id),
     compaction_queries.last_run: lambda ask, who, its: ask(who.session_id),
     compaction_queries.last_summary: lambda ask, who, its: ask(who.session_id),
     compaction_queries.load_graph: lambda ask, who, its: ask(who.session_id).nodes,
@@ -215,6 +226,8 @@ BY_SESSION: dict[Query, Ask] = {
 """Told which session, after an endpoint has looked whose it is."""
 
 NOT_SCOPED: dict[Query, str] = {
+    branch_queries.in_stretches: "it reads nothing",
+    branch_queries.path_in: "its caller has loaded the session",
     **dict.fromkeys(
         (
             *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),

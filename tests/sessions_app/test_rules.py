@@ -9,7 +9,7 @@ from django.db import IntegrityError, connection, models, transaction
 from audit_app.tables import session_tables
 from sessions_app.database.tables import commitments_of
 from sessions_app.guards.triggers import guarded_models
-from sessions_app.models import ContextItem, Session
+from sessions_app.models import Branch, ContextItem, Session
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 
@@ -22,7 +22,7 @@ COUNTED = {
 FREE = {
     "Session": {
         *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
-        *("event_seq", "head_hash", "message_seq", "turn_seq"),
+        *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
@@ -37,7 +37,7 @@ FREE = {
     },
 }
 UNPROVEN = {
-    "Session": {"owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"},
+    "Session": {"owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"},
     "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
     "OperatorRun": COUNTED,
@@ -154,14 +154,15 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
     for model in guarded_models():
         rules = model.rules
         assert not {*rules.erasable} & {*rules.steps, *rules.unproven}, model
-        assert bool(rules.erasable) == rules.bound, "every row that an entry binds may hold words"
+        is_of_numbers = model is Branch
+        assert bool(rules.erasable) == (rules.bound and not is_of_numbers), "every other row may hold words"
         assert not rules.erasable or commitments_of(model).salt == ("own_salt" if model is Session else "salt")
 
 
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"DirectoryEntry", "Person"}
+    assert unchangeable == never | {"Branch", "DirectoryEntry", "Person"}
 
 
 @pytest.mark.django_db

@@ -84,6 +84,8 @@ def belongings(of: Person) -> Things:
     first, summary, preview, attempt, asked = _compacted(session_id, tool)
     exchange(session_id, SECRET, SECRET)
     file, run = _asked(session_id)
+    with change(session_id) as record:
+        session_store.begin_branch(record, parent=0, after_seq=1)
     turn, stub, letter = _running(session_id)
     return Things(
         turn=turn,

@@ -88,6 +88,11 @@ def _talk(owner: User) -> str:
         session_store.update_session(record, hosting=Hosting(is_on=False, name="harbour"))
         message_store.tombstone_parts(record, [load_messages(talk, limit=2)[1].parts[0].id])
         store_file_reference(record, content_id="ab" * 32, path=HOSTILE, exploration_summary="a tide table")
+    with change(talk) as record:
+        session_store.choose_branch(record, session_store.begin_branch(record, parent=0, after_seq=2))
+    add_turn(talk, "And tomorrow?")
+    with change(talk) as record:
+        session_store.choose_branch(record, 0)
     settled_run(talk, output=HOSTILE, template=f"{{{{ item }}}} {HOSTILE}", idempotency_key=HOSTILE)
     paused_run(talk)
     run = claim(talk)

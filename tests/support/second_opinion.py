@@ -86,14 +86,21 @@ def rows_here(session_id: str = "") -> Raw:
             cursor.execute(sql)
             return [column[0] for column in cursor.description], cursor.fetchall()
 
-    return read_rows(ask, session_id, plus="+" if connection.vendor == "sqlite" else "")
+    return read_rows(ask, session_id, vendor=connection.vendor, plus="+" if connection.vendor == "sqlite" else "")
 
 
-def read_rows(ask: Ask, session_id: str = "", *, plus: str = "") -> Raw:
+ALL_TABLES = {"sqlite": "SELECT name FROM sqlite_master", "postgresql": "SELECT tablename FROM pg_tables"}
+
+
+def read_rows(ask: Ask, session_id: str = "", *, vendor: str, plus: str = "") -> Raw:
     """Read the record; ``plus`` before a column keeps SQLite's driver from converting it by its declared type."""
+    _, listed = ask(ALL_TABLES[vendor])
+    there = {name for (name,) in listed}
     found = {}
     for name in (*tables(), DirectoryEntry._meta.db_table):
         where = f" WHERE {_condition(name, session_id)}" if session_id else ""
+        if name not in there:  # It came later than this database.
+            continue
         names, _ = ask(f"SELECT * FROM {name} LIMIT 0")
         columns = ", ".join(f'{plus}"{column}"' for column in names)
         _, rows = ask(f"SELECT {columns} FROM {name}{where}")
@@ -140,7 +147,7 @@ def _read_sqlite(file: Path) -> Raw:
             cursor = database.execute(sql)
             return [column[0] for column in cursor.description], cursor.fetchall()
 
-        return read_rows(ask)
+        return read_rows(ask, vendor="sqlite")
     finally:
         database.close()
 
@@ -153,4 +160,4 @@ def _read_server(url: str) -> Raw:
             cursor = database.execute(sql)  # type: ignore[call-overload]
             return [column.name for column in cursor.description or ()], cursor.fetchall()
 
-        return read_rows(ask)
+        return read_rows(ask, vendor="postgresql")

@@ -53,6 +53,11 @@ def make_rich_session(owner: User) -> str:
     settled_run(session_id)
     paused_run(session_id)
     with change(session_id) as record:
+        session_store.choose_branch(record, session_store.begin_branch(record, parent=0, after_seq=2))
+    add_turn(session_id, "And the moon?")
+    with change(session_id) as record:
+        session_store.choose_branch(record, 0)
+    with change(session_id) as record:
         session_store.archive_session(record)
     return session_id
 

@@ -29,7 +29,8 @@ def tree_problems(session: Session) -> Iterator[str]:
     for item in session.rows("context_items"):
         node = nodes.get(item["item_id"])
         end = node["last_seq"] if node else None
-        is_told = "until" not in item or item["until"] == end
+        until = item.get("until")
+        is_told = until == end or (until is None and not branches)
         if not is_told or item.get("branch", 0) != on.get(item["position"] if end is None else end, 0):
             yield f"context_items.branch {item['item_id']}"
     for edge in session.rows("summary_edges"):
