@@ -180,6 +180,9 @@ def _end(session_id: str, owner: User, text: str) -> None:
     assert histories.copy_messages(fork)
     hosting = Hosting(is_on=True, name=text)
     steps: list[Callable[[Change], None]] = [
+        lambda record: session_store.choose_branch(
+            record, session_store.begin_branch(record, parent=0, after_seq=first.seq)
+        ),
         lambda record: session_store.update_session(
             record, title=f"{text}!", labels={text: ""}, config={text: 1}, hosting=hosting
         ),
