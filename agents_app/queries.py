@@ -41,7 +41,9 @@ _WAITING_SESSIONS = (
     " AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.session_id = sessions.id AND turns.ended_at IS NULL)"
     " ORDER BY inbox_messages.session_id LIMIT %s"
 )
-ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
+ITEM_COLUMNS = tuple(
+    field.attname for field in OperatorItem._meta.concrete_fields if field.name not in ("id", "session")
+)
 MOST_RUNS_OF_PART = 20
 _LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
 _ENDED = [state.value for state in ItemState if state.is_end]

@@ -49,6 +49,8 @@ LEFT_BEHIND = {
     "django_q.OrmQ": "wake-ups of the queue: what waits is queued again",
 }
 IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}  # the collation that orders keys alike on every machine
+OF_THEIR_PARENTS = ("summary_edges", "operator_items")
+"""Tables whose rows are exported without their session, which an import fills in: they named none at first."""
 BATCH_ROWS = 500
 BATCH_CHARACTERS = 4_000_000
 FETCHED_ROWS = 50  # rows that the database's driver holds at once; a row may have 20 MB
@@ -202,13 +204,23 @@ class SessionTable(Table):
 
     @cached_property
     def exported(self) -> list[Field[Any, Any]]:
-        left_out = self.account_fields
+        left_out = [*self.account_fields, *self.session_fields]
         return [field for field in self.fields if field not in left_out and not isinstance(field, models.AutoField)]
+
+    @cached_property
+    def stored(self) -> list[Field[Any, Any]]:
+        """The columns that an import writes."""
+        return [*self.exported, *self.account_fields, *self.session_fields]
 
     @cached_property
     def account_fields(self) -> list[Field[Any, Any]]:
         account = get_user_model()
         return [self.fields[index] for index, model in self.foreign_keys if issubclass(account, model)]
+
+    @cached_property
+    def session_fields(self) -> list[Field[Any, Any]]:
+        """The column that names the session, if exported rows do without."""
+        return [field for field in self.fields if self.name in OF_THEIR_PARENTS and field.name == "session"]
 
     def rows(self, session_id: str) -> QuerySet[Any, Any]:
         """Return a session's rows, in the same order on every database."""
@@ -227,8 +239,8 @@ class SessionTable(Table):
                 values[field.attname] = value
             yield values
 
-    def row_of(self, values: Mapping[str, Any], *, account_id: int) -> tuple[Any, ...]:
-        """Return a row to be inserted, in the order of ``exported`` and then ``account_fields``.
+    def row_of(self, values: Mapping[str, Any], *, account_id: int, session_id: str) -> tuple[Any, ...]:
+        """Return a row to be inserted, in the order of ``stored``.
 
         :raises ValueError: a column is unknown, or its value impossible.
         """
@@ -236,7 +248,7 @@ class SessionTable(Table):
             None if value is None and field.null else _read_value(field, value)
             for field, value in zip(self.exported, self.complete(values).values(), strict=True)
         ]
-        return (*row, *[account_id] * len(self.account_fields))
+        return (*row, *[account_id] * len(self.account_fields), *[session_id] * len(self.session_fields))
 
     def complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return an exported row with all columns of now; one that was added after the export has its default.

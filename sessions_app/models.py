@@ -51,11 +51,11 @@ class UsageModel(AppendOnlyModel):
 
 class Session(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False)
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
-    parent_part_id = models.CharField(max_length=ID_LENGTH, default="")
+    parent_part_id = IdField(max_length=ID_LENGTH, default="")
     """The tool call that launched this child session."""
-    forked_message_id = models.CharField(max_length=ID_LENGTH, default="")
+    forked_message_id = IdField(max_length=ID_LENGTH, default="")
     """The parent's last message that a fork begins with; empty for every other session."""
     external_id = EncodedCharField(max_length=200, default="", truncated=True)
     """The name that an import or a client gives it: unique per owner and origin among sessions that are not deleted."""
@@ -118,7 +118,7 @@ class Turn(UsageModel):
     """One user message to its final answer, with every call in between (decision 9)."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns", db_index=False)
     seq = models.BigIntegerField()
     state = models.CharField(
         max_length=16, choices=[(s.value, s.value) for s in TurnState], default=TurnState.RUNNING.value
@@ -167,8 +167,8 @@ class Turn(UsageModel):
 
 class Message(UsageModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages")
-    turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages", db_index=False)
+    turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages", db_index=False)
     seq = models.BigIntegerField()
     role = models.CharField(max_length=16)
     agent = models.CharField(max_length=100, default="default")
@@ -199,7 +199,7 @@ class MessagePart(AppendOnlyModel):
     """One part of a message. ``content`` is the text, or the JSON of what the other columns do not hold."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="parts")
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="parts", db_index=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     part_type = models.CharField(max_length=16)
     part_index = models.IntegerField()
@@ -248,9 +248,9 @@ class ContextItem(AppendOnlyModel):
     """
 
     id = models.BigAutoField(primary_key=True)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     item_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
-    item_id = models.CharField(max_length=ID_LENGTH)
+    item_id = IdField(max_length=ID_LENGTH)
     position = models.BigIntegerField()
     added_seq = models.BigIntegerField()
     removed_seq = models.BigIntegerField(null=True)
@@ -275,7 +275,7 @@ class Event(AppendOnlyModel):
     """The ledger: one entry for every change, chained by hash (decision 4)."""
 
     id = models.BigAutoField(primary_key=True)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     seq = models.BigIntegerField()
     type = models.CharField(max_length=64)
     body = models.TextField()  # the exact canonical text that was hashed
@@ -297,7 +297,7 @@ class StreamJournal(AppendOnlyModel):
     """What a running answer said so far, in pieces; folded into parts at its end, then deleted."""
 
     id = models.BigAutoField(primary_key=True)
-    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="+")
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="+", db_index=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     part_index = models.IntegerField()
     part_type = models.CharField(max_length=16)
@@ -318,7 +318,7 @@ class PromptText(AppendOnlyModel):
     """A text beside the messages that calls of a session were made with, such as its tools' descriptions: kept once."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     digest = models.CharField(max_length=64)
     """SHA-256 of the text, by which ``ModelCall.parameters["texts"]`` names it."""
     content = EncodedTextField()
@@ -336,7 +336,7 @@ class ModelCall(UsageModel):
     """One question to a model: what it was shown (manifest and digest) and how it ended."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     turn = models.ForeignKey(Turn, null=True, on_delete=models.PROTECT, related_name="calls")
     message = models.ForeignKey(Message, null=True, on_delete=models.PROTECT, related_name="+")
     purpose = IdField(max_length=16, default="turn")
@@ -387,7 +387,7 @@ class DirectoryEntry(AppendOnlyModel):
     """
 
     seq = models.BigIntegerField(primary_key=True)
-    session_id = models.CharField(max_length=ID_LENGTH)
+    session_id = IdField(max_length=ID_LENGTH)
     type = models.CharField(max_length=64)
     entries = models.BigIntegerField()  # the number of the session's entries at that time; the body says it too
     body = models.TextField()
@@ -440,7 +440,7 @@ class SearchEntry(models.Model):
         Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
     kind = models.CharField(max_length=16)  # ``messages``, ``tools``, ``summaries`` or ``files``
-    source_id = models.CharField(max_length=ID_LENGTH)
+    source_id = IdField(max_length=ID_LENGTH)
     """The row: of ``message_parts`` for messages and tools, else of the table that was registered for the kind."""
     field = models.CharField(max_length=32)
     first_seq = models.BigIntegerField()
@@ -499,7 +499,7 @@ class LanguageModel(models.Model):
 class ModelGrant(models.Model):
     """One group or one person that may use a restricted model."""
 
-    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="grants")
+    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="grants", db_index=False)
     group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
 
@@ -520,7 +520,7 @@ class ModelGrant(models.Model):
 class ApiKey(models.Model):
     """A key for programs: ``mns_<prefix>_<secret>``; only its SHA-256 is kept."""
 
-    prefix = models.CharField(primary_key=True, max_length=16)
+    prefix = IdField(primary_key=True, max_length=16)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     secret_hash = models.CharField(max_length=64)
     scope = models.CharField(max_length=32, default="all")
@@ -556,7 +556,7 @@ class SpendingMark(models.Model):
     Derived from the calls in the record. Without a row everything is added up again.
     """
 
-    id = models.CharField(primary_key=True, max_length=80)
+    id = IdField(primary_key=True, max_length=80)
     """``session:ID``, ``user:NUMBER``, ``day:NUMBER:DATE`` or ``turn:ID``; ``account:NUMBER`` is a lock."""
     until = models.DateTimeField(null=True)
     """Calls that began up to then are in the sums: none of them can change any more."""
@@ -577,7 +577,7 @@ class SpendingMark(models.Model):
 class TryBucket(models.Model):
     """Tries of passwords that were counted (``mnesis_core.network.rate_limits``). A row whose time is past means nothing."""
 
-    key = models.CharField(primary_key=True, max_length=64)
+    key = IdField(primary_key=True, max_length=64)
     """A keyed hash of what is counted, so that the row tells neither names (perhaps mistyped passwords) nor addresses."""
     empty_at = models.DateTimeField(db_index=True)
 

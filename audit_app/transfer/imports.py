@@ -93,9 +93,12 @@ def import_sessions(
     :raises DuplicateIDError: an id is taken by something that is not the same. Sessions before that one in the file are
         stored; repeating the import is safe.
     """
+    session_id = ""
     for item in read_sessions(read()):
-        if isinstance(item, RowLine):
-            piece_in(item) if item.table == CONTENTS else _row_of(item, owner_id)
+        if isinstance(item, Header):
+            session_id = item.session_id
+        elif isinstance(item, RowLine):
+            piece_in(item) if item.table == CONTENTS else _row_of(item, owner_id, session_id)
     items: Iterator[Any] = read_sessions(read())
 
     def rows_of(session_id: str, total: int) -> Iterator[RowLine]:
@@ -152,7 +155,7 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
                     continue
                 _refuse_foreign_ids(batch, owner_id)
                 _refuse_loose(batch, header.session_id)
-                _insert(batch, owner_id)
+                _insert(batch, owner_id, header.session_id)
         contents.finish()
         _refuse_awake(header.session_id)
         _check_stored(header)
@@ -163,26 +166,26 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
         session_store.enter_imported(header.session_id)
 
 
-def _insert(batch: list[RowLine], owner_id: int) -> None:
+def _insert(batch: list[RowLine], owner_id: int, session_id: str) -> None:
     table = session_tables()[batch[0].table]
     lines = _lines(batch)
     keys = [row.values.get(table.fields[table.key].attname) for row in batch]
     if QuerySet(table.model).filter(pk__in=[key for key in keys if key is not None]).exists():
         raise DuplicateIDError(f"{lines}: a row with one of these ids is there already.", line=batch[0].line)
-    rows = [_row_of(row, owner_id) for row in batch]
+    rows = [_row_of(row, owner_id, session_id) for row in batch]
     try:
         with transaction.atomic():
-            insert_rows(table.name, [*table.exported, *table.account_fields], rows, using="default")
+            insert_rows(table.name, table.stored, rows, using="default")
     except (DatabaseError, ValueError) as error:
         raise InvalidRequest(f"{lines} cannot be stored: {error}", line=batch[0].line) from error
 
 
-def _row_of(row: RowLine, owner_id: int) -> tuple[Any, ...]:
+def _row_of(row: RowLine, owner_id: int, session_id: str) -> tuple[Any, ...]:
     table = session_tables().get(row.table)
     if table is None:
         raise InvalidRequest(f"Line {row.line}: this site has no table {row.table[:80]!r}.", line=row.line)
     try:
-        return table.row_of(row.values, account_id=owner_id)
+        return table.row_of(row.values, account_id=owner_id, session_id=session_id)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidRequest(f"Line {row.line}: {error}.", line=row.line) from error
 

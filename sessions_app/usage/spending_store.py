@@ -37,7 +37,7 @@ MOST_TRIMMED = 100
 MOST_RACES = 10
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _TREE = (
-    "WITH RECURSIVE tree (id) AS (SELECT CAST(%s AS varchar(40)) UNION ALL"
+    "WITH RECURSIVE tree (id) AS (SELECT id FROM sessions WHERE id = %s UNION ALL"
     " SELECT child.id FROM sessions child JOIN tree ON child.parent_id = tree.id WHERE child.forked_message_id = ''"
     " AND child.origin <> 'fork')"
     " SELECT id FROM tree"
