@@ -27,6 +27,7 @@ from mnesis_core.text import decode_text
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
+from sessions_app.ownership import owned_by
 from sessions_app.record import context_queries
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
 from sessions_app.record.lease import expired
@@ -320,7 +321,7 @@ def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
 def _scope(session_id: str | None, owner_id: int | None = None) -> Q:
     """Return what limits rows to a session and to one owner's sessions that are not deleted, where these are given."""
     scope = Q() if session_id is None else Q(session_id=session_id)
-    return scope if owner_id is None else scope & Q(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    return scope if owner_id is None else scope & owned_by(owner_id, "session__") & Q(session__deleted_at__isnull=True)
 
 
 def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:

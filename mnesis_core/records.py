@@ -24,6 +24,7 @@ ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
     "map",
     "import",
+    "org",
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
@@ -133,6 +134,7 @@ class SessionRecord:
     account_limits: dict[str, Any]  # What an administrator lets the owner spend, as in a configuration.
     host_mode: bool = False
     peer_name: str = ""
+    is_at_home: bool = True  # Whether the owner is in the session's organisation; else only administrators see it.
 
     @property
     def is_sub_agent(self) -> bool:

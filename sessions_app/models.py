@@ -49,16 +49,36 @@ class UsageModel(AppendOnlyModel):
         abstract = True
 
 
+class Organisation(AppendOnlyModel):
+    """Owns sessions beside the person. Each account is in one (``Person``), and a site has one, ``default``, until more are added."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    slug = IdField(max_length=64, unique=True)
+    name = EncodedCharField(max_length=200, default="", truncated=True)
+    settings = EncodedJSONField(default=dict)
+    created_at = models.DateTimeField()
+
+    rules = Rules(free=("name", "settings"), bound=False)
+
+    class Meta:
+        db_table = "organisations"
+
+    def __str__(self) -> str:
+        return self.name or self.slug
+
+
 class Session(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
+    """The owner's when the session was made. Its owner has it only while they are in this one (``ownership``)."""
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
     parent_part_id = IdField(max_length=ID_LENGTH, default="")
     """The tool call that launched this child session."""
     forked_message_id = IdField(max_length=ID_LENGTH, default="")
     """The parent's last message that a fork begins with; empty for every other session."""
     external_id = EncodedCharField(max_length=200, default="", truncated=True)
-    """The name that an import or a client gives it: unique per owner and origin among sessions that are not deleted."""
+    """The name that an import or a client gives it: unique per organisation, owner and origin among sessions not deleted."""
     origin = models.CharField(max_length=32, default="chat")
     model = models.CharField(max_length=100)
     agent = EncodedCharField(max_length=100, default="default")
@@ -87,24 +107,25 @@ class Session(AppendOnlyModel):
             *("event_seq", "head_hash", "message_seq", "turn_seq"),
         ),
         erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
-        # The owner's number means nothing in another database; the first event says whose it was.
-        unproven=("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+        # The owner's number and the organisation mean nothing in another database; the first event says whose it was.
+        unproven=("owner", "organisation", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
     )
 
     class Meta:
         db_table = "sessions"
         indexes = [
-            models.Index(fields=["owner", "-created_at"], name="session_owner_newest"),
-            models.Index(fields=["owner", "-updated_at"], name="session_owner_active"),
+            # The organisation is last: what one account has in all of them is one range, and nearly all of it is in one.
+            models.Index(fields=["owner", "-created_at", "organisation"], name="session_owner_newest"),
+            models.Index(fields=["owner", "-updated_at", "organisation"], name="session_owner_active"),
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "origin", "external_id"],
+                fields=["organisation", "owner", "origin", "external_id"],
                 condition=~Q(external_id="") & Q(deleted_at__isnull=True),
                 name="session_imported_once",
             ),
             models.UniqueConstraint(
-                fields=["owner", "peer_name"],
+                fields=["organisation", "owner", "peer_name"],
                 condition=Q(host_mode=True, archived_at__isnull=True, deleted_at__isnull=True),
                 name="session_peer_name",
             ),
@@ -406,7 +427,7 @@ class DirectoryEntry(AppendOnlyModel):
 
 
 class Person(AppendOnlyModel):
-    """The account that a pseudonym of the ledgers stands for: the only place where the two meet.
+    """The account that a pseudonym of the ledgers stands for, the only place where the two meet, and its organisation.
 
     A move carries it, an export does not. The row outlasts its account.
     """
@@ -415,8 +436,9 @@ class Person(AppendOnlyModel):
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False
     )
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
 
-    rules = Rules(bound=False)
+    rules = Rules(free=("organisation",), bound=False)
 
     class Meta:
         db_table = "people"
@@ -522,6 +544,8 @@ class ApiKey(models.Model):
 
     prefix = IdField(primary_key=True, max_length=16)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
+    """The owner's when the key was made; it opens nothing once they have left it."""
     secret_hash = models.CharField(max_length=64)
     scope = models.CharField(max_length=32, default="all")
     created_at = models.DateTimeField(auto_now_add=True)

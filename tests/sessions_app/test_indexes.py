@@ -19,7 +19,10 @@ OURS = [
     for model in apps.get_models()
     if model.__module__.split(".")[0] in ("sessions_app", "compaction_app", "files_app", "agents_app", "audit_app")
 ]
-NOT_LOOKED_UP = {"summary_nodes.restores_id", "operator_runs.input_file_id"}
+NOT_LOOKED_UP = {
+    *("summary_nodes.restores_id", "operator_runs.input_file_id"),
+    *("sessions.organisation_id", "people.organisation_id", "api_keys.organisation_id"),
+}
 """Foreign keys by which no query looks for rows, and whose other end is never deleted."""
 CLASSES = """
     SELECT i.relname, c.relname, o.opcname FROM pg_index x
