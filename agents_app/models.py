@@ -18,14 +18,14 @@ class InboxMessage(AppendOnlyModel):
     """A message to a session in host mode. It waits until a turn takes it, once."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
     turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")
     seq = models.BigIntegerField()  # the event that it came with: its place in the inbox
     # The session that sent it; empty: the owner, or a program of theirs. No foreign key: a session is exported alone.
-    sender_id = models.CharField(max_length=ID_LENGTH, default="")
-    sender_turn_id = models.CharField(max_length=ID_LENGTH, default="")
+    sender_id = IdField(max_length=ID_LENGTH, default="")
+    sender_turn_id = IdField(max_length=ID_LENGTH, default="")
     kind = models.CharField(max_length=16)
-    in_reply_to = models.CharField(max_length=ID_LENGTH, default="")
+    in_reply_to = IdField(max_length=ID_LENGTH, default="")
     text = EncodedTextField()
     hops = models.BigIntegerField(default=0)
     idempotency_key = models.CharField(max_length=200, null=True)
@@ -76,14 +76,16 @@ class OperatorRun(AppendOnlyModel):
     """One call of an operator over the lines of one JSON Lines file."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
-    turn_id = models.CharField(max_length=ID_LENGTH, default="")
-    part_id = models.CharField(max_length=ID_LENGTH, default="")  # the tool call that asked for it; empty: none did
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
+    turn_id = IdField(max_length=ID_LENGTH, default="")
+    part_id = IdField(max_length=ID_LENGTH, default="")  # the tool call that asked for it; empty: none did
     actor = models.TextField(default="")  # who asked for it (``mnesis_core.actor``)
     kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in OperatorKind])
     # ``mnesis_core.maps.values.write_spec``. No JSON column: the keys of a schema keep their order.
     spec = models.TextField()
-    input_file = models.ForeignKey("files_app.FileReference", on_delete=models.PROTECT, related_name="+")
+    input_file = models.ForeignKey(
+        "files_app.FileReference", on_delete=models.PROTECT, related_name="+", db_index=False
+    )
     state = models.CharField(
         max_length=16, choices=[(state.value, state.value) for state in RunState], default=RunState.PENDING.value
     )
@@ -96,7 +98,7 @@ class OperatorRun(AppendOnlyModel):
     tokens_input = models.BigIntegerField(default=0)
     tokens_output = models.BigIntegerField(default=0)
     cost_micros = models.BigIntegerField(default=0)
-    output_file_id = models.CharField(max_length=ID_LENGTH, default="")
+    output_file_id = IdField(max_length=ID_LENGTH, default="")
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
     idempotency_key = EncodedCharField(max_length=200, null=True)
@@ -138,7 +140,8 @@ class OperatorItem(AppendOnlyModel):
     """
 
     id = models.BigAutoField(primary_key=True)
-    run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")  # the run's own
+    run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+", db_index=False)
     number = models.BigIntegerField()
     line_offset = models.BigIntegerField()
     line_length = models.BigIntegerField()  # bytes of its line in the input's content
@@ -152,10 +155,10 @@ class OperatorItem(AppendOnlyModel):
     lease_expires_at = models.DateTimeField(null=True)
     error_kind = models.CharField(max_length=16, default="")
     error = EncodedTextField(default="")
-    accepted_try_id = models.CharField(max_length=ID_LENGTH, default="")
-    call_id = models.CharField(max_length=ID_LENGTH, default="")
+    accepted_try_id = IdField(max_length=ID_LENGTH, default="")
+    call_id = IdField(max_length=ID_LENGTH, default="")
     # The session of its sub-agent. No foreign key: a session is exported alone.
-    child_session_id = models.CharField(max_length=ID_LENGTH, default="")
+    child_session_id = IdField(max_length=ID_LENGTH, default="")
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     tokens_input = models.BigIntegerField(default=0)
@@ -190,12 +193,12 @@ class OperatorTry(AppendOnlyModel):
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
-    run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
+    run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+", db_index=False)
     item = models.BigIntegerField()  # the item's number
     number = models.IntegerField()  # its place among the tries at its item, from 1; one whose worker died is missing
     # None for a sub-agent, whose turn has calls of its own, and where a limit forbade the question.
     call = models.ForeignKey("sessions_app.ModelCall", null=True, on_delete=models.PROTECT, related_name="+")
-    child_turn_id = models.CharField(max_length=ID_LENGTH, default="")
+    child_turn_id = IdField(max_length=ID_LENGTH, default="")
     output = EncodedTextField(default="")
     accepted = models.BooleanField()
     error_kind = models.CharField(max_length=16, default="")
@@ -227,7 +230,7 @@ class OperatorShare(models.Model):
     """The number of items of a run that one worker may have in flight until its lease ends. Not part of the record."""
 
     worker = models.CharField(max_length=100)
-    run_id = models.CharField(max_length=ID_LENGTH)
+    run_id = IdField(max_length=ID_LENGTH)
     permits = models.IntegerField()
     wanted = models.IntegerField()
     lease_expires_at = models.DateTimeField()
@@ -246,7 +249,7 @@ class OperatorShare(models.Model):
 class OperatorBrake(models.Model):
     """The pause that a provider's rate limit imposes on all calls to a model. No part of the record."""
 
-    model = EncodedCharField(primary_key=True, max_length=100)
+    model = IdField(primary_key=True, max_length=100)
     until = models.DateTimeField(null=True)  # no call begins before
     ceiling = models.IntegerField(null=True)  # calls in flight at the most, of all workers; NULL: as configured
     since = models.DateTimeField()
@@ -316,7 +319,7 @@ class McpServer(AppendOnlyModel):
 class McpServerGrant(models.Model):
     """One group or one person whose sessions may be offered the tools of a restricted server."""
 
-    server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="grants")
+    server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="grants", db_index=False)
     group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
 

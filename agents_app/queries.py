@@ -29,6 +29,7 @@ from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
 from sessions_app.conf import allowed_to
 from sessions_app.database.tables import fetch, select_columns, time_of
+from sessions_app.ownership import HOME, owned_by
 from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.message_queries import usage_of
 from sessions_app.record.turn_queries import begun_before, sum_usage
@@ -38,10 +39,13 @@ _WAITING_SESSIONS = (
     " JOIN sessions ON sessions.id = inbox_messages.session_id"
     " WHERE inbox_messages.turn_id IS NULL AND inbox_messages.session_id > %s"
     " AND sessions.host_mode AND sessions.archived_at IS NULL AND sessions.deleted_at IS NULL"
+    f" AND sessions.organisation_id = {HOME % 'sessions.owner_id'}"
     " AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.session_id = sessions.id AND turns.ended_at IS NULL)"
     " ORDER BY inbox_messages.session_id LIMIT %s"
 )
-ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
+ITEM_COLUMNS = tuple(
+    field.attname for field in OperatorItem._meta.concrete_fields if field.name not in ("id", "session")
+)
 MOST_RUNS_OF_PART = 20
 _LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
 _ENDED = [state.value for state in ItemState if state.is_end]
@@ -76,7 +80,8 @@ def count_waiting(session_id: str) -> int:
 
 def load_inbox_message(message_id: str, *, owner_id: int) -> InboxMessage:
     """:raises InboxMessageNotFoundError: no inbox of this person has it."""
-    row = InboxRow.objects.filter(id=message_id, session__owner_id=owner_id, session__deleted_at__isnull=True).first()
+    rows = InboxRow.objects.filter(owned_by(owner_id, "session__"), id=message_id, session__deleted_at__isnull=True)
+    row = rows.first()
     if row is None:
         raise errors.InboxMessageNotFoundError(inbox_id=message_id)
     return _message(row)
@@ -150,7 +155,7 @@ def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None
     """
     rows = OperatorRun.objects.filter(id=run_id)
     if owner_id is not None:
-        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+        rows = rows.filter(owned_by(owner_id, "session__"), session__deleted_at__isnull=True)
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     row = rows.select_related("session").first()
@@ -174,7 +179,7 @@ def list_runs(
         return []
     rows = OperatorRun.objects.filter(session__deleted_at__isnull=True)
     if owner_id is not None:
-        rows = rows.filter(session__owner_id=owner_id)
+        rows = rows.filter(owned_by(owner_id, "session__"))
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     if before is not None:

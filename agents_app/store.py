@@ -466,7 +466,13 @@ def add_items(record: Change, run_id: str, items: Sequence[maps.NewItem]) -> Non
     """:raises OperatorRunNotInState: the run has all its items already."""
     require_run(record, run_id, RunState.PENDING)
     rows = [
-        _ITEMS.row(run_id=run_id, number=item.number, line_offset=item.offset, line_length=item.length)
+        _ITEMS.row(
+            session_id=record.session_id,
+            run_id=run_id,
+            number=item.number,
+            line_offset=item.offset,
+            line_length=item.length,
+        )
         for item in items
     ]
     record.insert(_ITEMS, *rows)

@@ -342,7 +342,11 @@ def _verification(about: Inspected) -> dict[str, Any]:
 def _view_lines(request: HttpRequest, lines: Sequence[EntryLine], about: Inspected) -> list[dict[str, Any]]:
     named = []
     for line in lines:
-        pairs = [(name, id) for name, id in _NAMED.findall(f"{line.head}\n{line.tail}") if is_id(id)]
+        pairs = [
+            (name, id)
+            for name, id in _NAMED.findall(f"{line.head}\n{line.tail}")
+            if name != "organisation" and is_id(id)
+        ]
         pairs.sort(key=lambda pair: _FIRST.index(pair[0]) if pair[0] in _FIRST else len(_FIRST))
         named.append(list(dict.fromkeys(id for _, id in pairs))[:IDS_SHOWN])
     places = message_places(about.id, {id for ids in named for id in ids})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from sessions_app.database.fields import IdField
+
 ID_LENGTH = 40
 
 
@@ -15,7 +17,7 @@ class Verification(models.Model):
     """
 
     # No foreign key: what belongs to a session is exported with it, and this is this site's own.
-    session_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session_id = IdField(primary_key=True, max_length=ID_LENGTH)
     state = models.CharField(max_length=16, choices=[(s, s) for s in ("queued", "running", "done", "failed")])
     asked_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)

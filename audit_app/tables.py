@@ -2,7 +2,7 @@
 
 A new table is never forgotten: a move copies every table that ``LEFT_BEHIND`` does not name, and a table is exported
 when foreign keys lead from it to a session. Two kinds of column stay out of an export, since each database assigns them
-itself: row numbers (``BigAutoField``) and owners (a foreign key to an account).
+itself: row numbers (``BigAutoField``) and owners (a foreign key to an account or an organisation).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from django.db.models.query import QuerySet
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
 from sessions_app.database.fields import plain_field, stored_values
+from sessions_app.record.people_store import home_of
 
 # ruff: noqa: S608 - the names in these statements come from the models.
 
@@ -35,6 +36,9 @@ Item = TypeVar("Item")
 Row = tuple[Any, ...]
 Dealt = Mapping[type[Model], Mapping[Any, Any]]
 """Row numbers in the source to those in the target, for the tables that ``migrate`` fills."""
+
+Owners = Mapping[Any, Any]
+"""Whose imported rows become: the key of an account and of its organisation, by model."""
 
 LEFT_BEHIND = {
     "contenttypes.ContentType": "migrate fills it; rows that name one are renumbered",
@@ -49,6 +53,8 @@ LEFT_BEHIND = {
     "django_q.OrmQ": "wake-ups of the queue: what waits is queued again",
 }
 IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}  # the collation that orders keys alike on every machine
+OF_THEIR_PARENTS = ("summary_edges", "operator_items")
+"""Tables whose rows are exported without their session, which an import fills in: they named none at first."""
 BATCH_ROWS = 500
 BATCH_CHARACTERS = 4_000_000
 FETCHED_ROWS = 50  # rows that the database's driver holds at once; a row may have 20 MB
@@ -207,13 +213,22 @@ class SessionTable(Table):
 
     @cached_property
     def exported(self) -> list[Field[Any, Any]]:
-        left_out = self.account_fields
+        left_out = [*self.owner_fields, *self.session_fields]
         return [field for field in self.fields if field not in left_out and not isinstance(field, models.AutoField)]
 
     @cached_property
-    def account_fields(self) -> list[Field[Any, Any]]:
-        account = get_user_model()
-        return [self.fields[index] for index, model in self.foreign_keys if issubclass(account, model)]
+    def stored(self) -> list[Field[Any, Any]]:
+        """The columns that an import writes."""
+        return [*self.exported, *self.owner_fields, *self.session_fields]
+
+    @cached_property
+    def owner_fields(self) -> list[Field[Any, Any]]:
+        return [self.fields[index] for index, model in self.foreign_keys if model in owner_models()]
+
+    @cached_property
+    def session_fields(self) -> list[Field[Any, Any]]:
+        """The column that names the session, if exported rows do without."""
+        return [field for field in self.fields if self.name in OF_THEIR_PARENTS and field.name == "session"]
 
     def rows(self, session_id: str) -> QuerySet[Any, Any]:
         """Return a session's rows, in the same order on every database."""
@@ -232,8 +247,8 @@ class SessionTable(Table):
                 values[field.attname] = value
             yield values
 
-    def row_of(self, values: Mapping[str, Any], *, account_id: int) -> tuple[Any, ...]:
-        """Return a row to be inserted, in the order of ``exported`` and then ``account_fields``.
+    def row_of(self, values: Mapping[str, Any], *, owners: Owners, session_id: str) -> tuple[Any, ...]:
+        """Return a row to be inserted, in the order of ``stored``.
 
         :raises ValueError: a column is unknown, or its value impossible.
         """
@@ -241,7 +256,8 @@ class SessionTable(Table):
             None if value is None and field.null else _read_value(field, value)
             for field, value in zip(self.exported, self.complete(values).values(), strict=True)
         ]
-        return (*row, *[account_id] * len(self.account_fields))
+        of = [owners[field.related_model] for field in self.owner_fields]
+        return (*row, *of, *[session_id] * len(self.session_fields))
 
     def complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return an exported row with all columns of now; one that was added after the export has its default.
@@ -254,6 +270,15 @@ class SessionTable(Table):
             field.attname: values[field.attname] if field.attname in values else _default(field)
             for field in self.exported
         }
+
+
+def owner_models() -> tuple[type[Model], type[Model]]:
+    """Return what sessions belong to: accounts and organisations."""
+    return get_user_model(), apps.get_model("sessions_app", "Organisation")
+
+
+def owners_of(user_id: int) -> Owners:
+    return dict(zip(owner_models(), (user_id, home_of(user_id)), strict=True))
 
 
 @cache

@@ -45,6 +45,10 @@ BENCHMARKS = {
             *("any call ms", "raw ms", "last call ms", "last / raw"),
         ),
     ),
+    "bytes": (
+        "What sessions take in the database, with every index, against the bytes of what was said",
+        ("filling", "table or index", "bytes a turn", "said a turn", "bytes / said"),
+    ),
     "turns": (
         "Whole turns with a model that answers at once, against plain SQL that reads and writes the same rows",
         (

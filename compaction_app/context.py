@@ -278,7 +278,7 @@ class ComparedCalls:
         return sum(self.counts.values())
 
 
-def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None) -> ComparedCalls:
+def compare_calls(call_id: str, *, owner_id: int | None, earlier_id: str | None = None) -> ComparedCalls:
     """Return what a call showed in another way than an earlier one, by default the one before it.
 
     :raises CallNotFoundError: one of them is not there, or belongs to another person.

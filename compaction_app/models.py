@@ -38,7 +38,7 @@ class CompactionRun(AppendOnlyModel):
     """One compaction of one session; at most one is live per session (decision 20)."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
     state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.QUEUED)
     trigger = models.CharField(max_length=16, choices=[(t, t) for t in ("soft", "hard", "manual")])
     branch = models.BigIntegerField(default=0)  # whose context it makes smaller
@@ -100,7 +100,7 @@ class SummaryTry(AppendOnlyModel):
     """None for a revision, which no compaction asked for."""
     call = models.ForeignKey("sessions_app.ModelCall", null=True, on_delete=models.PROTECT, related_name="+")
     """None where no model was asked: at level 3, and where a limit forbade it."""
-    summary_id = models.CharField(max_length=ID_LENGTH)
+    summary_id = IdField(max_length=ID_LENGTH)
     """The summary that it was to be, or to be a part of; there is none of that id if nothing came of it."""
     number = models.IntegerField()  # its place among the attempts at its summary, counted from 1
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
@@ -144,11 +144,11 @@ class SummaryNode(AppendOnlyModel):
     """
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
     run = models.ForeignKey(CompactionRun, on_delete=models.PROTECT, null=True, related_name="summaries")
     """The compaction that wrote it; none for a revision."""
-    revises = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
-    restores = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
+    revises = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    restores = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     """The earlier revision whose text it has, after an undo."""
     branch = models.BigIntegerField(default=0)
     """The branch that it was made for. It serves every branch that has all of its messages."""
@@ -217,10 +217,12 @@ class SummaryPreview(AppendOnlyModel):
 
 class SummaryEdge(AppendOnlyModel):
     id = models.BigAutoField(primary_key=True)
-    node = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="edges")
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
+    """The node's own."""
+    node = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="edges", db_index=False)
     position = models.IntegerField()
     source_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
-    source_id = models.CharField(max_length=ID_LENGTH)
+    source_id = IdField(max_length=ID_LENGTH)
     branch = models.BigIntegerField(default=0)
     """That of its summary."""
     of_revision = models.BooleanField(default=False)
@@ -238,7 +240,7 @@ class SummaryEdge(AppendOnlyModel):
                 fields=["source_id", "branch"], condition=Q(of_revision=False), name="edge_source_covered_once"
             ),
         ]
-        indexes = [models.Index(fields=["source_id"], name="edge_source")]
+        indexes = [models.Index(fields=["session", "source_id"], name="edge_of_session")]
 
     def __str__(self) -> str:
         return f"{self.node_id} <- {self.source_id}"

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
@@ -27,6 +27,7 @@ from mnesis_core.text import decode_text
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
+from sessions_app.ownership import owned_by
 from sessions_app.record import context_queries
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
@@ -231,7 +232,7 @@ def messages_of_slices(session_id: str, slices: Sequence[tuple[str, int, int]]) 
     wanted = Q(node_id__in=[leaf_id for leaf_id, _, _ in slices[1:-1]])
     for leaf_id, first, end in {*slices[:1], *slices[-1:]}:
         wanted |= Q(node_id=leaf_id, position__gte=first, position__lt=end)
-    edges = SummaryEdge.objects.filter(wanted, node__session_id=session_id)
+    edges = SummaryEdge.objects.filter(wanted, session_id=session_id)
     found = edges.values_list("node_id", "position", "source_id")
     return [id for _, _, id in sorted((places[node_id], position, id) for node_id, position, id in found)]
 
@@ -243,7 +244,7 @@ def last_summary(session_id: str) -> SummaryRecord | None:
 
 def list_summaries(session_id: str) -> list[SummaryRecord]:
     """Return the summaries of a session in the order they were made; two queries."""
-    sources = _sources(node__session_id=session_id)
+    sources = _sources(session_id=session_id)
     rows = SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")
     return [_summary(row, sources[row.id]) for row in rows]
 
@@ -303,12 +304,18 @@ def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int
     return {seq: id for seq in message_seqs for first, last, id in spans if first <= seq <= last}
 
 
-def leaves_of_messages(message_ids: Collection[str]) -> dict[str, str]:
-    """Return for each message, of any session, the leaf that stands for it in its newest revision; one query."""
-    if not message_ids:
+def leaves_of_messages(session_of: Mapping[str, str]) -> dict[str, str]:
+    """Return for each message the leaf that stands for it in its newest revision; one query.
+
+    :param session_of: the session of each message
+    """
+    if not session_of:
         return {}
     edges = SummaryEdge.objects.filter(
-        source_id__in=list(message_ids), source_type="message", node__superseded_seq__isnull=True
+        session_id__in=set(session_of.values()),
+        source_id__in=list(session_of),
+        source_type="message",
+        node__superseded_seq__isnull=True,
     )
     return dict(edges.values_list("source_id", "node_id"))
 
@@ -322,7 +329,7 @@ def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
 def _scope(session_id: str | None, owner_id: int | None = None) -> Q:
     """Return what limits rows to a session and to one owner's sessions that are not deleted, where these are given."""
     scope = Q() if session_id is None else Q(session_id=session_id)
-    return scope if owner_id is None else scope & Q(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    return scope if owner_id is None else scope & owned_by(owner_id, "session__") & Q(session__deleted_at__isnull=True)
 
 
 def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
@@ -438,12 +445,13 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
     """Return what the rows say of a session's compactions and summaries, to be compared with its replayed ledger."""
     runs = CompactionRun.objects.using(using).filter(session_id=session_id)
     sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    # By their nodes, so that an edge which says another session is seen.
     edges = SummaryEdge.objects.using(using).filter(node__session_id=session_id).order_by("node_id", "position")
-    columns = edges.values_list("node_id", "position", "source_type", "source_id", "of_revision", "node__revises_id")
-    for node_id, position, kind, source_id, of_revision, revises in columns.iterator():
+    columns = ("node_id", "position", "source_type", "source_id", "of_revision", "node__revises_id", "session_id")
+    for node_id, position, kind, source_id, of_revision, revises, said in edges.values_list(*columns).iterator():
         place = len(sources[node_id])
-        is_right = position == place and of_revision == (revises is not None)
-        shown = kind if is_right else f"{kind} at {position}, not {place}; of a revision: {of_revision}"
+        is_right = (position, of_revision, said) == (place, revises is not None, session_id)
+        shown = kind if is_right else f"{kind} at {position}, not {place}; of a revision: {of_revision}; of {said}"
         sources[node_id].append((shown, source_id))
     nodes = SummaryNode.objects.using(using).filter(session_id=session_id)
     states = {id: (seq, freshness) for id, seq, freshness in nodes.values_list("id", "superseded_seq", "freshness")}
@@ -501,7 +509,7 @@ def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
     """:raises MessageNotFoundError: the session has no such message."""
     seq = seq_of_message(message_id, session_id=session_id)
     graph = load_graph(session_id)
-    edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", node__session_id=session_id)
+    edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", session_id=session_id)
     leaf_id = edges.values_list("node_id", flat=True).first()
     above = [] if leaf_id is None else [graph.newest(leaf_id), *graph.above(leaf_id)]
     standing = _standing([message_id, *(node.id for node in above)], session_id)
@@ -538,7 +546,7 @@ def cover(session_id: str) -> Cover:
         path = path_in(load_session(session_id))
         seqs = seqs_of_session(session_id)
         messages_of: dict[str, list[int]] = defaultdict(list)
-        edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="leaf")
+        edges = SummaryEdge.objects.filter(session_id=session_id, node__kind="leaf")
         for leaf_id, id in edges.order_by("node_id", "position").values_list("node_id", "source_id").iterator():
             messages_of[leaf_id].append(seqs.get(id, 0))
         items = load_context_items(session_id)

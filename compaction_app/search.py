@@ -223,7 +223,7 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
     except InvalidRequest as error:
         return context | {"problem": show_invisible(error.message)}
     places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
-    covering = leaves_of_messages({hit.message_id for hit in result.hits if hit.message_id})
+    covering = leaves_of_messages({hit.message_id: hit.session_id for hit in result.hits if hit.message_id})
     searched = f"Searched {result.messages_searched:,} of {result.messages_total:,} messages."
     return context | {
         "result": result,

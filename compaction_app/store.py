@@ -338,7 +338,14 @@ def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
 
 def _write_edges(record: Change, node: Any, source_ids: Sequence[str], **values: Any) -> None:
     edges = [
-        _EDGES.row(node_id=node.id, position=position, source_id=source_id, branch=node.branch, **values)
+        _EDGES.row(
+            session_id=record.session_id,
+            node_id=node.id,
+            position=position,
+            source_id=source_id,
+            branch=node.branch,
+            **values,
+        )
         for position, source_id in enumerate(source_ids)
     ]
     record.insert(_EDGES, *edges)

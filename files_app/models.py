@@ -22,7 +22,7 @@ class FileReference(AppendOnlyModel):
     )
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
     content_id = IdField(max_length=64)
     path = EncodedCharField(max_length=PATH_LENGTH)
     file_type = EncodedCharField(max_length=TYPE_LENGTH, default="unknown")

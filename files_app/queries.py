@@ -37,6 +37,7 @@ from mnesis_core.files.lines import (
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
+from sessions_app.ownership import owned_by
 
 LINES_SECONDS, LINES_BYTES = 1.5, 1_073_741_824  # the limits of one request for lines; the first window is always read
 MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000
@@ -313,7 +314,7 @@ def _scope(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:
     rows: QuerySet[Any] = Row.objects.filter(session__deleted_at__isnull=True)
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
-    return rows if owner_id is None else rows.filter(session__owner_id=owner_id)
+    return rows if owner_id is None else rows.filter(owned_by(owner_id, "session__"))
 
 
 def _newest(session_id: str | None, owner_id: int | None, **where: str) -> FileReference | None:

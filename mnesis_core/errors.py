@@ -90,6 +90,10 @@ class PermissionDenied(MnesisError):
     status, rpc_code, exit_status = 403, -32003, 3
 
 
+class WrongOrganisation(PermissionDenied):
+    """This API key was made in an organisation that your account has left. Make a new one."""
+
+
 class NotListed(PermissionDenied):
     """The host's owner has not listed the program, the secret's variable or the internal address that this names."""
 

@@ -22,7 +22,7 @@ IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported hist
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
-    *("map", "import", "branch"),
+    *("map", "import", "org", "branch"),
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
@@ -134,6 +134,7 @@ class SessionRecord:
     peer_name: str = ""
     branch: int = 0  # the chosen one
     branch_seq: int = 0  # how many branches there are beside branch 0
+    is_at_home: bool = True  # Whether the owner is in the session's organisation; else only administrators see it.
 
     @property
     def is_sub_agent(self) -> bool:

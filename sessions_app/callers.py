@@ -27,7 +27,7 @@ from ninja.security import HttpBearer, SessionAuth
 from ninja.utils import check_csrf
 
 from mnesis_core.actor import Actor
-from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests
+from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests, WrongOrganisation
 from mnesis_core.network.rate_limits import Bucket, KeyRecord, decide, parse_key, request_bucket
 from sessions_app.catalogue.model_store import find_key, touch_key
 from sessions_app.conf import site_config
@@ -136,10 +136,13 @@ def check_key(text: str) -> KeyRecord:
     """Return the key that this text proves to hold, and record its use.
 
     :raises NotSignedIn: it is not a valid key, it is revoked, or its owner's account is closed.
+    :raises WrongOrganisation: its owner has left the organisation for which it was made.
     """
     record = proven_key(text)
     if record is None:
         raise NotSignedIn("This API key is not valid. Make one with 'manage.py apikey create USER'.")
+    if not record.is_at_home:
+        raise WrongOrganisation()
     with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
         touch_key(record.prefix)
     return record
@@ -212,7 +215,7 @@ def key_holder(token: str) -> Scope:
     """Return what a key adds to the scope of a socket."""
     try:
         record = check_key(token)
-    except NotSignedIn:
+    except (NotSignedIn, WrongOrganisation):
         return {"user": AnonymousUser(), "may_write": False}
     user = get_user_model().objects.get(pk=record.owner_id)
     return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}

@@ -100,7 +100,9 @@ def make_check(viewer: Viewer, session_id: str) -> Check:
 def _is_known(viewer: Viewer) -> bool:
     if viewer.key_prefix:
         key = find_key(viewer.key_prefix)
-        return key is not None and key.revoked_at is None and key.owner_id == viewer.owner_id
+        if key is None or key.revoked_at is not None or not key.is_at_home:
+            return False
+        return key.owner_id == viewer.owner_id
     if not viewer.cookie:
         return _is_open(viewer.owner_id)
     # As Django's middleware does for each request; a sign-in that has ended has an empty session.

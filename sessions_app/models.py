@@ -49,16 +49,36 @@ class UsageModel(AppendOnlyModel):
         abstract = True
 
 
+class Organisation(AppendOnlyModel):
+    """Owns sessions beside the person. Each account is in one (``Person``), and a site has one, ``default``, until more are added."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    slug = IdField(max_length=64, unique=True)
+    name = EncodedCharField(max_length=200, default="", truncated=True)
+    settings = EncodedJSONField(default=dict)
+    created_at = models.DateTimeField()
+
+    rules = Rules(free=("name", "settings"), bound=False)
+
+    class Meta:
+        db_table = "organisations"
+
+    def __str__(self) -> str:
+        return self.name or self.slug
+
+
 class Session(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
+    """The owner's when the session was made. Its owner has it only while they are in this one (``ownership``)."""
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
-    parent_part_id = models.CharField(max_length=ID_LENGTH, default="")
+    parent_part_id = IdField(max_length=ID_LENGTH, default="")
     """The tool call that launched this child session."""
-    forked_message_id = models.CharField(max_length=ID_LENGTH, default="")
+    forked_message_id = IdField(max_length=ID_LENGTH, default="")
     """The parent's last message that a fork begins with; empty for every other session."""
     external_id = EncodedCharField(max_length=200, default="", truncated=True)
-    """The name that an import or a client gives it: unique per owner and origin among sessions that are not deleted."""
+    """The name that an import or a client gives it: unique per organisation, owner and origin among sessions not deleted."""
     origin = models.CharField(max_length=32, default="chat")
     model = models.CharField(max_length=100)
     agent = EncodedCharField(max_length=100, default="default")
@@ -90,9 +110,9 @@ class Session(AppendOnlyModel):
             *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
         ),
         erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
-        # The owner's number means nothing in another database; the first event says whose it was.
+        # The owner's number and the organisation mean nothing in another database; the first event says whose it was.
         unproven=(
-            *("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+            *("owner", "organisation", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
             *("branch", "branch_seq"),
         ),
     )
@@ -100,17 +120,18 @@ class Session(AppendOnlyModel):
     class Meta:
         db_table = "sessions"
         indexes = [
-            models.Index(fields=["owner", "-created_at"], name="session_owner_newest"),
-            models.Index(fields=["owner", "-updated_at"], name="session_owner_active"),
+            # The organisation is last: what one account has in all of them is one range, and nearly all of it is in one.
+            models.Index(fields=["owner", "-created_at", "organisation"], name="session_owner_newest"),
+            models.Index(fields=["owner", "-updated_at", "organisation"], name="session_owner_active"),
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "origin", "external_id"],
+                fields=["organisation", "owner", "origin", "external_id"],
                 condition=~Q(external_id="") & Q(deleted_at__isnull=True),
                 name="session_imported_once",
             ),
             models.UniqueConstraint(
-                fields=["owner", "peer_name"],
+                fields=["organisation", "owner", "peer_name"],
                 condition=Q(host_mode=True, archived_at__isnull=True, deleted_at__isnull=True),
                 name="session_peer_name",
             ),
@@ -124,7 +145,7 @@ class Branch(AppendOnlyModel):
     """A line of messages that leaves another one; branch 0 has no row (``mnesis_core.context.branches``)."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="branches")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="branches", db_index=False)
     number = models.BigIntegerField()
     parent = models.BigIntegerField()
     after_seq = models.BigIntegerField()
@@ -143,7 +164,7 @@ class Turn(UsageModel):
     """One user message to its final answer, with every call in between (decision 9)."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns", db_index=False)
     seq = models.BigIntegerField()
     state = models.CharField(
         max_length=16, choices=[(s.value, s.value) for s in TurnState], default=TurnState.RUNNING.value
@@ -192,8 +213,8 @@ class Turn(UsageModel):
 
 class Message(UsageModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages")
-    turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages", db_index=False)
+    turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages", db_index=False)
     seq = models.BigIntegerField()
     branch = models.BigIntegerField(default=0)
     role = models.CharField(max_length=16)
@@ -225,7 +246,7 @@ class MessagePart(AppendOnlyModel):
     """One part of a message. ``content`` is the text, or the JSON of what the other columns do not hold."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="parts")
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="parts", db_index=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     part_type = models.CharField(max_length=16)
     part_index = models.IntegerField()
@@ -276,9 +297,9 @@ class ContextItem(AppendOnlyModel):
     """
 
     id = models.BigAutoField(primary_key=True)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     item_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
-    item_id = models.CharField(max_length=ID_LENGTH)
+    item_id = IdField(max_length=ID_LENGTH)
     branch = models.BigIntegerField(default=0)
     position = models.BigIntegerField()
     until = models.BigIntegerField(null=True, default=None)
@@ -310,7 +331,7 @@ class Event(AppendOnlyModel):
     """The ledger: one entry for every change, chained by hash (decision 4)."""
 
     id = models.BigAutoField(primary_key=True)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     seq = models.BigIntegerField()
     type = models.CharField(max_length=64)
     body = models.TextField()  # the exact canonical text that was hashed
@@ -332,7 +353,7 @@ class StreamJournal(AppendOnlyModel):
     """What a running answer said so far, in pieces; folded into parts at its end, then deleted."""
 
     id = models.BigAutoField(primary_key=True)
-    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="+")
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="+", db_index=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     part_index = models.IntegerField()
     part_type = models.CharField(max_length=16)
@@ -353,7 +374,7 @@ class PromptText(AppendOnlyModel):
     """A text beside the messages that calls of a session were made with, such as its tools' descriptions: kept once."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     digest = models.CharField(max_length=64)
     """SHA-256 of the text, by which ``ModelCall.parameters["texts"]`` names it."""
     content = EncodedTextField()
@@ -371,7 +392,7 @@ class ModelCall(UsageModel):
     """One question to a model: what it was shown (manifest and digest) and how it ended."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
     turn = models.ForeignKey(Turn, null=True, on_delete=models.PROTECT, related_name="calls")
     message = models.ForeignKey(Message, null=True, on_delete=models.PROTECT, related_name="+")
     purpose = IdField(max_length=16, default="turn")
@@ -422,7 +443,7 @@ class DirectoryEntry(AppendOnlyModel):
     """
 
     seq = models.BigIntegerField(primary_key=True)
-    session_id = models.CharField(max_length=ID_LENGTH)
+    session_id = IdField(max_length=ID_LENGTH)
     type = models.CharField(max_length=64)
     entries = models.BigIntegerField()  # the number of the session's entries at that time; the body says it too
     body = models.TextField()
@@ -441,7 +462,7 @@ class DirectoryEntry(AppendOnlyModel):
 
 
 class Person(AppendOnlyModel):
-    """The account that a pseudonym of the ledgers stands for: the only place where the two meet.
+    """The account that a pseudonym of the ledgers stands for, the only place where the two meet, and its organisation.
 
     A move carries it, an export does not. The row outlasts its account.
     """
@@ -450,8 +471,9 @@ class Person(AppendOnlyModel):
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False
     )
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
 
-    rules = Rules(bound=False)
+    rules = Rules(free=("organisation",), bound=False)
 
     class Meta:
         db_table = "people"
@@ -475,7 +497,7 @@ class SearchEntry(models.Model):
         Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
     kind = models.CharField(max_length=16)  # ``messages``, ``tools``, ``summaries`` or ``files``
-    source_id = models.CharField(max_length=ID_LENGTH)
+    source_id = IdField(max_length=ID_LENGTH)
     """The row: of ``message_parts`` for messages and tools, else of the table that was registered for the kind."""
     field = models.CharField(max_length=32)
     first_seq = models.BigIntegerField()
@@ -534,7 +556,7 @@ class LanguageModel(models.Model):
 class ModelGrant(models.Model):
     """One group or one person that may use a restricted model."""
 
-    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="grants")
+    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="grants", db_index=False)
     group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
 
@@ -555,8 +577,10 @@ class ModelGrant(models.Model):
 class ApiKey(models.Model):
     """A key for programs: ``mns_<prefix>_<secret>``; only its SHA-256 is kept."""
 
-    prefix = models.CharField(primary_key=True, max_length=16)
+    prefix = IdField(primary_key=True, max_length=16)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
+    """The owner's when the key was made; it opens nothing once they have left it."""
     secret_hash = models.CharField(max_length=64)
     scope = models.CharField(max_length=32, default="all")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -591,7 +615,7 @@ class SpendingMark(models.Model):
     Derived from the calls in the record. Without a row everything is added up again.
     """
 
-    id = models.CharField(primary_key=True, max_length=80)
+    id = IdField(primary_key=True, max_length=80)
     """``session:ID``, ``user:NUMBER``, ``day:NUMBER:DATE`` or ``turn:ID``; ``account:NUMBER`` is a lock."""
     until = models.DateTimeField(null=True)
     """Calls that began up to then are in the sums: none of them can change any more."""
@@ -612,7 +636,7 @@ class SpendingMark(models.Model):
 class TryBucket(models.Model):
     """Tries of passwords that were counted (``mnesis_core.network.rate_limits``). A row whose time is past means nothing."""
 
-    key = models.CharField(primary_key=True, max_length=64)
+    key = IdField(primary_key=True, max_length=64)
     """A keyed hash of what is counted, so that the row tells neither names (perhaps mistyped passwords) nor addresses."""
     empty_at = models.DateTimeField(db_index=True)
 

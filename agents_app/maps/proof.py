@@ -40,14 +40,15 @@ _STATES = """
     SELECT i.run_id, i.state, COUNT(*) FROM operator_items i JOIN operator_runs r ON r.id = i.run_id
     WHERE r.session_id = %s GROUP BY i.run_id, i.state"""
 _TRIES = f"SELECT run_id, COUNT(*), {_sums(_RUN_SUMS)} FROM operator_tries WHERE session_id = %s GROUP BY run_id"
+# Through the runs, as everywhere here, so that an item which names another session is seen.
 _ITEMS = f"""
-    SELECT i.run_id, i.number, COALESCE(t.accepted_try_id, ''), i.accepted_try_id,
+    SELECT i.run_id, i.number, r.session_id, i.session_id, COALESCE(t.accepted_try_id, ''), i.accepted_try_id,
         {", ".join(f"COALESCE(t.{name}, 0), i.{name}" for name in _ITEM_SUMS)}
     FROM operator_runs r JOIN operator_items i ON i.run_id = r.id LEFT JOIN (
         SELECT run_id, item, MAX(CASE WHEN accepted THEN id END) AS accepted_try_id, {_sums(_ITEM_SUMS)}
         FROM operator_tries WHERE session_id = %s GROUP BY run_id, item
     ) t ON t.run_id = i.run_id AND t.item = i.number
-    WHERE r.session_id = %s AND (i.accepted_try_id <> COALESCE(t.accepted_try_id, '')
+    WHERE r.session_id = %s AND (i.session_id <> r.session_id OR i.accepted_try_id <> COALESCE(t.accepted_try_id, '')
         OR {" OR ".join(f"i.{name} <> COALESCE(t.{name}, 0)" for name in _ITEM_SUMS)})
     ORDER BY i.run_id, i.number"""
 # What an item says of why it came to nothing is the last try's, or nothing: it was never tried, has its result, or was
@@ -105,7 +106,7 @@ def operator_differences(session_id: str, *, using: str = "default") -> Iterator
     for run_id, number, is_held, state in fetch(_STRANGE, [session_id], using=using):
         yield from _compare(run_id, number, ["state"], ["running" if is_held else "pending"], [state])
     for run_id, number, *values in fetch(_ITEMS, [session_id, session_id], using=using):
-        yield from _compare(run_id, number, ["accepted_try_id", *_ITEM_SUMS], values[::2], values[1::2])
+        yield from _compare(run_id, number, ["session_id", "accepted_try_id", *_ITEM_SUMS], values[::2], values[1::2])
     for run_id, number, is_completed, *found, kind, error in fetch(_ERRORS, [session_id], using=using):
         is_told = kind is not None and not is_completed
         # Cut as it was said, and then encoded: what is escaped is longer.

@@ -320,7 +320,7 @@ def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
     """
     session = load_session(session_id)
     config = session_config(session.config)
-    if not session.host_mode or session.archived_at or session.running_turn_id:
+    if not session.host_mode or not session.is_at_home or session.archived_at or session.running_turn_id:
         return None
     last = next(iter(list_turns(session.id, limit=1)), None)
     # Read before what waits: a message that ends the rest is then among those that the turn reads.

@@ -48,6 +48,7 @@ _ENDS = (
 )
 _NO_END = 2**63 - 1
 _ALL = "SELECT seq, type, body, prev_hash, hash, session_id, entries FROM directory_entries WHERE seq > %s ORDER BY seq LIMIT %s"
+_OWNERS = "SELECT owner_id, organisation_id, (SELECT id FROM organisations WHERE slug = 'default') FROM sessions WHERE id = %s"
 _OF_SESSION = (
     "SELECT d.seq, d.type, d.body, d.prev_hash, d.hash, d.entries, {at}, e.hash FROM directory_entries d"
     " LEFT JOIN events e ON e.session_id = d.session_id AND e.seq = d.entries WHERE d.session_id = %s ORDER BY d.seq"
@@ -250,7 +251,9 @@ class LedgerSegment:
     projection: Projection = field(default_factory=Projection)
     accounts: Accounts = field(default_factory=Accounts)
     findings: list[Finding] = field(default_factory=list)
-    began_by: tuple[Any, ...] = ()  # the account that began the session, if the segment holds its first entry
+    began_by: tuple[
+        Any, ...
+    ] = ()  # the account that began the session and its organisation, if the first entry is here
     is_unbound: bool = False  # the session began before rows were bound to the ledger
 
     def add(self, later: LedgerSegment) -> None:
@@ -310,7 +313,7 @@ def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
     if at != data.get("at", at):
         segment.findings.append(Finding(seq, "row", f"events {seq} created_at"))
     if type == EventType.SESSION_CREATED:
-        segment.is_unbound, segment.began_by = not bound, (data.get("owner_id"),)
+        segment.is_unbound, segment.began_by = not bound, (data.get("owner_id"), data.get("organisation"))
 
 
 def read_entries(session_id: str, after: int, upto: int = _NO_END, *, using: str = "default") -> list[DatedEntry]:
@@ -364,9 +367,11 @@ def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
     if not rows:
         yield Finding(0, "unexplained", f"sessions {session_id}: the directory does not tell of it")
         return
-    [(owner_id,)] = fetch("SELECT owner_id FROM sessions WHERE id = %s", [session_id], using=using)
-    if owner_id != told.get("owner_id"):
-        words = f"it belongs to account {owner_id}, by the directory to account {told.get('owner_id')}"
+    [(owner_id, organisation, sites_own)] = fetch(_OWNERS, [session_id], using=using)
+    # Entries from before organisations name none.
+    found, directory = (owner_id, organisation), (told.get("owner_id"), told.get("organisation", sites_own))
+    if found != directory:
+        words = "it belongs to account {} of {}, by the directory to account {} of {}".format(*found, *directory)
         yield Finding(0, "owner", f"sessions {session_id}: {words}")
 
 

@@ -97,7 +97,7 @@ class Report:
     commitments: int = 0
     first_form_entries: int = 0  # written before each entry named its form
     unbound_sessions: int = 0  # begun before rows were bound to the ledger: only a replay proves their older rows
-    # Imported: the directory names another account than the one that began them.
+    # Imported: the directory names another account or organisation than the one that began them.
     moved: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     heads: list[tuple[int, str]] = field(default_factory=list)  # the last entry of each session, and its hash
@@ -226,8 +226,8 @@ def verify_all(*, jobs: int, progress: Progress = lambda done: None) -> Report:
 
 
 def _conclude(session_id: str, whole: LedgerSegment, *, using: str, alone: bool) -> Report:
-    head = "SELECT event_seq, head_hash, owner_id FROM sessions WHERE id = %s"
-    [(seq, hash, owner_id)] = fetch(head, [session_id], using=using)
+    head = "SELECT event_seq, head_hash, owner_id, organisation_id FROM sessions WHERE id = %s"
+    [(seq, hash, owner_id, organisation)] = fetch(head, [session_id], using=using)
     [(entries,)] = fetch("SELECT COUNT(*) FROM events WHERE session_id = %s", [session_id], using=using)
     findings = list(whole.findings)
     if outside := entries - whole.entries:
@@ -245,7 +245,8 @@ def _conclude(session_id: str, whole: LedgerSegment, *, using: str, alone: bool)
         findings += findings_of_session(session_id, using=using)
         findings += (Finding(0, "search", words) for words in search_differences(session_id, using=using))
     is_given_away = any(finding.kind == "owner" for finding in findings)
-    is_moved = whole.began_by not in ((), (owner_id,)) and not is_given_away
+    # An entry from before organisations names none.
+    is_moved = whole.began_by not in ((), (owner_id, organisation), (owner_id, None)) and not is_given_away
     return Report(
         sessions=1,
         entries=whole.entries,

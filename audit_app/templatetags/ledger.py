@@ -21,7 +21,7 @@ KINDS = {
     "unexplained": "A row or a value was added.",
     "replay": "A state, a context item or a counter was changed.",
     "content": "The bytes of a file were changed or removed.",
-    "owner": "The session was given to another account.",
+    "owner": "The session was given to another account or organisation.",
     "search": "The search index does not match the record.",
     "damage": "The database cannot read what was written.",
     "guard": "A guard of the database is missing.",

@@ -38,7 +38,7 @@ from django_q.tasks import async_task
 
 from agents_app.queries import count_waiting, list_items, list_runs, live_runs_of, load_attempts
 from audit_app.proof.verify import verify_session
-from audit_app.tables import batches, insert_rows, row_characters, session_tables
+from audit_app.tables import Owners, batches, insert_rows, owners_of, row_characters, session_tables
 from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
 from compaction_app.queries import ends_of_summaries
 from mnesis_core.actor import read_actor
@@ -95,9 +95,12 @@ def import_sessions(
     :raises DuplicateIDError: an id is taken by something that is not the same. Sessions before that one in the file are
         stored; repeating the import is safe.
     """
+    session_id, owners = "", owners_of(owner_id)
     for item in read_sessions(read()):
-        if isinstance(item, RowLine):
-            piece_in(item) if item.table == CONTENTS else _row_of(item, owner_id)
+        if isinstance(item, Header):
+            session_id = item.session_id
+        elif isinstance(item, RowLine):
+            piece_in(item) if item.table == CONTENTS else _row_of(item, owners, session_id)
     items: Iterator[Any] = read_sessions(read())
 
     def rows_of(session_id: str, total: int) -> Iterator[RowLine]:
@@ -112,9 +115,9 @@ def import_sessions(
         total = sum(header.rows.values())
         rows, there = rows_of(header.session_id, total), _rows("Session").filter(pk=header.session_id).first()
         if there is None:
-            _store(header, rows, owner_id)
+            _store(header, rows, owners)
         else:
-            _compare(header, rows, there, owner_id)
+            _compare(header, rows, there, owners)
         done.append(ImportedSession(session_id=header.session_id, rows=total, imported=there is None))
     return done
 
@@ -125,8 +128,8 @@ def lines_of(open_file: Callable[[], Any]) -> Iterator[bytes]:
             yield line
 
 
-def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int) -> None:
-    if there.owner_id != owner_id:
+def _compare(header: Header, rows: Iterator[RowLine], there: Any, owners: Owners) -> None:
+    if [there.owner_id, there.organisation_id] != [*owners.values()]:
         raise DuplicateIDError(f"There is a session {header.session_id} already.", id=header.session_id)
     ours = export_session(header.session_id)
     same = json.loads(next(ours)) == replace(header, version=FORMAT_VERSION).as_dict()
@@ -149,7 +152,7 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int)
         )
 
 
-def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
+def _store(header: Header, rows: Iterator[RowLine], owners: Owners) -> None:
     contents = ContentsTaken(header.session_id)
     with transaction.atomic():
         for table, group in groupby(rows, key=attrgetter("table")):
@@ -157,9 +160,9 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
                 if table == CONTENTS:
                     contents.take(batch)
                     continue
-                _refuse_foreign_ids(batch, owner_id)
+                _refuse_foreign_ids(batch, owners)
                 _refuse_loose(batch, header.session_id)
-                _insert(batch, owner_id)
+                _insert(batch, owners, header.session_id)
         contents.finish()
         complete_context_items(header.session_id, ends_of_summaries(header.session_id))
         _refuse_awake(header.session_id)
@@ -171,26 +174,26 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
         session_store.enter_imported(header.session_id)
 
 
-def _insert(batch: list[RowLine], owner_id: int) -> None:
+def _insert(batch: list[RowLine], owners: Owners, session_id: str) -> None:
     table = session_tables()[batch[0].table]
     lines = _lines(batch)
     keys = [row.values.get(table.fields[table.key].attname) for row in batch]
     if QuerySet(table.model).filter(pk__in=[key for key in keys if key is not None]).exists():
         raise DuplicateIDError(f"{lines}: a row with one of these ids is there already.", line=batch[0].line)
-    rows = [_row_of(row, owner_id) for row in batch]
+    rows = [_row_of(row, owners, session_id) for row in batch]
     try:
         with transaction.atomic():
-            insert_rows(table.name, [*table.exported, *table.account_fields], rows, using="default")
+            insert_rows(table.name, table.stored, rows, using="default")
     except (DatabaseError, ValueError) as error:
         raise InvalidRequest(f"{lines} cannot be stored: {error}", line=batch[0].line) from error
 
 
-def _row_of(row: RowLine, owner_id: int) -> tuple[Any, ...]:
+def _row_of(row: RowLine, owners: Owners, session_id: str) -> tuple[Any, ...]:
     table = session_tables().get(row.table)
     if table is None:
         raise InvalidRequest(f"Line {row.line}: this site has no table {row.table[:80]!r}.", line=row.line)
     try:
-        return table.row_of(row.values, account_id=owner_id)
+        return table.row_of(row.values, owners=owners, session_id=session_id)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidRequest(f"Line {row.line}: {error}.", line=row.line) from error
 
@@ -199,18 +202,19 @@ def _lines(batch: list[RowLine]) -> str:
     return f"Lines {batch[0].line} to {batch[-1].line}"
 
 
-def _refuse_foreign_ids(batch: list[RowLine], owner_id: int) -> None:
-    """:raises InvalidRequest: a row names what belongs to another account."""
+def _refuse_foreign_ids(batch: list[RowLine], owners: Owners) -> None:
+    """:raises InvalidRequest: a row names what belongs to another account or organisation."""
     table = session_tables()[batch[0].table]
-    # Ids are how rows find each other, so none may lead to another account's rows.
+    # Ids are how rows find each other, so none may lead to anybody else's rows.
     long = {field.attname for field in table.exported if isinstance(field, models.TextField)}
     named = {id for row in batch for name, value in row.values.items() if name not in long for id in _ids_in(value)}
     for other in session_tables().values():
         if not isinstance(other.model._meta.pk, models.CharField):
             continue
-        owner = "owner" if other.path == "pk" else f"{other.path}__owner"
+        path = "" if other.path == "pk" else f"{other.path}__"
+        own = dict(zip((f"{path}owner", f"{path}organisation"), owners.values(), strict=True))
         for chunk in batches(sorted(named), len):
-            if QuerySet(other.model).filter(pk__in=chunk).exclude(**{owner: owner_id}).exists():
+            if QuerySet(other.model).filter(pk__in=chunk).exclude(**own).exists():
                 raise InvalidRequest(f"{_lines(batch)} name rows that are not yours.", line=batch[0].line)
 
 

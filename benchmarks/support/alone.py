@@ -10,7 +10,7 @@ import sys
 import django
 from django.core.management import call_command
 
-OF_WEB = ("turns", "crowd", "fanout")
+OF_WEB = ("turns", "crowd", "fanout", "bytes")
 """What a web process does."""
 
 

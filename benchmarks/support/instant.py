@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from itertools import count
 from random import Random
 from time import perf_counter
@@ -69,6 +69,7 @@ def make_model(spec: ModelSpec) -> Model:
     return InstantModel(spec)
 
 
-def answer_at_once() -> None:
-    """Make every model of this process answer instantly."""
+def answer_at_once(*, texts: Sequence[str] = (), results: Sequence[str] = ()) -> None:
+    """Make every model of this process answer instantly, and say other texts and tool results if they are given."""
+    _TEXTS[:], _RESULTS[:] = texts or _TEXTS, results or _RESULTS
     settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.support.instant.make_model"}

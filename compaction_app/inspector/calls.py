@@ -78,7 +78,9 @@ def open_call(call: CallRecord) -> OpenedCall:
     return OpenedCall(record=call, rebuilt=rebuilt, blocks=blocks)
 
 
-def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tuple[ComparedCalls, list[dict[str, Any]]]:
+def compare(
+    opened: OpenedCall, *, owner_id: int | None, earlier_id: str | None
+) -> tuple[ComparedCalls, list[dict[str, Any]]]:
     """Return the difference of a call from an earlier one, by default the one before it, and each change for the page.
 
     ``block`` is one of the later prompt, else of the earlier one; ``tokens``, by how much the prompt grew for it. Either
@@ -360,7 +362,8 @@ def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall)
     if call.purpose != "turn":
         return {"compared": None}
     wanted, kind = request.GET.get("compare", ""), request.GET.get("change", "")
-    compared, changes = compare(opened, owner_id=about.owner_id, earlier_id=wanted or None)
+    reader = about.owner_id if about.is_at_home else None  # administrators see what its owner does not
+    compared, changes = compare(opened, owner_id=reader, earlier_id=wanted or None)
     chosen = [change for change in changes if kind in ("", change["difference"].change)]
     first = number_in(request, "from") or 0
     end = first + CHANGES_SHOWN

@@ -138,6 +138,7 @@ class KeyRecord:
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+    is_at_home: bool  # whether its owner is still in the organisation for which it was made
 
     @property
     def may_write(self) -> bool:

@@ -29,6 +29,7 @@ from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt, printabl
 from sessions_app.database.fields import EncodedField
 from sessions_app.database.tables import SALTS
 from sessions_app.models import USAGE_COLUMNS, Session, UsageModel
+from sessions_app.record.organisation_store import are_several
 from sessions_app.record.timeline_queries import SessionHeading, load_heading
 
 if TYPE_CHECKING:
@@ -349,7 +350,8 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def facts(self, row: Any) -> list[Fact]:
         unsaid = {name for name in USAGE_COLUMNS if getattr(row, name) is None} if isinstance(row, UsageModel) else ()
-        facts = facts_of(row, hidden={*self.hidden, *unsaid, *(text.name for text in self.texts)})
+        alone = () if not hasattr(row, "organisation_id") or are_several() else ("organisation",)
+        facts = facts_of(row, hidden={*self.hidden, *unsaid, *alone, *(text.name for text in self.texts)})
         return sorted(facts, key=lambda fact: fact.name in USAGE_COLUMNS)
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:

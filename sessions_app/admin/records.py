@@ -46,6 +46,7 @@ from sessions_app.catalogue.model_store import revoke_key
 from sessions_app.conf import spec_of
 from sessions_app.database.fields import Head
 from sessions_app.pages.permissions import address_of
+from sessions_app.record.organisation_store import are_several
 from sessions_app.record.people_store import names_of
 from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
 from sessions_app.usage.spending_store import check_account_limits, put_account_limits
@@ -55,6 +56,41 @@ PREVIEW = 100
 HEAD = 500  # characters of a body in which it names its actor
 OUTCOMES = ("complete", "incomplete", "broken", "failed", "cancelled")
 PLAIN_TEXTS = {"text": "Text", "reasoning": "Reasoning", "refusal": "Refusal", "patch": "Unified diff"}
+
+
+class OrganisationFilter(admin.SimpleListFilter):
+    """Django shows a filter without choices to nobody."""
+
+    title = parameter_name = "organisation"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        found = [(row.pk, str(row)) for row in models.Organisation.objects.order_by("created_at", "pk")]
+        return found if len(found) > 1 else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset if self.value() is None else queryset.filter(organisation_id=self.value())
+
+
+@admin.register(models.Organisation)
+class OrganisationAdmin(ReadOnlyAdmin):
+    list_display = ("slug", "name", "shown_id", "created")
+    search_help_text = "An id or a slug, or words from the name"
+    ordering = ("created_at", "pk")
+    related = ()
+    link_lookups = ()
+    texts = (TextColumn(name="settings", label="Settings"),)
+
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        return rows.filter(Q(pk=term) | Q(slug=term) | Q(name__icontains=term))
+
+    def page_title(self, row: models.Organisation) -> str:
+        return f"Organisation {row}"
+
+    def page(self, request: HttpRequest, row: models.Organisation) -> dict[str, Any]:
+        return {"links": [("Its sessions", list_url(models.Session, organisation=row.pk), None)]}
+
+    def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
+        return super().get_model_perms(request) if are_several() else {}
 
 
 @admin.register(models.Session)
@@ -68,6 +104,7 @@ class SessionAdmin(ReadOnlyAdmin):
         "model",
         presence_filter("archived_at", "archived"),
         presence_filter("deleted_at", "deleted"),
+        OrganisationFilter,
     )
     search_help_text = "An id (also of an import), or words from the title"
     related = ("owner",)

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest, MnesisError, ModelNotFoundError, NotFound
@@ -30,6 +30,8 @@ from mnesis_core.text import encode_text, excerpt
 from sessions_app.conf import DEMO, check_listed, get_model, spec_of
 from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
+from sessions_app.ownership import HOME_OF_OWNER
+from sessions_app.record.people_store import home_of
 
 MICROS = 1_000_000
 LARGEST_PRICE = 1_000_000
@@ -308,27 +310,33 @@ def read_check(stored: dict[str, Any]) -> ModelCheck | None:
 
 def find_key(prefix: str) -> KeyRecord | None:
     """Return the key with this prefix if its owner's account is active."""
-    row = ApiKey.objects.select_related("owner").filter(prefix=prefix, owner__is_active=True).first()
+    row = _keys().filter(prefix=prefix, owner__is_active=True).first()
     return _key(row) if row else None
 
 
 def list_keys() -> list[KeyRecord]:
-    return [_key(row) for row in ApiKey.objects.select_related("owner").order_by("-created_at")]
+    return [_key(row) for row in _keys().order_by("-created_at")]
 
 
-def _key(row: ApiKey) -> KeyRecord:
-    return record_of(KeyRecord, row, owner_name=row.owner.get_username())
+def _keys() -> QuerySet[ApiKey]:
+    return ApiKey.objects.select_related("owner").annotate(home_id=HOME_OF_OWNER)
+
+
+def _key(row: Any) -> KeyRecord:
+    at_home = row.organisation_id == row.home_id
+    return record_of(KeyRecord, row, owner_name=row.owner.get_username(), is_at_home=at_home)
 
 
 def create_key(*, owner_id: int, scope: str = "all") -> KeyText:
-    """Make a key. Its text is returned only here and is not kept.
+    """Make a key for the organisation that its owner is in. Its text is returned only here and is not kept.
 
     :raises InvalidRequest: there is no such scope.
     """
     if scope not in SCOPES:
         raise InvalidRequest(f"A key's scope is {' or '.join(SCOPES)}, not {scope!r}", field="scope")
     key = new_key()
-    ApiKey.objects.create(prefix=key.prefix, owner_id=owner_id, secret_hash=key.secret_hash, scope=scope)
+    whose = {"owner_id": owner_id, "organisation_id": home_of(owner_id)}
+    ApiKey.objects.create(prefix=key.prefix, **whose, secret_hash=key.secret_hash, scope=scope)
     return key
 
 

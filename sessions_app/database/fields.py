@@ -19,12 +19,13 @@ from django.db.models import ExpressionWrapper, F
 from django.db.models.functions import Left
 from django.db.models.query import QuerySet
 from django.utils.functional import cached_property
-from django.utils.module_loading import import_string
 
 from mnesis_core.text import ESCAPE, decode_json, decode_text, encode_json, encode_text
 
 _Set = TypeVar("_Set")
 _Get = TypeVar("_Get")
+FULL_NAMES = {"sqlite": "varchar", "postgresql": "character varying"}
+KEY_COLLATIONS = {"sqlite": None, "postgresql": "C"}  # SQLite compares bytes unless told otherwise
 
 if TYPE_CHECKING:
     from django.db.models import CharField as _CharField
@@ -59,8 +60,8 @@ class EncodedField(_Field[_Set, _Get]):
     @cached_property
     def plain(self) -> models.Field[Any, Any]:
         """Django's own field for the same column, whose values are the stored ones."""
-        _, path, args, kwargs = self.deconstruct()
-        field: models.Field[Any, Any] = import_string(path)(*args, **kwargs)
+        _, _, args, kwargs = self.deconstruct()
+        field: models.Field[Any, Any] = getattr(models, self.get_internal_type())(*args, **kwargs)
         return field
 
 
@@ -81,7 +82,22 @@ def stored_values(rows: QuerySet[Any, Any], fields: Iterable[models.Field[Any, A
 
 
 class IdField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
-    """An id or a name that needs no escapes. Only what is looked up for may be anything, and then finds nothing."""
+    """An id or a name that needs no escapes. Only what is looked up for may be anything, and then finds nothing.
+
+    It is compared byte by byte, and so are the foreign keys that lead to it.
+    """
+
+    def deconstruct(self) -> Any:
+        """Name this field: on PostgreSQL its column is not what Django's own would make."""
+        name, _, args, kwargs = super().deconstruct()
+        return name, "sessions_app.database.fields.IdField", args, kwargs
+
+    def db_type(self, connection: Any) -> str:
+        # The same type by its full name: by the short one Django adds a second index, for LIKE, which no query uses.
+        return str(super().db_type(connection)).replace("varchar", FULL_NAMES[connection.vendor])
+
+    def db_parameters(self, connection: Any) -> Any:
+        return {**super().db_parameters(connection), "collation": KEY_COLLATIONS[connection.vendor]}
 
 
 class EncodedTextField(EncodedField[_Set, _Get], _TextField[_Set, _Get]):

@@ -78,7 +78,7 @@ def inspected(request: HttpRequest, session_id: str) -> Inspected:
     :raises SessionNotFoundError: there is no such session, it was deleted, or this reader may not see it.
     """
     session = load_session(session_id)
-    is_own = session.owner_id == request.user.pk
+    is_own = session.owner_id == request.user.pk and session.is_at_home
     if not is_own and not sees_records(request):
         raise SessionNotFoundError(session_id=session_id)
     title = shown_title(session.title)

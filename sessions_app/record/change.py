@@ -34,7 +34,8 @@ from sessions_app.search.index import Text
 
 _EVENTS = Table(Event)
 _LOCK = (
-    "SELECT event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id FROM sessions"
+    "SELECT event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id, organisation_id"
+    " FROM sessions"
     " WHERE id = %s AND deleted_at IS NULL"
 )
 _UPDATE_HEAD = (
@@ -62,6 +63,7 @@ class Change:
     archived: bool
     salt: str
     owner_id: int
+    organisation: str
     actor: str  # who acts, as the body of each event says it (``mnesis_core.actor``)
     turn_ids: set[str] = field(default_factory=set)  # known to belong to the session
     is_idle: bool = False  # true once it is known that no turn is running
@@ -209,7 +211,9 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
         head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
         if head is None:
             raise SessionNotFoundError(session_id=session_id)
-        event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id = head
+        event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id, organisation = (
+            head
+        )
         record = Change(
             session_id=session_id,
             now=now,
@@ -223,6 +227,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
             archived=archived_at is not None,
             salt=salt,
             owner_id=owner_id,
+            organisation=organisation,
             actor=actor,
         )
 

@@ -23,6 +23,7 @@ from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
+from sessions_app.ownership import HOME_OF_OWNER, owned_by
 
 BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
 LONGEST_LINE = 100  # more sessions above one another than delegation and forking make
@@ -45,6 +46,7 @@ _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
     running_turn_id=Subquery(_OPEN_TURN.values("id")[:1]),
     last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
     account_limits=Subquery(_LIMITS.values("limits")[:1]),
+    home_id=HOME_OF_OWNER,
 )
 _BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Param("id")))
 # A turn works with the session, or once did in an imported history.
@@ -67,11 +69,15 @@ class Forking:
 
 
 def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
-    """:raises SessionNotFoundError: there is no such session, or it belongs to a person other than ``owner_id``."""
+    """:raises SessionNotFoundError: there is no such session, or it does not belong to ``owner_id`` (``ownership``)."""
     row = _BY_ID.one(id=session_id)
-    if row is None or owner_id not in (None, row.owner_id):
+    if row is None or not _is_of(row, owner_id):
         raise errors.SessionNotFoundError(session_id=session_id)
     return _session(row)
+
+
+def _is_of(row: Any, owner_id: int | None) -> bool:
+    return owner_id is None or (row.owner_id, row.organisation_id) == (owner_id, row.home_id)
 
 
 def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
@@ -79,8 +85,8 @@ def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
     last = Message.objects.filter(id=OuterRef("forked_message_id")).values("seq")
     # A fork counts its messages from 1, as its original does.
     forks = Session.objects.filter(id=fork_id, origin=FORK, deleted_at__isnull=True)
-    row = forks.annotate(last_seq=Coalesce(Subquery(last), 0)).first()
-    if row is None or owner_id not in (None, row.owner_id):
+    row = forks.annotate(last_seq=Coalesce(Subquery(last), 0), home_id=HOME_OF_OWNER).first()
+    if row is None or not _is_of(row, owner_id):
         raise errors.SessionNotFoundError(session_id=fork_id)
     return Forking(
         id=row.id,
@@ -93,7 +99,7 @@ def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
 
 def load_sessions(session_ids: Sequence[str], *, owner_id: int) -> list[SessionRecord]:
     """Return those of these sessions that exist and belong to the owner, most recently changed first, in one query."""
-    rows = _WITH_TURNS.filter(id__in=list(session_ids), owner_id=owner_id)
+    rows = _WITH_TURNS.filter(owned_by(owner_id), id__in=list(session_ids))
     return [_session(row) for row in rows.order_by("-updated_at", "-id")]
 
 
@@ -114,7 +120,7 @@ def list_sessions(
     :param sub_agents: true for only those that turns launched, false for none of them
     :raises SessionNotFoundError: there is no such parent, or it belongs to another person.
     """
-    rows = _WITH_TURNS.filter(owner_id=owner_id)
+    rows = _WITH_TURNS.filter(owned_by(owner_id))
     if parent_id is not None:
         rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
     if sub_agents is not None:
@@ -165,18 +171,18 @@ def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str
     """Return titles of one person's sessions, or with ``None`` of any person's, by id, in one query."""
     rows = _VISIBLE.filter(id__in=list(session_ids))
     if owner_id is not None:
-        rows = rows.filter(owner_id=owner_id)
+        rows = rows.filter(owned_by(owner_id))
     return dict(rows.values_list("id", "title"))
 
 
 def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
-    row = _WITH_TURNS.filter(owner_id=owner_id, origin=origin, external_id=external_id).first()
+    row = _WITH_TURNS.filter(owned_by(owner_id), origin=origin, external_id=external_id).first()
     return None if row is None else _session(row)
 
 
 def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> list[SessionRecord]:
     """Return a person's sessions that take messages from peers, by name; with ``name`` only the one that has it."""
-    rows = _WITH_TURNS.filter(owner_id=owner_id, host_mode=True, archived_at__isnull=True)
+    rows = _WITH_TURNS.filter(owned_by(owner_id), host_mode=True, archived_at__isnull=True)
     if name is not None:
         rows = rows.filter(peer_name=name)
     return [_session(row) for row in rows.order_by("peer_name")[:limit]]
@@ -184,7 +190,7 @@ def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> l
 
 def peer_names(session_ids: Collection[str], *, owner_id: int) -> dict[str, str]:
     """Return the peer names of a person's sessions, by id; sessions without one are left out."""
-    rows = _VISIBLE.filter(id__in=list(session_ids), owner_id=owner_id).exclude(peer_name="")
+    rows = _VISIBLE.filter(owned_by(owner_id), id__in=list(session_ids)).exclude(peer_name="")
     return dict(rows.values_list("id", "peer_name"))
 
 
@@ -194,7 +200,8 @@ def visible_sessions() -> QuerySet[Any]:
 
 
 def _session(row: Any) -> SessionRecord:
-    return record_of(SessionRecord, row, account_limits=row.account_limits or {})
+    at_home = row.organisation_id == row.home_id
+    return record_of(SessionRecord, row, account_limits=row.account_limits or {}, is_at_home=at_home)
 
 
 def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:
@@ -202,7 +209,7 @@ def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:
 
     :raises SessionNotFoundError: the session does not exist or belongs to another person.
     """
-    rows = visible_sessions().filter(owner_id=owner_id)
+    rows = visible_sessions().filter(owned_by(owner_id))
     line: list[SessionNode] = []
     above: str | None = session_id
     for _ in range(LONGEST_LINE):

@@ -16,6 +16,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, connection
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from mnesis_core.errors import (
@@ -31,8 +32,10 @@ from mnesis_core.turns.inbox import Hosting
 from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.database.tables import Table, fetch, run, time_text
 from sessions_app.models import Branch, DirectoryEntry, Session
+from sessions_app.ownership import HOME
 from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
+from sessions_app.record.people_store import ref_of
 
 WRITER = 7_663_912  # the writers' advisory lock on PostgreSQL; SQLite has one writer anyway
 RECORD_SECONDS = 300.0  # between two rounds of a process
@@ -44,10 +47,10 @@ SLACK = timedelta(hours=1)
 _SESSIONS, _BRANCHES, _DIRECTORY = Table(Session), Table(Branch), Table(DirectoryEntry)
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
 _LAST = "SELECT seq, hash FROM directory_entries ORDER BY seq DESC LIMIT 1"
-_SESSION = "SELECT owner_id, event_seq, head_hash FROM sessions WHERE id = %s"
+_SESSION = "SELECT owner_id, organisation_id, event_seq, head_hash FROM sessions WHERE id = %s"
 # Through the users, to use the index of a person's sessions by last change; another index would slow every change.
 _CHANGED = f"""
-    SELECT s.id, s.owner_id, s.event_seq, s.head_hash
+    SELECT s.id, s.owner_id, s.organisation_id, s.event_seq, s.head_hash
     FROM {get_user_model()._meta.db_table} u JOIN sessions s ON s.owner_id = u.id AND s.updated_at > %s
     WHERE s.event_seq > COALESCE((
         SELECT d.entries FROM directory_entries d WHERE d.session_id = s.id ORDER BY d.seq DESC LIMIT 1), 0)
@@ -58,13 +61,14 @@ _CHANGED = f"""
 class Place:
     session_id: str
     owner_id: int
+    organisation: str
     entries: int
     head: str
 
 
 def enter_imported(session_id: str) -> None:
-    [(owner_id, entries, head)] = fetch(_SESSION, [session_id])
-    place = Place(session_id=session_id, owner_id=owner_id, entries=entries, head=head)
+    [(owner_id, organisation, entries, head)] = fetch(_SESSION, [session_id])
+    place = Place(session_id=session_id, owner_id=owner_id, organisation=organisation, entries=entries, head=head)
     actor = current_actor().text
     at_end(lambda: _append(DirectoryType.SESSION_IMPORTED, [place], actor=actor))
 
@@ -73,7 +77,10 @@ def record_heads(*, since: datetime | None = None) -> int:
     """Record the heads of sessions changed since then, or ever, and return how many (at most ``MOST_RECORDED``)."""
     earliest = datetime(1, 1, 2, tzinfo=UTC) if since is None else since - SLACK
     rows = fetch(_CHANGED, [connection.ops.adapt_datetimefield_value(earliest)])
-    places = [Place(session_id=id, owner_id=owner, entries=entries, head=head) for id, owner, entries, head in rows]
+    places = [
+        Place(session_id=id, owner_id=owner, organisation=organisation, entries=entries, head=head)
+        for id, owner, organisation, entries, head in rows
+    ]
     actor = current_actor().text
     for start in range(0, len(places), ROWS_AT_ONCE):
         with durable_transaction():
@@ -133,7 +140,9 @@ def create_session(
     host_mode: bool = False,
     peer_name: str = "",
 ) -> str:
-    """:raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
+    """Create a session in the organisation of its parent, or in that of its owner.
+
+    :raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
     :raises SessionNotFoundError: there is no session ``parent_id``.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     """
@@ -146,6 +155,7 @@ def create_session(
         session = Session.objects.create(
             id=session_id or new_id("sess"),
             owner_id=owner.pk,
+            organisation_id=_organisation(owner, parent_id),
             parent_id=parent_id,
             parent_part_id=parent_part_id,
             forked_message_id=forked_message_id,
@@ -166,9 +176,17 @@ def create_session(
     return session.id
 
 
+def _organisation(owner: AbstractBaseUser, parent_id: str | None) -> RawSQL:
+    if parent_id:
+        return RawSQL("(SELECT p.organisation_id FROM sessions p WHERE p.id = %s)", [parent_id])
+    ref_of(owner.pk)  # an account that was made past Django is in none until now
+    return RawSQL(HOME, [owner.pk])  # noqa: S611 - a constant
+
+
 def _publish_created(session: Session) -> None:
     named = {"session_id": session.id, "owner_id": session.owner_id, "parent_id": session.parent_id}
     with change(session.id, now=session.updated_at) as record:
+        named["organisation"] = record.organisation
         values = {str(field.column): getattr(session, field.attname) for field in Session._meta.concrete_fields}
         record.bind_new(_SESSIONS, _SESSIONS.stored(values))
         record.publish(EventType.SESSION_CREATED, **named, origin=session.origin)
@@ -261,6 +279,11 @@ def soft_delete_session(record: Change) -> None:
 
 
 def _enter_at_end(type: DirectoryType, record: Change) -> None:
-    owner_id, entries, head = record.owner_id, record.event_seq, record.head_hash
-    place = Place(session_id=record.session_id, owner_id=owner_id, entries=entries, head=head)
+    place = Place(
+        session_id=record.session_id,
+        owner_id=record.owner_id,
+        organisation=record.organisation,
+        entries=record.event_seq,
+        head=record.head_hash,
+    )
     at_end(lambda: _append(type, [place], actor=record.actor))

@@ -24,6 +24,7 @@ from mnesis_core.turns.options import read_options
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
 from sessions_app.models import USAGE_COLUMNS, MessagePart, ModelCall, PromptText, Turn
+from sessions_app.ownership import owned_by
 from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.message_queries import usage_of
 
@@ -112,7 +113,7 @@ def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] |
 
 
 def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
-    rows = MessagePart.objects.filter(id=part_id, part_type="tool", session__owner_id=owner_id)
+    rows = MessagePart.objects.filter(owned_by(owner_id, "session__"), id=part_id, part_type="tool")
     return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
 
 
@@ -241,7 +242,7 @@ def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
     """:raises CallNotFoundError: there is no such call, or it belongs to a person other than ``owner_id``."""
     rows = ModelCall.objects.filter(id=call_id)
     if owner_id is not None:
-        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+        rows = rows.filter(owned_by(owner_id, "session__"), session__deleted_at__isnull=True)
     row = rows.first()
     if row is None:
         raise CallNotFoundError(call_id=call_id)

@@ -21,6 +21,7 @@ from mnesis_core.records import record_of
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text, spaced_json
 from sessions_app.database.tables import fetch
+from sessions_app.ownership import HOME
 from sessions_app.search.index import JSON_TOLD, PARTS, PIECE, SOURCES, engine
 
 Mode = Literal["text", "regex"]
@@ -143,9 +144,12 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
         for piece in [snippet(candidate.text, query)]
     ]
     # Messages are numbered without a gap.
-    whose, value = ("s.id", scope.session_id) if scope.session_id else ("s.owner_id", scope.owner_id)
-    numbers = f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} = %s AND {VISIBLE}"
-    total = int(fetch(numbers, [value])[0][0])
+    values: list[int | str]
+    whose, values = f"s.owner_id = %s AND s.organisation_id = {HOME}", [scope.owner_id] * 2
+    if scope.session_id:
+        whose, values = "s.id = %s", [scope.session_id]
+    numbers = f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} AND {VISIBLE}"
+    total = int(fetch(numbers, values)[0][0])
     if scope.first_seq is not None and scope.last_seq is not None:
         total = max(0, min(total, scope.last_seq) - scope.first_seq + 1)
     searched = total
@@ -205,7 +209,8 @@ def _condition(scope: Scope) -> tuple[str, list[Any]]:
     }
     if scope.session_id is None:
         wanted["e.owner_id = %s"] = scope.owner_id
-        wanted[f"EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id AND {VISIBLE})"] = None
+        own = f"s.id = e.session_id AND s.organisation_id = {HOME} AND {VISIBLE}"
+        wanted[f"EXISTS (SELECT 1 FROM sessions s WHERE {own})"] = scope.owner_id
     used = {condition: value for condition, value in wanted.items() if value is not None or "%s" not in condition}
     return "".join(f" AND {condition}" for condition in used), [value for value in used.values() if value is not None]
 

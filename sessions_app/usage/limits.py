@@ -265,7 +265,7 @@ def budget_out(allowances: Iterable[Allowance]) -> list[dict[str, Any]]:
 
 def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
     now, began = timezone.now(), midnight()
-    calls = load_paid_calls(owner_id=owner_id, since=began - timedelta(microseconds=1))
+    calls = load_paid_calls(owner_id=owner_id, since=began - timedelta(microseconds=1), at_home=True)
     of_session: dict[str, list[PaidCall]] = defaultdict(list)
     for call in calls:
         of_session[call.session_id].append(call)

@@ -28,6 +28,7 @@ from mnesis_core.network.rate_limits import Bucket, decide
 from mnesis_core.spending import PaidCall, Scope, SpendingSum, Spent
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_SUMS, AccountLimit, MessagePart, ModelCall, Session, SpendingMark, TryBucket
+from sessions_app.ownership import HOME
 
 MOST_SESSIONS = 50_000  # sessions told apart in one range, the largest first
 IDS_A_QUERY = 1_000
@@ -37,7 +38,7 @@ MOST_TRIMMED = 100
 MOST_RACES = 10
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _TREE = (
-    "WITH RECURSIVE tree (id) AS (SELECT CAST(%s AS varchar(40)) UNION ALL"
+    "WITH RECURSIVE tree (id) AS (SELECT id FROM sessions WHERE id = %s UNION ALL"
     " SELECT child.id FROM sessions child JOIN tree ON child.parent_id = tree.id WHERE child.forked_message_id = ''"
     " AND child.origin <> 'fork')"
     " SELECT id FROM tree"
@@ -160,16 +161,21 @@ def keep_warnings(mark_id: str, warned: Mapping[str, float]) -> None:
 
 
 def load_paid_calls(
-    *, session_id: str | None = None, owner_id: int | None = None, since: datetime | None = None
+    *,
+    session_id: str | None = None,
+    owner_id: int | None = None,
+    since: datetime | None = None,
+    at_home: bool = False,
 ) -> list[PaidCall]:
     """Return the calls of a session and those it launched, or of all sessions of a person, that began after ``since``.
 
+    An account's limits count what it has in every organisation; ``at_home`` leaves out those that it is not in.
     Ended calls of operators' runs come as one per session and minute. Forks do not count towards the session they were
     made from: copies cost nothing.
     """
     after = connection.ops.adapt_datetimefield_value(since or BEGINNING)
-    whose = [owner_id, after] if session_id is None else [session_id]
-    rows = fetch(_paid_calls_sql(of_tree=session_id is not None), 2 * [*whose, after])
+    whose = [owner_id, after, *([owner_id] if at_home else [])] if session_id is None else [session_id]
+    rows = fetch(_paid_calls_sql(of_tree=session_id is not None, at_home=at_home), 2 * [*whose, after])
     calls = []
     for _, group in groupby(rows, key=itemgetter(0)):
         own = list(group)
@@ -193,11 +199,12 @@ def load_paid_calls(
 
 
 @cache
-def _paid_calls_sql(*, of_tree: bool) -> str:
+def _paid_calls_sql(*, of_tree: bool, at_home: bool) -> str:
     call = select_columns(ModelCall, "c", (*_TIMES, *_NUMBERS))
     tool = select_columns(MessagePart, "p", ("started_at", "completed_at"))
     # A session with a call today changed today, so an index finds the few that matter.
-    chosen = f"s.id IN ({_TREE})" if of_tree else "s.owner_id = %s AND s.updated_at > %s"
+    own = "s.owner_id = %s AND s.updated_at > %s" + at_home * f" AND s.organisation_id = {HOME}"
+    chosen = f"s.id IN ({_TREE})" if of_tree else own
     source = "FROM sessions s JOIN model_calls c ON c.session_id = s.id"
     is_sqlite = connection.vendor == "sqlite"
     text, whole = ("", "") if is_sqlite else ("::text", "::bigint")
@@ -281,7 +288,7 @@ def _source(first: date, last: date, owner_id: int | None) -> tuple[str, list[ob
         return f"FROM model_calls c WHERE {within}", [since, until]
     # A session with a call in these days changed since, so an index finds the few that matter.
     own = "FROM sessions o JOIN model_calls c ON c.session_id = o.id WHERE o.owner_id = %s AND o.updated_at >= %s"
-    return f"{own} AND {within}", [owner_id, since, since, until]
+    return f"{own} AND o.organisation_id = {HOME} AND {within}", [owner_id, since, owner_id, since, until]
 
 
 def _sums() -> str:

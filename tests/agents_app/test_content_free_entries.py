@@ -40,7 +40,17 @@ TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
 IDS = {
     *("added", "at_message_id", "batch_id", "because", "by", "call_id", "call_ids", "calls_completed"),
     *("calls_failed", "child_id", "child_part_ids", "child_turn_id", "file_id", "fresh", "inbox_id", "inbox_ids"),
-    *("message_id", "output_file_id", "parent_id", "part_id", "part_ids", "preview_id", "removed", "revises"),
+    *(
+        "message_id",
+        "organisation",
+        "output_file_id",
+        "parent_id",
+        "part_id",
+        "part_ids",
+        "preview_id",
+        "removed",
+        "revises",
+    ),
     *("run_id", "sender_id", "session_id", "session_ids", "source_ids", "stale", "summary_id", "summary_ids"),
     *("try_id", "turn_id"),
 }
@@ -51,8 +61,20 @@ WORDS = {
 """Words of vocabularies that the code closes: states, kinds, codes of errors, names of columns."""
 NUMBERS = {
     *("accepted", "again", "approved", "attempt", "cancelled", "completed", "cost_micros", "entries", "failed"),
-    *("first_seq", "hops", "in_context", "items", "last_seq", "limit", "message_seq", "owner_id", "part_index"),
-    *("parts", "pause_ms", "position", "repeats", "spent", "token_count", "tokens", "tokens_after"),
+    *(
+        "after_seq",
+        "branch",
+        "first_seq",
+        "hops",
+        "in_context",
+        "items",
+        "last_seq",
+        "limit",
+        "message_seq",
+        "owner_id",
+        "part_index",
+    ),
+    *("parent", "parts", "pause_ms", "position", "repeats", "spent", "token_count", "tokens", "tokens_after"),
     *("tokens_before", "tokens_cache_read", "tokens_cache_write", "tokens_input", "tokens_output", "turn_seq", "v"),
 }
 TEXTS: dict[str, Callable[[str], object]] = {

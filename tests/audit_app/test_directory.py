@@ -16,14 +16,18 @@ from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_all, verify_session
 from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import import_sessions
+from mnesis_core.errors import DuplicateIDError
+from mnesis_core.events import GENESIS, canonical_body, entry_hash
 from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.models import DirectoryEntry, Event, Session
 from sessions_app.record import session_store
 from sessions_app.record.change import change
+from sessions_app.record.organisation_store import add_organisation, default_id
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.databases import execute
 from tests.support.inspected import add_session, add_turn
+from tests.support.organisations import put_into
 from tests.support.second_opinion import all_problems, problems_of
 from tests.support.tampered import as_if_never_here, chain_again, erase
 
@@ -67,7 +71,7 @@ def test_a_session_that_comes_and_goes_is_told_of(alice: User) -> None:
     last = Session.objects.get(pk=session_id).event_seq
     assert told() == [("session.created", session_id, 1), ("session.deleted", session_id, last)]
     body = json.loads(DirectoryEntry.objects.latest("seq").body)
-    assert body.keys() == {"session_id", "owner_id", "entries", "head", "at", "actor", "v"}
+    assert body.keys() == {"session_id", "owner_id", "organisation", "entries", "head", "at", "actor", "v"}
     assert problems() == []
 
 
@@ -139,6 +143,41 @@ def test_owners_that_were_swapped_are_named(alice: User, unguarded: None) -> Non
     assert {(one, "owner"), (other, "owner")} <= set(problems())
     with pytest.raises(CommandError, match="not as it was written"):
         call_command("verify", one, "--json")
+
+
+@pytest.mark.both_databases
+def test_a_session_that_was_given_to_another_organisation_is_named(alice: User, unguarded: None) -> None:
+    session_id = talk(alice)
+    plain(Session).update(organisation_id=add_organisation("other").id)
+    assert problems() == [(session_id, "owner")]
+
+
+def test_a_session_of_before_belongs_to_the_sites_own_organisation(alice: User, unguarded: None) -> None:
+    session_id = talk(alice)
+    body = json.loads(DirectoryEntry.objects.get().body)
+    del body["organisation"]
+    text = canonical_body(body)
+    hash = entry_hash(prev_hash=GENESIS, seq=1, type="session.created", body=text)
+    plain(DirectoryEntry).update(body=text, hash=hash)
+    assert problems() == []
+    plain(Session).update(organisation_id=add_organisation("other").id)
+    assert problems() == [(session_id, "owner")]
+
+
+def test_an_imported_session_is_in_the_importers_organisation_and_no_problem(alice: User) -> None:
+    session_id = talk(alice)
+    lines = list(export_session(session_id))
+    as_if_never_here(session_id)
+    other = put_into("other", alice.pk)
+    import_sessions(lambda: lines, owner_id=alice.pk)
+    assert Session.objects.get().organisation_id == other
+    first = json.loads(Event.objects.get(session_id=session_id, seq=1).body)
+    assert first["organisation"] == default_id()
+    report = verify_all(jobs=1)
+    assert (report.problems, report.moved) == ([], [session_id])
+    put_into("default", alice.pk)
+    with pytest.raises(DuplicateIDError):
+        import_sessions(lambda: lines, owner_id=alice.pk)
 
 
 def test_an_imported_session_is_the_importers_and_no_problem(alice: User) -> None:

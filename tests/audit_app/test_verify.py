@@ -114,6 +114,7 @@ OF_ITEMS = {
     "duration_ms": 1,
     "line_offset": 1,
     "line_length": 1,
+    "session_id": "sess_other",
 }
 
 

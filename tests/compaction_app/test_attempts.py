@@ -213,7 +213,11 @@ def test_the_database_itself_refuses_a_second_summary_of_a_message_but_for_a_rev
     [second] = compact_now(session.id).summary_ids
     with pytest.raises(IntegrityError, match=r"with this key|edge_source_covered_once"):
         SummaryEdge.objects.create(
-            node_id=second, position=99, source_type="message", source_id=edges.first().source_id
+            session_id=session.id,
+            node_id=second,
+            position=99,
+            source_type="message",
+            source_id=edges.first().source_id,
         )
     assert is_whole(session)
 

@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 APPS = ("sessions_app", "compaction_app", "files_app", "agents_app", "audit_app", "mnesis_site")
 READS = {
     *("apikey", "limit", "roles", "flush", "loaddata", "migrate", "test", "testserver", "rebuild_search"),
-    *("export", "move_database", "replay", "summaries", "up", "verify"),
+    *("export", "move_database", "replay", "summaries", "up", "verify", "organisation"),
 }
 """Commands that write no entry of a ledger, or copy entries as they are."""
 

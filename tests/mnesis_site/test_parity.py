@@ -40,6 +40,7 @@ from sessions_app.catalogue.model_store import create_key
 from sessions_app.conf import site_config
 from tests.mnesis_site.test_sockets import open_socket
 from tests.support.cast import caller_of
+from tests.support.organisations import put_into
 
 Told = tuple[str, str]
 """A code and its words."""
@@ -175,6 +176,11 @@ def test_a_session_that_is_not_there(alice: User, id: str) -> None:
 def test_somebody_elses_session(session: SessionRecord) -> None:
     eve = User.objects.create_user("eve")
     expect(SessionNotFoundError(), Wish(verb="turn", user=eve, session_id=session.id), but=(socket,))
+
+
+def test_ones_own_session_in_an_organisation_that_one_left(alice: User, session: SessionRecord) -> None:
+    put_into("other", alice.pk)
+    expect(SessionNotFoundError(), Wish(verb="turn", user=alice, session_id=session.id), but=(socket,))
 
 
 def test_a_busy_session(alice: User, session: SessionRecord) -> None:

@@ -24,6 +24,7 @@ from sessions_app.models import (
     StreamJournal,
     Turn,
 )
+from sessions_app.record.people_store import home_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MAIN_MODELS = (Session, Turn, Message, MessagePart, ContextItem, Event)
@@ -35,7 +36,8 @@ def insert_rows() -> Rows:
     """A session with one of everything, all set-once columns NULL."""
     owner = User(username="ada")
     owner.save()
-    session = Session(id="sess_1", owner=owner, model="demo", created_at=NOW, updated_at=NOW)
+    of = {"owner": owner, "organisation_id": home_of(owner.pk)}
+    session = Session(id="sess_1", **of, model="demo", created_at=NOW, updated_at=NOW)
     turn = Turn(id="turn_1", session=session, seq=1, model="demo", idempotency_key="key", created_at=NOW)
     message = Message(id="msg_1", session=session, turn=turn, seq=1, role="assistant", created_at=NOW, recorded_at=NOW)
     part = MessagePart(

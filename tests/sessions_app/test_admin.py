@@ -34,6 +34,7 @@ from sessions_app.models import (
     Message,
     MessagePart,
     ModelCall,
+    Organisation,
     PromptText,
     Session,
     StreamJournal,
@@ -41,6 +42,7 @@ from sessions_app.models import (
 )
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
+from sessions_app.record.organisation_store import add_organisation
 from tests.sessions_app.record_rows import NOW
 from tests.support import operators
 from tests.support.inspected import (
@@ -121,7 +123,7 @@ def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
         CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
-        FileReference, OperatorRun, OperatorItem, OperatorTry,
+        FileReference, OperatorRun, OperatorItem, OperatorTry, Organisation,
     }  # fmt: skip
 
 
@@ -182,6 +184,7 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
             store_file_reference(record, content_id="a1" * 32, path="a.txt", exploration_summary="words")
         add_tried_run(other)
         create_key(owner_id=ada.pk)
+        add_organisation(f"other-{number}")
     for number in range(3):
         message_store.append_journal(
             session_id=session_id,

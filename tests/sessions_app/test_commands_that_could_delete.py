@@ -35,7 +35,7 @@ WRITES_FILES = {
 """They write files of the code, and copies of static files."""
 WORKS = {
     *("run", "resume", "map", "mcp_server", "rpc", "sessions", "files", "import_session", "import_transcript", "up"),
-    *("runserver", "runworker", "qcluster", "resummarise", "summaries"),
+    *("runserver", "runworker", "qcluster", "resummarise", "summaries", "organisation"),
 }
 """They write as the site does, by the store: rows are added, and change as their rules permit."""
 ADMINISTERS = {

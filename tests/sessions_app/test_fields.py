@@ -25,6 +25,7 @@ from sessions_app.database.fields import (
 from sessions_app.database.tables import Table
 from sessions_app.guards.rules import AppendOnlyModel
 from sessions_app.models import MessagePart, Session
+from sessions_app.record.people_store import home_of
 
 pytestmark = pytest.mark.both_databases
 
@@ -137,7 +138,8 @@ def test_a_column_gives_back_what_it_was_given(model: type[models.Model], by_tab
 @pytest.mark.parametrize("escaped", [f"{ESCAPE}24", f"{ESCAPE}", f"{ESCAPE}XYZ1", f"{ESCAPE}0041"])
 def test_a_copy_of_a_row_keeps_what_no_codec_wrote(escaped: str, django_user_model: Any) -> None:
     owner = django_user_model.objects.create(username="ada")
-    Session.objects.create(id="sess_1", owner=owner, model="demo", title="x", created_at=NOW, updated_at=NOW)
+    of = {"owner": owner, "organisation_id": home_of(owner.pk)}
+    Session.objects.create(id="sess_1", **of, model="demo", title="x", created_at=NOW, updated_at=NOW)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE sessions SET title = %s", [escaped])
     field = Session._meta.get_field("title")

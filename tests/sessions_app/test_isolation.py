@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app import queries as agent_queries
@@ -20,6 +21,7 @@ from compaction_app import queries as compaction_queries
 from files_app import queries as file_queries
 from mnesis_core.context.branches import LINE
 from mnesis_core.errors import NotFound
+from mnesis_core.records import find_ids
 from mnesis_core.text import text_digest
 from sessions_app.catalogue import model_store
 from sessions_app.pages import transcript
@@ -36,6 +38,8 @@ from sessions_app.record.change import change
 from sessions_app.search import search
 from sessions_app.usage import spending_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
+from tests.support.organisations import put_into
+from tests.support.talks import new_session
 
 pytestmark = pytest.mark.both_databases
 
@@ -84,6 +88,9 @@ BY_OWNER: dict[Query, Ask] = {
     session_queries.load_sessions: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
 }
 """Told who asks."""
+
+OF_THE_ACCOUNT = (compaction_queries.compaction_micros_of_owner, file_queries.bytes_of_person)
+"""What a person has in every organisation counts towards the account's limits."""
 
 BY_SESSION: dict[Query, Ask] = {
     agent_queries.count_waiting: lambda ask, who, its: ask(who.session_id),
@@ -433,6 +440,35 @@ def test_the_owner_finds_it_and_nobody_else_does(alice, bob, things):
             continue
         assert elsewhere != found, name_of(query)
         assert not what_shows(alice, things, elsewhere), name_of(query)
+
+
+def test_what_is_in_an_organisation_that_its_owner_left_is_not_theirs_until_they_return(alice, things):
+    put_into("other", alice.owner_id)
+    for query, ask in BY_OWNER.items():
+        if query in OF_THE_ACCOUNT:
+            continue
+        try:
+            found = ask(query, alice, things)
+        except NotFound:
+            continue
+        assert not what_shows(alice, things, found), name_of(query)
+    put_into("default", alice.owner_id)
+    for query, ask in BY_OWNER.items():
+        assert ask(query, alice, things) not in (None, "", 0, [], {}, set(), ()), name_of(query)
+
+
+def test_the_same_names_in_two_organisations_are_two_things(alice, things):
+    put_into("other", alice.owner_id)
+    there = Person(owner_id=alice.owner_id, session_id=new_session(User.objects.get(pk=alice.owner_id)))
+    others = belongings(there)
+    for here, its, elsewhere, theirs in (
+        (there, others, alice, things),
+        (alice, things, there, others),
+    ):
+        for query, ask in BY_OWNER.items():
+            found = repr(ask(query, here, its))
+            assert query in OF_THE_ACCOUNT or not {elsewhere.session_id, *vars(theirs).values()} & {*find_ids(found)}
+        put_into("default", alice.owner_id)
 
 
 def test_both_directions_of_a_change_of_the_context_are_among_it(alice, things):

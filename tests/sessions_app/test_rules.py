@@ -20,6 +20,8 @@ COUNTED = {
     *("tokens_input", "tokens_output", "cost_micros"),
 }
 FREE = {
+    "Organisation": {"name", "settings"},
+    "Person": {"organisation"},
     "Session": {
         *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
         *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
@@ -37,7 +39,10 @@ FREE = {
     },
 }
 UNPROVEN = {
-    "Session": {"owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"},
+    "Session": {
+        *("owner", "organisation", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+        *("branch", "branch_seq"),
+    },
     "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
     "OperatorRun": COUNTED,
@@ -64,8 +69,8 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
     guarded = guarded_models()
     assert {model.__name__: set(model.rules.unproven) for model in guarded if model.rules.unproven} == UNPROVEN
     unbound = {model.__name__ for model in guarded if not model.rules.bound}
-    # Servers of tools and people are no session's, so no ledger tells of them; the directory is a ledger itself.
-    others = {"McpServer", "DirectoryEntry", "Person"}
+    # Servers of tools, people and organisations are no session's, so no ledger tells of them; the directory is a ledger itself.
+    others = {"McpServer", "DirectoryEntry", "Person", "Organisation"}
     assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "OperatorItem"} | others
 
 
@@ -162,7 +167,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"Branch", "DirectoryEntry", "Person"}
+    assert unchangeable == never | {"Branch", "DirectoryEntry"}
 
 
 @pytest.mark.django_db

@@ -21,6 +21,7 @@ from sessions_app.catalogue.model_store import put_model
 from sessions_app.models import Session
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
+from sessions_app.record.people_store import home_of
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
 pytestmark = pytest.mark.django_db
@@ -75,11 +76,12 @@ def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader:
 
 @pytest.mark.both_databases
 def test_thousands_of_sessions_are_paged_without_counting_them(browser: Client, reader: User) -> None:
-    now = timezone.now()
+    now, home = timezone.now(), home_of(reader.pk)
     Session.objects.bulk_create(
         Session(
             id=f"sess_{number:05}",
             owner=reader,
+            organisation_id=home,
             model="demo",
             title=f"Session {number}",
             created_at=now,

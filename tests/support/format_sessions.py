@@ -26,12 +26,13 @@ from mnesis_core.records import MessageEnd, TurnState
 from sessions_app.database.fields import plain_field
 from sessions_app.guards.rights import lifted
 from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
-from sessions_app.models import DirectoryEntry, Event, MessagePart, Session
+from sessions_app.models import DirectoryEntry, Event, MessagePart, Organisation, Session
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.actor import SYSTEM, acting_as
 from sessions_app.record.change import change
 from sessions_app.record.histories import begin_fork, copy_messages
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.people_store import home_of
 from sessions_app.record.session_queries import load_session
 from tests.sessions_app.record_rows import plain
 from tests.support.format_vectors import DIRECTORIES, FOLDER, SESSIONS, write
@@ -76,6 +77,13 @@ def write_sessions() -> None:
             write(SESSIONS[name], tampering_cases(name))
 
 
+def write_directory() -> None:
+    """Write a directory of today and what is done to it."""
+    with lifted(connection), acting_as(PROGRAM):
+        _, directory = make_session()
+        write(DIRECTORIES[-1], directory_cases(directory))
+
+
 def make_session() -> tuple[bytes, Rows]:
     """An exported session, and the rows of the directory that it was written with. Nothing of it stays."""
     sample = make_sample()
@@ -118,7 +126,7 @@ def _directory_here() -> Rows:
     entries = [row | {"created_at": row["created_at"].isoformat()} for row in plain(DirectoryEntry).values()]
     return {
         "directory_entries": entries,
-        "sessions": list(plain(Session).values("id", "owner_id")),
+        "sessions": list(plain(Session).values("id", "owner_id", "organisation_id")),
         "events": list(plain(Event).values("session_id", "seq", "hash")),
     }
 
@@ -418,6 +426,10 @@ def directory_cases(there: Rows) -> list[dict[str, Any]]:
         ("nothing", []),
         ("a session that is gone", [{"table": "sessions", "where": {"id": session["id"]}, "remove": True}]),
         ("an owner", [{"table": "sessions", "where": {"id": session["id"]}, "set": {"owner_id": 77}}]),
+        (
+            "an organisation",
+            [{"table": "sessions", "where": {"id": session["id"]}, "set": {"organisation_id": "org_other"}}],
+        ),
         ("an entry of the session that is gone", [{"table": "events", "where": _event(seen), "remove": True}]),
         ("an entry of the session", [{"table": "events", "where": _event(seen), "set": {"hash": "00" * 32}}]),
         ("a body", [{"table": "directory_entries", "where": where, "set": {"body": "{}"}}]),
@@ -473,7 +485,12 @@ def _fill(rows: Rows) -> None:
     plain(Session)._raw_delete("default")
     for owner_id in {row["owner_id"] for row in rows["sessions"]}:
         User.objects.get_or_create(pk=owner_id, defaults={"username": f"account {owner_id}"})
-    sessions = [Session(**row, model="demo", created_at=time, updated_at=time) for row in rows["sessions"]]
+    for id in {row["organisation_id"] for row in rows["sessions"] if "organisation_id" in row}:
+        Organisation.objects.get_or_create(pk=id, defaults={"slug": id, "created_at": time})
+    sessions = [
+        Session(**{"organisation_id": home_of(row["owner_id"])} | row, model="demo", created_at=time, updated_at=time)
+        for row in rows["sessions"]
+    ]
     events = [Event(**row, type="x", body="{}", prev_hash="0", created_at=time) for row in rows["events"]]
     told = [
         DirectoryEntry(**row | {"created_at": datetime.fromisoformat(row["created_at"])})

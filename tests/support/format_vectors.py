@@ -23,7 +23,7 @@ SESSIONS = {
     "session_2.jsonl": "tampering_2.json",
     "session_both.jsonl": "tampering_both.json",
 }
-DIRECTORIES = ("directory.json", "directory_2.json")
+DIRECTORIES = ("directory.json", "directory_2.json", "directory_3.json")
 ID, SALT = "msg_01KB0000000000000000000002", "00112233445566778899aabbccddeeff" * 2
 GENESIS = "0" * 64
 Maker = Callable[[Any], Any]
@@ -344,11 +344,12 @@ def main() -> None:
     for name, make in MAKERS.items():
         if not (FOLDER / name).exists():
             write(name, [{"given": given, "gives": make(given)} for given in GIVEN[name]()])
-    if not all((FOLDER / name).exists() for name in SESSIONS.values()):
+    missing = [name for name in (*SESSIONS.values(), DIRECTORIES[-1]) if not (FOLDER / name).exists()]
+    if missing:
         connection.creation.create_test_db(verbosity=0, serialize=False)
-        from tests.support.format_sessions import write_sessions
+        from tests.support.format_sessions import write_directory, write_sessions
 
-        write_sessions()
+        write_directory() if missing == [DIRECTORIES[-1]] else write_sessions()
 
 
 if __name__ == "__main__":

@@ -80,7 +80,11 @@ def _over(session_id: str, group: Sequence[SummaryNode], *, depth: int) -> Summa
 def _edges(above: Sequence[SummaryNode], below: Sequence[SummaryNode]) -> list[SummaryEdge]:
     return [
         SummaryEdge(
-            node_id=above[index // OF_EACH].id, position=index % OF_EACH, source_type="summary", source_id=node.id
+            session_id=node.session_id,
+            node_id=above[index // OF_EACH].id,
+            position=index % OF_EACH,
+            source_type="summary",
+            source_id=node.id,
         )
         for index, node in enumerate(below)
     ]

@@ -15,7 +15,7 @@ from django.core.files.storage import storages
 from django.db import connection
 
 from audit_app.proof import verify
-from sessions_app.models import DirectoryEntry
+from sessions_app.models import DirectoryEntry, Organisation
 from tests.support.second_verifier import Problem, Session, problems_of_directory, problems_of_session
 from tests.support.second_verifier.values import sessions_of_database, tables
 
@@ -66,7 +66,7 @@ def _subject(problem: verify.Problem) -> str:
 
 
 def _in_directory(rows: Raw, sessions: Mapping[str, Session]) -> list[Problem]:
-    found = problems_of_directory(rows["directory_entries"], sessions)
+    found = problems_of_directory(rows["directory_entries"], sessions, organisations=_organisations())
     return [problem for problem in found if problem.session in sessions]
 
 
@@ -75,7 +75,11 @@ def all_problems() -> set[Problem]:
     rows = rows_here()
     sessions = sessions_of_database(rows, contents_of(rows))
     found = {problem for session in sessions.values() for problem in problems_of_session(session)}
-    return {*found, *problems_of_directory(rows["directory_entries"], sessions)}
+    return {*found, *problems_of_directory(rows["directory_entries"], sessions, organisations=_organisations())}
+
+
+def _organisations() -> list[dict[str, Any]]:
+    return list(Organisation.objects.values("id", "slug"))
 
 
 def rows_here(session_id: str = "") -> Raw:

@@ -10,8 +10,14 @@ from tests.support.second_verifier.ledger import follows
 from tests.support.second_verifier.values import GENESIS, Problem, Row, Session, Strange, time_text
 
 
-def problems_of_directory(entries: Sequence[Row], sessions: Mapping[str, Session]) -> list[Problem]:
-    """Return what is wrong with the directory, and how it differs from the sessions of its site."""
+def problems_of_directory(
+    entries: Sequence[Row], sessions: Mapping[str, Session], *, organisations: Sequence[Row] = ()
+) -> list[Problem]:
+    """Return what is wrong with the directory, and how it differs from the sessions of its site.
+
+    :param organisations: those of the site, each with ``id`` and ``slug``, if they are known
+    """
+    sites_own = next((one["id"] for one in organisations if one["slug"] == "default"), "")
     entries = sorted(entries, key=lambda entry: entry["seq"])
     found = []
     seq, hash = 0, GENESIS
@@ -23,11 +29,11 @@ def problems_of_directory(entries: Sequence[Row], sessions: Mapping[str, Session
     found += [Problem(id, count, "missing", f"sessions {id}") for id, count in last.items() if id not in sessions]
     for id, session in sessions.items():
         of_it = [entry for entry in entries if entry["session_id"] == id]
-        found += [Problem(id, *problem) for problem in _differences(session, of_it)]
+        found += [Problem(id, *problem) for problem in _differences(session, of_it, sites_own)]
     return found
 
 
-def _differences(session: Session, entries: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
+def _differences(session: Session, entries: Sequence[Row], sites_own: str) -> Iterator[tuple[int, str, str]]:
     hashes = {entry["seq"]: entry["hash"] for entry in session.rows("events")}
     body: Any = {}
     for entry in entries:
@@ -40,8 +46,14 @@ def _differences(session: Session, entries: Sequence[Row]) -> Iterator[tuple[int
             yield entry["entries"], "head", ""
     if not entries:
         yield 0, "unexplained", f"sessions {session.id}"
-    elif body.get("owner_id") != session.row["owner_id"]:
+    elif not _belongs(body, session.row, sites_own):
         yield 0, "owner", f"sessions {session.id}"
+
+
+def _belongs(body: Mapping[str, Any], row: Row, sites_own: str) -> bool:
+    organisation = row.get("organisation_id")
+    said = (body.get("owner_id"), body.get("organisation", sites_own or organisation))
+    return said == (row["owner_id"], organisation)
 
 
 def _body(entry: Row) -> dict[str, Any]:

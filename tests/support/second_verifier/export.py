@@ -16,6 +16,7 @@ from tests.support.second_verifier.values import Column, Row, Session, compact, 
 LONGEST_LINE = 268_435_456
 CONTENTS = "file_contents"
 TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "integer": (int,), "boolean": (bool,), "time": (str,)}
+OF_THEIR_PARENTS = ("summary_edges", "operator_items")
 NUMBERED = ("events", "context_items", "summary_edges", "operator_items", "stream_journal")
 
 
@@ -114,7 +115,8 @@ def _row(number: int, table: str, row: Row) -> Row:
     if table not in tables():
         raise Refused(number)
     columns = tables()[table].columns
-    left_out = {"owner_id"} if table == "sessions" else {"id"} if table in NUMBERED else set()
+    left_out = {"owner_id", "organisation_id"} if table == "sessions" else {"id"} if table in NUMBERED else set()
+    left_out |= {"session_id"} if table in OF_THEIR_PARENTS else set()
     for name, item in row.items():
         if name not in columns or name in left_out or not _is_of_kind(columns[name], item):
             raise Refused(number)

@@ -218,6 +218,8 @@ def _sources(session: Session, node: Row) -> Any:
     edges = [edge for edge in session.rows("summary_edges") if edge["node_id"] == node["id"]]
     edges.sort(key=lambda edge: str(edge["position"]).zfill(20))
     is_revision = node["revises_id"] is not None
-    if any((edge["position"], edge["of_revision"]) != (place, is_revision) for place, edge in enumerate(edges)):
-        return "not in order"
+    for place, edge in enumerate(edges):
+        said = edge.get("session_id") or session.id
+        if (edge["position"], edge["of_revision"], said) != (place, is_revision, session.id):
+            return "not in order"
     return [(edge["source_type"], edge["source_id"]) for edge in edges]

@@ -25,6 +25,8 @@ def run_problems(session: Session) -> Iterator[str]:
             of_item = [one for one in tries if one["item"] == item["number"]]
             where = f"{item['run_id']} {item['number']}"
             yield from (f"operator_items.{column} {where}" for column in _differing(run, item, of_item))
+            if item.get("session_id") not in (None, session.id):
+                yield f"operator_items.session_id {where}"
         yield from _lines(session, run, items)
     yield from _calls(session)
 

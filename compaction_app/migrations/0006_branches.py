@@ -8,7 +8,7 @@ def number() -> models.BigIntegerField:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("compaction_app", "0003_salts"), ("sessions_app", "0004_branches")]
+    dependencies = [("compaction_app", "0005_session_of_edges"), ("sessions_app", "0006_branches")]
 
     operations = [
         migrations.RemoveConstraint("summaryedge", "edge_source_covered_once"),
