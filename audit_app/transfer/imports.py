@@ -20,7 +20,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -131,25 +131,29 @@ def lines_of(open_file: Callable[[], Any]) -> Iterator[bytes]:
 def _compare(header: Header, rows: Iterator[RowLine], there: Any, owners: Owners) -> None:
     if [there.owner_id, there.organisation_id] != [*owners.values()]:
         raise DuplicateIDError(f"There is a session {header.session_id} already.", id=header.session_id)
-    ours = export_session(header.session_id)
-    same = json.loads(next(ours)) == replace(header, version=FORMAT_VERSION).as_dict()
-    # Both are read to the end; only the last line of our own export is left over.
-    for row in rows:
-        table = session_tables().get(row.table)
-        values = table.complete(row.values) if table else row.values
-        # As values: PostgreSQL does not keep the order of keys that JSON of another database came with.
-        own = json.loads(next(ours))
-        if table and own["table"] == row.table and not table.is_bound:
-            # What follows from other rows may have come after the file was made.
-            own["row"] = {name: value for name, value in own["row"].items() if name in row.values}
-            values = row.values
-        same = same and own == {"table": row.table, "row": values}
+    # Closed here, so that no cursor of the server is left to a later transaction.
+    with closing(export_session(header.session_id)) as ours:
+        same = json.loads(next(ours)) == replace(header, version=FORMAT_VERSION).as_dict()
+        # The file is read to its end, whose lines are checked with it.
+        for row in rows:
+            same = same and _is_same_row(row, json.loads(next(ours)))
     if not same:
         raise DuplicateIDError(
             f"There is a session {header.session_id} already, and it is not the same: it has {there.event_seq} ledger "
             f"entries, the file {header.event_seq}.",
             id=header.session_id,
         )
+
+
+def _is_same_row(row: RowLine, ours: dict[str, Any]) -> bool:
+    # As values: PostgreSQL does not keep the order of keys that JSON of another database came with.
+    table = session_tables().get(row.table)
+    if table is None or ours["table"] != row.table:
+        return ours == {"table": row.table, "row": row.values}
+    if table.is_bound:
+        return bool(ours["row"] == table.complete(row.values))
+    # Columns that follow from other rows may have come after the file was made.
+    return {name: value for name, value in ours["row"].items() if name in row.values} == row.values
 
 
 def _store(header: Header, rows: Iterator[RowLine], owners: Owners) -> None:
