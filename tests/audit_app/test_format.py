@@ -19,6 +19,7 @@ from audit_app.tables import session_tables
 from audit_app.transfer.export import export_session, session_ids
 from files_app.intake import keep_file
 from mnesis_core.events import DirectoryType, EventType
+from mnesis_core.records import ID_PREFIXES
 from mnesis_core.transcripts import FORMATS
 from sessions_app.database.tables import commitments_of
 from sessions_app.models import Event, Session
@@ -93,7 +94,7 @@ def test_the_tables_of_the_document_are_those_of_the_models() -> None:
 def fields_of_events() -> dict[str, tuple[set[str], set[str]]]:
     """By type, the fields that section 8.5 says a body has, and those that it may have."""
     found = {}
-    for types, words in EVENT_ROW.findall(DOCUMENT[DOCUMENT.index("### 8.5") : DOCUMENT.index("## 9.")]):
+    for types, words in EVENT_ROW.findall(DOCUMENT[DOCUMENT.index("### 8.5") : DOCUMENT.index("### 8.6")]):
         outside = re.sub(r": a list of .*", "", words)
         names = {name for name in re.findall(r"`(\w+)`", outside) if name != "true"}
         may = set(re.findall(r"\[`(\w+)`\]", outside))
@@ -107,6 +108,17 @@ def test_every_type_of_entry_is_in_the_document() -> None:
     assert fields_of_events().keys() == set(EventType)
     section = DOCUMENT[DOCUMENT.index("## 12.") : DOCUMENT.index("## 13.")]
     assert set(re.findall(r"`(session\.\w+)`", section)) == set(DirectoryType)
+
+
+def test_names_that_are_kept_for_memory_are_those_of_nothing_else() -> None:
+    section = DOCUMENT[DOCUMENT.index("### 8.7") : DOCUMENT.index("## 9.")]
+    kept = {name for types, _ in EVENT_ROW.findall(section) for name in re.findall(r"`([\w.]+)`", types)}
+    tables = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    prefixes = {name.rstrip("_") for name in re.findall(r"`(\w+_)`", section)}
+    assert (len(kept), tables) == (8, {"facts", "fact_sources", "claims"})
+    assert not kept & {*EventType}
+    assert not tables & session_tables().keys()
+    assert not prefixes & {*ID_PREFIXES}
 
 
 def assert_described() -> None:

@@ -35,7 +35,7 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.people_store import home_of
 from sessions_app.record.session_queries import load_session
 from tests.sessions_app.record_rows import plain
-from tests.support.format_vectors import DIRECTORIES, FOLDER, SESSIONS, write
+from tests.support.format_vectors import DIRECTORIES, FOLDER, SESSIONS, TREE, write
 from tests.support.inspected import USAGE, add_summary, claim, finish
 from tests.support.operators import settled_run
 from tests.support.sample_record import make_sample
@@ -62,7 +62,7 @@ NUMBERS = {
 
 def write_sessions() -> None:
     """Write a session of today's form, one that was begun in the first form and goes on, and what is done to both."""
-    *_, new, both = SESSIONS
+    _, new, both, _ = SESSIONS
     with lifted(connection), acting_as(PROGRAM):
         lines, directory = make_session()
         (FOLDER / new).write_bytes(lines)
@@ -75,6 +75,14 @@ def write_sessions() -> None:
         _empty()
         for name in (new, both):
             write(SESSIONS[name], tampering_cases(name))
+
+
+def write_tree() -> None:
+    """Write a session of today, which has branches, and what is done to it."""
+    with lifted(connection), acting_as(PROGRAM):
+        lines, _ = make_session()
+        (FOLDER / TREE).write_bytes(lines)
+        write(SESSIONS[TREE], tampering_cases(TREE))
 
 
 def write_directory() -> None:
@@ -272,10 +280,42 @@ def tampering_cases(session: str) -> list[dict[str, Any]]:
         session_id = import_session(session)
         cases = [
             {"name": name, "edits": edits, "problems": [problem[1:] for problem in problems_after(session_id, edits)]}
-            for name, edits in _tampering(rows_of_session(session))
+            for name, edits in cases_of(rows_of_session(session))
         ]
     _empty()
     return cases
+
+
+def cases_of(rows: Rows) -> list[tuple[str, list[Edit]]]:
+    return [*_tampering(rows), *(_pruning(rows) if "branches" in rows else [])]
+
+
+def _pruning(rows: Rows) -> list[tuple[str, list[Edit]]]:
+    """What is done to a tree."""
+    session, branch, edge = rows["sessions"][0], rows["branches"][0], rows["summary_edges"][0]
+    said = next(row for row in rows["messages"] if row["branch"] == branch["number"])
+    summary = next(row for row in rows["context_items"] if row["until"] is not None)
+    message = next(row for row in rows["context_items"] if row["item_id"] == said["id"])
+
+    def put(table: str, row: dict[str, Any], **values: Any) -> list[Edit]:
+        return [{"table": table, "where": _key(row), "set": values}]
+
+    another = branch | {"id": "branch_01KB0000000000000000000009", "number": branch["number"] + 1}
+    return [
+        ("what a branch begins after", put("branches", branch, after_seq=branch["after_seq"] - 1)),
+        ("a branch that begins in itself", put("branches", branch, parent=branch["number"])),
+        ("the number of a branch", put("branches", branch, number=7)),
+        ("a branch that is gone", [{"table": "branches", "where": _key(branch), "remove": True}]),
+        ("a branch that was put in", [{"table": "branches", "add": another}]),
+        ("the chosen branch", put("sessions", session, branch=branch["number"])),
+        ("the number of branches", put("sessions", session, branch_seq=9)),
+        ("a message on another branch", put("messages", said, branch=0)),
+        ("a message on a branch that there is not", put("messages", said, branch=9)),
+        ("an item on another branch", put("context_items", message, branch=0)),
+        ("how far a summary reaches", put("context_items", summary, until=summary["until"] + 1)),
+        ("a summary that does not say how far it reaches", put("context_items", summary, until=None)),
+        ("a summary made for another branch", put("summary_edges", edge, branch=1)),
+    ]
 
 
 def _tampering(rows: Rows) -> list[tuple[str, list[Edit]]]:

@@ -17,12 +17,15 @@ from typing import Any
 import django
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "format"
-# A session's file -> what is done to its rows. The last begins in the first form and goes on in the second.
+# A session's file -> what is done to its rows. The third begins in the first form and goes on in the second; the last has
+# branches.
 SESSIONS = {
     "session.jsonl": "tampering.json",
     "session_2.jsonl": "tampering_2.json",
     "session_both.jsonl": "tampering_both.json",
+    "session_tree.jsonl": "tampering_tree.json",
 }
+TREE = "session_tree.jsonl"
 DIRECTORIES = ("directory.json", "directory_2.json", "directory_3.json")
 ID, SALT = "msg_01KB0000000000000000000002", "00112233445566778899aabbccddeeff" * 2
 GENESIS = "0" * 64
@@ -347,9 +350,10 @@ def main() -> None:
     missing = [name for name in (*SESSIONS.values(), DIRECTORIES[-1]) if not (FOLDER / name).exists()]
     if missing:
         connection.creation.create_test_db(verbosity=0, serialize=False)
-        from tests.support.format_sessions import write_directory, write_sessions
+        from tests.support.format_sessions import write_directory, write_sessions, write_tree
 
-        write_directory() if missing == [DIRECTORIES[-1]] else write_sessions()
+        alone = {DIRECTORIES[-1]: write_directory, SESSIONS[TREE]: write_tree}
+        (alone.get(missing[0], write_sessions) if len(missing) == 1 else write_sessions)()
 
 
 if __name__ == "__main__":
