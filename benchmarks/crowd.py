@@ -79,7 +79,7 @@ async def _row(owner: User, at_once: int, *, turns: int) -> tuple[str, ...]:
 def _allow(turns: int) -> None:
     """Set how many turns may run at a time."""
     file = Path(os.environ["MNESIS_DATA_DIR"]) / "crowd.toml"
-    file.write_text(f"[turn]\ncapacity = {turns}\n")
+    file.write_text(f"[turn]\ncapacity = {turns}\nmost_at_once = {turns}\n")
     settings.MNESIS = {**settings.MNESIS, "CONFIG_FILE": str(file)}
     site_config.cache_clear()
 
