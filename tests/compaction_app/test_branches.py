@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from agents_app.turns import lifecycle
 from agents_app.turns.branches import choose_branch, continue_after
 from audit_app.proof.verify import verify_session
+from compaction_app import revise
 from compaction_app.compact import compact_now
 from compaction_app.context import build_context, load_state
 from compaction_app.queries import cover, list_summaries
@@ -80,6 +81,11 @@ class Talk:
         items = [entry.id if isinstance(entry, SummaryEntry) else entry.message.id for entry in entries]
         return [found for item in items for found in down(item)], items
 
+    def revise(self, which: int) -> None:
+        newest = [summary for summary in list_summaries(self.session.id) if summary.superseded_seq is None]
+        if newest:
+            revise.apply(revise.preview(newest[which % len(newest)].id, owner_id=self.session.owner_id))
+
     def note(self) -> None:
         seq = load_session(self.session.id).event_seq
         self.past.append((seq, *self.expanded()))
@@ -107,6 +113,7 @@ steps = st.lists(
         st.tuples(st.just("back"), st.integers(0, 60), st.integers(1, 12)),
         st.tuples(st.just("choose"), st.integers(0, 9)),
         st.tuples(st.just("compact")),
+        st.tuples(st.just("revise"), st.integers(0, 9)),
     ),
     min_size=8,
     max_size=30,
@@ -123,6 +130,8 @@ def walk(talk: Talk, chosen: list[tuple[str, int]]) -> None:
                 talk.say(numbers[1], after=places[numbers[0] % len(places)])
             case "choose":
                 talk.choose(*numbers)
+            case "revise":
+                talk.revise(*numbers)
             case _:
                 compact_now(talk.session.id)
         talk.note()
@@ -131,8 +140,6 @@ def walk(talk: Talk, chosen: list[tuple[str, int]]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("trees", [25, pytest.param(600, marks=pytest.mark.soak)])
 def test_every_branch_stands_for_its_path_whatever_was_done(alice, script, trees: int) -> None:
-    from hypothesis import given
-
     script(lambda request: "- The ledgers moved.", window=4_000)
 
     @settings(
