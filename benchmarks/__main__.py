@@ -47,7 +47,7 @@ BENCHMARKS = {
     ),
     "bytes": (
         "What sessions take in the database, with every index, against the bytes of what was said",
-        ("filling", "table or index", "bytes a turn", "said a turn", "bytes / said"),
+        ("filling", "table", "said a turn", "bytes a turn", "in indexes", "all / said"),
     ),
     "turns": (
         "Whole turns with a model that answers at once, against plain SQL that reads and writes the same rows",

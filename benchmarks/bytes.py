@@ -1,4 +1,4 @@
-"""What a session takes in the database, table by table and index by index, against the bytes of what was said in it.
+"""What a session takes in the database, table by table with its indexes, against the bytes of what was said in it.
 
 Said is what people, models and tools said: contents, inputs and outputs of parts, as UTF-8. The words follow Zipf's law, as those
 of real texts do, since an index of words and PostgreSQL's compression depend on how often words repeat. Files are measured as
@@ -8,8 +8,8 @@ they come to be, half-filled pages included.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from random import Random
 
@@ -19,7 +19,7 @@ from django.db import connection
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
 from benchmarks.support import instant
-from benchmarks.support.talk import write_turn
+from benchmarks.support.talk import make_turns, write_turn
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
 from sessions_app.catalogue import model_store
@@ -31,7 +31,7 @@ from sessions_app.record.change import change
 SESSIONS = 20
 TURNS = 50  # a session
 WORDS = 8_000
-SMALL = 0.01  # what takes less, in parts of what was said, is added up
+SMALL = 0.02  # tables that take less, in parts of what was said, are added up
 
 _SAID = "SELECT SUM(length(CAST({0} AS {1}))) FROM message_parts"
 _TEXTS = "content || tool_input || COALESCE(output, '')"
@@ -47,11 +47,8 @@ _VOCABULARY = ["".join(_random.choices("etaoinshrdlucmfwypvbgk", k=_random.randi
 _WEIGHTS = list(accumulate(1 / rank for rank in range(1, WORDS + 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    table: str
-    name: str
-    bytes: int
+Sizes = Counter[tuple[str, bool]]
+"""Bytes by table, those of its indexes apart."""
 
 
 def measure() -> list[tuple[str, ...]]:
@@ -62,7 +59,8 @@ def measure() -> list[tuple[str, ...]]:
         ModelSpec(alias="large", litellm_model="demo/chat", context_window=4_000_000, max_output_tokens=4_000)
     )
     kinds: dict[str, Callable[[User], None]] = {
-        "through the store": _seed,
+        "turns of 11 kB": lambda owner: _seed(owner, make_turns(TURNS)),
+        "every fifth turn a tool": lambda owner: _seed(owner, [_turn(turn) for turn in range(TURNS)]),
         "chat": lambda owner: asyncio.run(_live(owner, [])),
         "agent, two tools": lambda owner: asyncio.run(_live(owner, ["read_page"])),
     }
@@ -74,26 +72,26 @@ def prose(words: int) -> str:
 
 
 def _measure(kind: str, fill: Callable[[User], None], owner: User) -> list[tuple[str, ...]]:
-    before, said_before = {(size.table, size.name): size.bytes for size in sizes()}, said()
+    sizes_before, said_before = sizes(), said()
     fill(owner)
-    said_now = said() - said_before
-    grown = [Size(s.table, s.name, s.bytes - before.get((s.table, s.name), 0)) for s in sizes()]
-    large = sorted((size for size in grown if size.bytes > SMALL * said_now), key=lambda size: -size.bytes)
-    total = sum(size.bytes for size in grown)
-    rest = Size("", "all others", total - sum(size.bytes for size in large))
-    return [_row(kind, size, said_now) for size in (Size("", "all", total), *large, rest)]
+    grown, said_now = sizes() - sizes_before, said() - said_before
+    both = Counter({table: grown[table, False] + grown[table, True] for table, _ in grown})
+    large = [table for table, size in both.most_common() if size > SMALL * said_now]
+
+    def row(name: str, tables: Iterable[str]) -> tuple[str, ...]:
+        own, indexes = (sum(grown[table, is_index] for table in tables) for is_index in (False, True))
+        numbers = (f"{size / (SESSIONS * TURNS):,.0f}" for size in (said_now, own, indexes))
+        return kind, name, *numbers, f"{(own + indexes) / said_now:.2f}"
+
+    rest = [table for table in both if table not in large]
+    return [row("all", list(both)), *(row(table, [table]) for table in large), row("others", rest)]
 
 
-def _row(kind: str, size: Size, said_now: int) -> tuple[str, ...]:
-    name = size.name if size.table in ("", size.name) else f"{size.table}: {size.name}"
-    a_turn = size.bytes / (SESSIONS * TURNS)
-    return kind, name, f"{a_turn:,.0f}", f"{said_now / (SESSIONS * TURNS):,.0f}", f"{size.bytes / said_now:.2f}"
-
-
-def sizes() -> list[Size]:
-    if connection.vendor == "postgresql":
-        fetch("SELECT pg_stat_force_next_flush()")
-    return [Size(*row) for row in fetch(_SQLITE if connection.vendor == "sqlite" else _POSTGRESQL)]
+def sizes() -> Sizes:
+    found: Sizes = Counter()
+    for table, name, size in fetch(_SQLITE if connection.vendor == "sqlite" else _POSTGRESQL):
+        found[table, table != name] += size
+    return found
 
 
 def said() -> int:
@@ -102,21 +100,23 @@ def said() -> int:
     return int(fetch(length if kind == "BLOB" else length.replace("length", "octet_length"))[0][0] or 0)
 
 
-def _seed(owner: User) -> None:
-    """Fill as the growth in production was measured: 40 words, 180 words, a tool's result every fifth turn."""
+def _seed(owner: User, turns: list[tuple[Message, Message]]) -> None:
+    """Write turns through the store, each as one change, without calls of a model."""
     for _ in range(SESSIONS):
         session_id = session_store.create_session(owner=owner, model="large")
-        for turn in range(TURNS):
+        for turn in turns:
             with change(session_id) as record:
-                write_turn(record, Message(role="user", parts=(TextPart(text=prose(40)),)), _answer(turn))
+                write_turn(record, *turn)
+        _tidy()
 
 
-def _answer(turn: int) -> Message:
+def _turn(turn: int) -> tuple[Message, Message]:
+    """Make a turn of 40 and 180 words, with which the growth in production was measured."""
     parts: list[Part] = [TextPart(text=prose(180))]
     if turn % 5 == 0:
-        result = {"output": prose(700), "state": ToolState.COMPLETED}
-        parts.append(ToolPart(tool_name="read_file", tool_call_id=f"call_{turn}", input='{"path": "a.md"}', **result))  # type: ignore[arg-type]
-    return Message(role="assistant", parts=tuple(parts))
+        call = {"tool_name": "read_file", "tool_call_id": f"call_{turn}", "input": '{"path": "a.md"}'}
+        parts.append(ToolPart(**call, output=prose(700), state=ToolState.COMPLETED))
+    return Message(role="user", parts=(TextPart(text=prose(40)),)), Message(role="assistant", parts=tuple(parts))
 
 
 async def _live(owner: User, tools: list[str]) -> None:
@@ -125,7 +125,15 @@ async def _live(owner: User, tools: list[str]) -> None:
         for _ in range(TURNS):
             started = await lifecycle.start_turn(session_id, owner_id=owner.pk, message=prose(40))
             await runner.wait(started.turn.id)
+        await db(_tidy)
     await runner.shutdown()
+
+
+def _tidy() -> None:
+    """Do what autovacuum does now and then: a session's row is written anew by each change."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM sessions, turns, messages, message_parts, model_calls")
 
 
 def _session(owner: User, tools: list[str]) -> str:

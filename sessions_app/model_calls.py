@@ -198,9 +198,12 @@ class ModelCaller(ABC, Generic[A]):
     def check(self, record: Change) -> None:
         """Refuse the call in the change that would write it, by raising."""
 
-    def begin_message(self, record: Change, planned: PlannedCall) -> str | None:
-        """Write the message that the answer becomes, and return its id."""
-        return None
+    def write_start(self, record: Change, about: dict[str, Any]) -> tuple[str, str | None]:
+        """Write the call; return its id, and that of the message that its answer becomes, if there is one.
+
+        :param about: the arguments of ``turn_store.start_call``, but for the message
+        """
+        return turn_store.start_call(record, message_id=None, **about), None
 
     def started(self, call: RunningCall) -> None:
         """Note that the call is written and about to be made."""
@@ -229,15 +232,13 @@ class ModelCaller(ABC, Generic[A]):
         with self.held() as record:
             self.check(record)
             time_limit = draw(record, limits, planned.highest)
-            message_id = self.begin_message(record, planned)
-            call_id = turn_store.start_call(
-                record,
-                turn_id=self.turn_id,
-                message_id=message_id,
-                context_seq=record.event_seq if planned.context_seq is None else planned.context_seq,
-                texts=planned.texts,
+            about = {
+                "turn_id": self.turn_id,
+                "context_seq": record.event_seq if planned.context_seq is None else planned.context_seq,
+                "texts": planned.texts,
                 **planned.columns(),
-            )
+            }
+            call_id, message_id = self.write_start(record, about)
         return RunningCall(id=call_id, planned=planned, message_id=message_id, time_limit=time_limit)
 
     async def _ask_patiently(self, call: RunningCall) -> Reply:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from psycopg_pool import PoolTimeout
 
@@ -32,7 +32,7 @@ from mnesis_core.llm import interface as llm
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
 from mnesis_core.messages import Message, TextPart, ToolPart
-from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
 from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS
 from mnesis_core.turns.options import Made, TurnOptions, call_made, read_options, repeats, usage_record
@@ -41,7 +41,7 @@ from sessions_app.conf import get_model
 from sessions_app.database.outages import log_failure, log_outage, outage_of
 from sessions_app.database.threads import AWAY, ServerUnreachable, db
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall
-from sessions_app.record import message_store
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change
 from sessions_app.record.hub import hub
 from sessions_app.record.session_queries import load_depth
@@ -377,9 +377,18 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
     def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
         return self.spending.limits
 
-    def begin_message(self, record: Change, planned: PlannedCall) -> str:
-        stub = Message(role="assistant", parts=())
-        return message_store.append_message(record, turn_id=self.turn.id, message=stub, model=planned.spec.alias)
+    def write_start(self, record: Change, about: dict[str, Any]) -> tuple[str, str]:
+        stub, message_id = Message(role="assistant", parts=()), new_id("msg")
+        call_id = turn_store.add_call(record, message_id=message_id, **about)
+        message_store.append_message(
+            record,
+            turn_id=self.turn.id,
+            message=stub,
+            model=about["model"],
+            message_id=message_id,
+            call_id=call_id,
+        )
+        return call_id, message_id
 
     def started(self, call: RunningCall) -> None:
         self.spending.start_timer(call.time_limit)

@@ -203,8 +203,8 @@ def end_step(turn: TurnRecord, step: Step, reply: llm.Reply) -> list[OpenCall]:
     parts = message_queries.prepare_parts([*step.answer.parts, *tools])
     with held(turn) as record:
         part_ids = message_store.append_parts(record, message_id=step.message_id, parts=parts)
-        message_store.finalize_message(record, step.message_id, end)
-        turn_store.finish_call(record, step.call.id, end, attempts=step.call.attempts)
+        turn_store.end_call(record, step.call.id, end, attempts=step.call.attempts)
+        message_store.finalize_message(record, step.message_id, end, call_id=step.call.id)
         if any(step.answer.lengths):  # anything is journalled
             message_store.delete_journal(message_id=step.message_id)
     made = zip(calls, part_ids[len(part_ids) - len(tools) :], strict=True)
@@ -325,8 +325,8 @@ def finish_turn(
                 usage=step.used_so_far(),
             )
             message_store.append_parts(record, message_id=step.message_id, parts=step.answer.parts)
-            message_store.finalize_message(record, step.message_id, message_end)
-            turn_store.finish_call(record, step.call.id, message_end, attempts=step.call.attempts)
+            turn_store.end_call(record, step.call.id, message_end, attempts=step.call.attempts)
+            message_store.finalize_message(record, step.message_id, message_end, call_id=step.call.id)
             message_store.delete_journal(message_id=step.message_id)
         close_turn(record, turn.id, end, fence=turn.fence, usage=usage)
         if ratio is not None:

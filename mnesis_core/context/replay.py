@@ -109,6 +109,13 @@ def _message_created(state: Projection, seq: int, data: Data) -> None:
     state.items[data["message_id"]] = Item("message", data["message_seq"], seq, None, data.get("branch", 0))
     for part in data["parts"]:
         _part_created(state, seq, part)
+    if "call_id" in data:
+        state.calls[data["call_id"]] = "running"
+
+
+def _message_finalized(state: Projection, seq: int, data: Data) -> None:
+    if "call_id" in data:
+        state.calls[data["call_id"]] = "completed" if data["error_code"] is None else "failed"
 
 
 def _part_created(state: Projection, seq: int, data: Data) -> None:
@@ -185,6 +192,7 @@ _STEPS: Mapping[str, Step] = {
     EventType.TURN_FAILED: _state("turns", "turn_id", "failed"),
     EventType.TURN_INCOMPLETE: _state("turns", "turn_id", "incomplete"),
     EventType.MESSAGE_CREATED: _message_created,
+    EventType.MESSAGE_FINALIZED: _message_finalized,
     EventType.PART_CREATED: _part_created,
     EventType.PART_STATE_CHANGED: _part_created,
     EventType.PART_COMPACTED: lambda state, seq, data: state.tombstones.update(dict.fromkeys(data["part_ids"], seq)),

@@ -88,7 +88,8 @@ class Commitments:
 
     def changed(self, id: str, values: Mapping[str, Any], *, salt: str) -> list[Commitment]:
         """Return the commitments to new values of a row: empty if the ledger proves none of them."""
-        once = [column for column in self._once if column.name in values]
+        # What was written as NULL needs no claim: a value that shows up there later is one that no entry explains.
+        once = [column for column in self._once if values.get(column.name) not in (None, column.default)]
         free = [column for column in self._free if column.name in values]
         return self._later(values, id, row_key(salt, table=self.table, id=id), once, free) if once or free else []
 

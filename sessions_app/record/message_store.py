@@ -49,17 +49,21 @@ def append_message(
     external_id: str = "",
     created_at: datetime | None = None,
     end: MessageEnd | None = None,
+    message_id: str | None = None,
+    call_id: str | None = None,
 ) -> str:
     """Append a message with its parts, put it into the active context and return its id.
 
     :param parts: the message's parts if they were prepared before
     :param end: writes the message finished (an import, a recorded turn); without it an assistant's message is a stub until
         ``finalize_message``
+    :param message_id: its id, if it was made before
+    :param call_id: the call whose answer it is to be, written just before (``turn_store.add_call``)
     :raises TurnNotFoundError: the session has no such turn.
     """
     require_turn_of_session(record, turn_id)
     row = _MESSAGES.row(
-        id=new_id("msg"),
+        id=message_id or new_id("msg"),
         session_id=record.session_id,
         turn_id=turn_id,
         seq=record.next_message_seq(),
@@ -74,13 +78,13 @@ def append_message(
         **({} if end is None else end_columns(end) | {"finalized_at": created_at or record.now}),
     )
     record.insert(_MESSAGES, row)
-    _write_with_parts(record, row, prepare_parts(message.parts) if parts is None else parts)
+    _write_with_parts(record, row, prepare_parts(message.parts) if parts is None else parts, call_id)
     if end is not None:
         record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
     return str(row.id)
 
 
-def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[PreparedPart]) -> None:
+def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[PreparedPart], call_id: str | None) -> None:
     rows = [_part_row(record, row.id, index, part) for index, part in enumerate(parts)]
     record.insert(_PARTS, *rows)
     for part, part_row in zip(parts, rows, strict=True):
@@ -94,6 +98,7 @@ def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[Prep
         in_context=True,
         parts=[_outline(part_row) for part_row in rows],
         **_on(row.branch),
+        **_of_call(call_id),
     )
     what = {"item_type": "message", "item_id": row.id, "branch": row.branch, "position": row.seq}
     record.insert(_CONTEXT_ITEMS, _CONTEXT_ITEMS.row(session_id=record.session_id, added_seq=seq, **what))
@@ -115,8 +120,9 @@ def append_parts(record: Change, *, message_id: str, parts: Sequence[Part | Prep
     return written
 
 
-def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
-    """:raises MessageNotFoundError: the session has no such message.
+def finalize_message(record: Change, message_id: str, end: MessageEnd, *, call_id: str | None = None) -> None:
+    """:param call_id: the call that ended with it, written just before (``turn_store.end_call``)
+    :raises MessageNotFoundError: the session has no such message.
     :raises ImmutableFieldError: it is already finalised.
     """
     values = end_columns(end) | {"finalized_at": record.now}
@@ -124,7 +130,7 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
         if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
             raise errors.ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
         raise errors.MessageNotFoundError(message_id=message_id)
-    record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end))
+    record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end), **_of_call(call_id))
 
 
 def start_tool(record: Change, part_id: str) -> None:
@@ -327,6 +333,10 @@ def _part_row(record: Change, message_id: str, index: int, part: PreparedPart) -
 def _outline(row: SimpleNamespace) -> dict[str, Any]:
     outline = {"part_id": row.id, "part_index": row.part_index, "part_type": row.part_type}
     return outline if row.tool_state is None else outline | {"state": row.tool_state}
+
+
+def _of_call(call_id: str | None) -> dict[str, str]:
+    return {} if call_id is None else {"call_id": call_id}
 
 
 def _numbers(end: MessageEnd) -> dict[str, Any]:

@@ -201,7 +201,14 @@ def _unknown_or_over(record: Change, turn_id: str) -> Exception:
     return errors.Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
 
 
-def start_call(
+def start_call(record: Change, *, turn_id: str | None, message_id: str | None, **about: Any) -> str:
+    """Record a call before it is made and return its id; the arguments are those of ``add_call``."""
+    call_id = add_call(record, turn_id=turn_id, message_id=message_id, **about)
+    record.publish(EventType.CALL_STARTED, call_id=call_id, turn_id=turn_id, message_id=message_id)
+    return call_id
+
+
+def add_call(
     record: Change,
     *,
     turn_id: str | None,
@@ -216,7 +223,7 @@ def start_call(
     purpose: str = "turn",
     texts: Mapping[str, str] | None = None,
 ) -> str:
-    """Record a call before it is made and return its id.
+    """Record a call before it is made and return its id. Publish an event that names it.
 
     ``texts`` are what its prompt was made from besides the messages, by name: ``tools``, ``prompt``. Each is kept once in a
     session, so that the prompt can be rebuilt after tools and prompts have changed.
@@ -249,7 +256,6 @@ def start_call(
         created_at=record.now,
     )
     record.insert(_CALLS, row)
-    record.publish(EventType.CALL_STARTED, call_id=row.id, turn_id=turn_id, message_id=message_id)
     return str(row.id)
 
 
@@ -293,11 +299,19 @@ def note_retry(record: Change, call_id: str, retry: Retry) -> None:
     )
 
 
-def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int = 1) -> None:
-    """:raises CallNotFoundError: no such call is running in this session."""
+def end_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int = 1) -> None:
+    """Record the end of a call. Publish an event that names it.
+
+    :raises CallNotFoundError: no such call is running in this session.
+    """
     values = _end_columns(record, end, attempts)
     if not record.update(_CALLS, values, id=call_id, session_id=record.session_id, state="running"):
         raise errors.CallNotFoundError(call_id=call_id)
+
+
+def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int = 1) -> None:
+    """:raises CallNotFoundError: no such call is running in this session."""
+    end_call(record, call_id, end, attempts=attempts)
     type = EventType.CALL_COMPLETED if end.error_code is None else EventType.CALL_FAILED
     record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **usage_columns(end.usage))
 

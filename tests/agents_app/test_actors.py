@@ -99,7 +99,7 @@ async def test_a_turn_that_goes_on_later_says_for_whom(alice: User, ada_acts: An
     decided = await db(actors, session.id, "approval.decided", "turn.resumed")
     assert decided == [json.loads(decider.text)]
     later = await db(for_, alice, "worker", ref="turn", via="worker", request=ASKED)
-    assert await db(actors, session.id, "turn.completed", "call.completed") == [
+    assert await db(actors, session.id, "turn.completed", "message.finalized") == [
         *await db(actors, session.id, "turn.started"),
         later,
     ]

@@ -266,7 +266,7 @@ async def test_a_turn_may_wait_more_than_once(session, script):
     after = await decide(session, again.waits_for[0].part_id, approved=True)
     assert (after.state, ERASED) == (TurnState.COMPLETED, ["a", "b"])
     assert len(model.requests) == 3
-    calls = [event.data for event in await db(load_events, session.id) if event.type == "call.completed"]
+    calls = [event.data for event in await db(load_events, session.id) if event.type == "message.finalized"]
     assert after.usage.tokens_output == sum(data["tokens_output"] for data in calls)
 
 

@@ -218,7 +218,7 @@ async def test_the_turn_survives_the_end_of_its_process(session, script):
 async def test_numbers_of_a_turn_that_waited_are_those_of_all_its_calls(session, script):
     turn = await begin(session, tool_call("weather"), script=script)
     after = await answer(session, turn, ToolResult(tool_call_id="c1", output="rain"))
-    calls = [event for event in await db(load_events, session.id) if event.type == "call.completed"]
+    calls = [event for event in await db(load_events, session.id) if event.type == "message.finalized"]
     assert after.usage.tokens_output == sum(event.data["tokens_output"] for event in calls)
     assert len(calls) == 2
 

@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 MOST_COMMITS = 16
 STEPS = {
     "claimed": "session.updated",
-    "asked": "call.started",
-    "answered": "call.completed",
+    "asked": "message.created",
+    "answered": "message.finalized",
     "tool started": "part.state_changed",
     "tool finished": "part.state_changed",
     "ended": "turn.completed",

@@ -75,7 +75,7 @@ def hash_of_entry(entry: dict[str, Any]) -> str:
 def commitment_to_row(given: dict[str, Any]) -> dict[str, str]:
     """The key and the commitment that today's code gives, and the text between, which its hash proves."""
     from audit_app.tables import session_tables
-    from mnesis_core.events import row_key
+    from mnesis_core.events import row_commitment, row_key
     from sessions_app.database.tables import commitments_of
     from tests.support.second_verifier.values import columns_text, tables
 
@@ -91,7 +91,9 @@ def commitment_to_row(given: dict[str, Any]) -> dict[str, str]:
         empty = {str(field.column): None for field in model._meta.concrete_fields}
         [[_, _, made, *_], *_] = commitments.inserted(empty | values, salt=salt)
     else:
-        [[_, _, made, _]] = commitments.changed(id, {name: values[name] for name in given["columns"]}, salt=salt)
+        claims = commitments.changed(id, {name: values[name] for name in given["columns"]}, salt=salt)
+        # What is NULL is claimed no longer.
+        made = claims[0][2] if claims else row_commitment(row_key(salt, table=table, id=id), {})
     names = sorted(tables()[table].classes["frozen"]) if given["columns"] is None else given["columns"]
     hashed, key = columns_text([kinds[name] for name in names], given["row"]), row_key(salt, table=table, id=id)
     assert hashlib.sha256(key + hashed.encode()).hexdigest() == made

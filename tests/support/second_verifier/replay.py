@@ -56,6 +56,15 @@ def _message_created(state: State, seq: int, body: Row) -> Changes:
     yield "items", _get(body, "message_id", str), ("message", place, seq, None, _branch(body))
     for part in _get(body, "parts", list):
         yield from _part(state, seq, part)
+    if "call_id" in body:
+        yield "calls", _get(body, "call_id", str), "running"
+
+
+def _message_finalized(state: State, seq: int, body: Row) -> Changes:
+    if "call_id" in body:
+        if "error_code" not in body:
+            raise Nothing
+        yield "calls", _get(body, "call_id", str), "completed" if body["error_code"] is None else "failed"
 
 
 def _branch(body: Row) -> int:
@@ -144,6 +153,7 @@ STEPS: dict[str, Callable[[State, int, Row], Changes]] = {
     "turn.resumed": _to("turns", "turn_id", "running"),
     **{f"turn.{end}": _to("turns", "turn_id", end) for end in TURN_ENDS},
     "message.created": _message_created,
+    "message.finalized": _message_finalized,
     "part.created": _part,
     "part.state_changed": _part,
     "part.compacted": _part_compacted,
