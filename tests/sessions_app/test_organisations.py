@@ -140,6 +140,8 @@ def test_a_key_opens_what_it_was_made_for(alice: User) -> None:
     for path in ("/api/sessions", "/v1/models"):
         refused = program.get(path)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "WRONG_ORGANISATION")
+    with pytest.raises(SessionNotFoundError):
+        check_viewer(viewer, new_session(alice))
     new = create_key(owner_id=alice.pk)
     assert check_key(str(new)).owner_id == alice.pk
     put_into("default", alice.pk)
