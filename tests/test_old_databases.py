@@ -23,7 +23,7 @@ READ = f"""
 import json
 from django.contrib.auth.models import User
 from django.test import Client
-from sessions_app.models import Person
+from sessions_app.models import Organisation, Person, Session
 client = Client(headers={{"Host": "localhost"}})
 client.force_login(User.objects.get(username="ada"))
 listed = client.get("/api/sessions", {{"q": {TITLE!r}}}).json()["items"]
@@ -32,8 +32,9 @@ calls = client.get(f"/api/sessions/{{session}}/calls").json()["items"]
 rebuilt = [client.get(f"/api/calls/{{call['id']}}/payload").json() for call in calls]
 events = client.get(f"/api/sessions/{{session}}/events").json()["items"]
 actors = [event["data"].get("actor") for event in events]
+organisations = [one.slug for one in Organisation.objects.filter(pk__in=Session.objects.values("organisation_id"))]
 nameless = User.objects.exclude(pk__in=Person.objects.values("user_id")).count()
-print(json.dumps([session, [[payload["digest_matches"], payload["problems"]] for payload in rebuilt], actors, nameless]))
+print(json.dumps([session, [[payload["digest_matches"], payload["problems"]] for payload in rebuilt], actors, nameless, organisations]))
 """
 Old = tuple[dict[str, str], str]
 
@@ -71,10 +72,11 @@ def test_the_second_verifier_proves_an_old_database_as_it_is(tmp_path: Path) -> 
 def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Old, tmp_path: Path) -> None:
     environment, _ = old
     assert "Everything is as it was written." in done(environment, "verify", "--all").stdout
-    session, rebuilt, actors, nameless = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
+    session, rebuilt, actors, nameless, organisations = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
     # Its entries name nobody and stay as they are; its accounts have pseudonyms for what comes.
     assert actors == [None] * len(actors)
     assert nameless == 0
+    assert organisations == ["default"]
     assert len(rebuilt) >= 5
     assert rebuilt == [[True, []]] * len(rebuilt)
     done(environment, "export", "--all", "--out", str(tmp_path / "all.jsonl"))
