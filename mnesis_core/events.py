@@ -106,6 +106,7 @@ class EventType(StrEnum):
     TURN_STARTED = "turn.started"
     TURN_SUSPENDED = "turn.suspended"
     TURN_RESUMED = "turn.resumed"
+    TURN_INTERRUPT_REQUESTED = "turn.interrupt_requested"
     TURN_COMPLETED = "turn.completed"
     TURN_CANCELLED = "turn.cancelled"
     TURN_INTERRUPTED = "turn.interrupted"

@@ -22,7 +22,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from mnesis_core import errors
 from sessions_app.database.outages import invalid_fields, log_outage, outage_of, to_error
 from sessions_app.database.threads import drop_broken
-from sessions_app.record.actor import current_request
+from sessions_app.record.actor import error_body
 
 R = TypeVar("R", bound=HttpResponse)
 Shape = Callable[[errors.MnesisError, int], HttpResponse]
@@ -114,8 +114,7 @@ def field_of(location: tuple[Any, ...]) -> str:
 
 def json_error(error: errors.MnesisError, *, status: int = 0) -> JsonResponse:
     """Return an error in the registry's JSON; ``status`` replaces its own where HTTP has a closer one."""
-    body = error.as_dict() | {"request": current_request()}
-    return with_pause(error, JsonResponse({"error": body}, status=status or error.status))
+    return with_pause(error, JsonResponse({"error": error_body(error)}, status=status or error.status))
 
 
 def answer(

@@ -38,6 +38,7 @@ from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import Viewer, check_caller, follow, make_check
 from sessions_app.operations import OPERATIONS, Operation, Operations, operation, perform
+from sessions_app.record.actor import error_body
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import JSONEncoder, Place, TurnOut
 
@@ -204,11 +205,8 @@ def is_request(asked: Any) -> bool:
 
 def failure(identity: Id, error: MnesisError, number: int = 0) -> dict[str, Any]:
     """Return an error as a response; ``number`` where the specification has a closer one than the registry."""
-    body = {
-        "code": number or error.rpc_code,
-        "message": error.message,
-        "data": {"code": error.code, "details": error.details},
-    }
+    data = error_body(error)
+    body = {"code": number or error.rpc_code, "message": data.pop("message"), "data": data}
     return {"jsonrpc": "2.0", "id": identity, "error": body}
 
 
@@ -293,7 +291,7 @@ class Connection:
                     await self._notify(session_id, frame)
         except Exception as exception:
             error = to_error(exception, asked="a subscription")
-            await self._notify(session_id, {"type": "error", "error": error.as_dict()})
+            await self._notify(session_id, {"type": "error", "error": error_body(error)})
 
     async def _notify(self, session_id: str, event: dict[str, Any]) -> None:
         params = {"session_id": session_id, "event": event}

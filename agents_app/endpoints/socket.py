@@ -23,7 +23,7 @@ from sessions_app.conf import site_config
 from sessions_app.database.outages import log_outage, to_error
 from sessions_app.database.threads import AWAY, db
 from sessions_app.live import Frame, check_viewer, follow, viewer_of_socket
-from sessions_app.record.actor import serving
+from sessions_app.record.actor import error_body, serving
 
 # Close codes, beside ``TRY_AGAIN``.
 NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
@@ -48,7 +48,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.close(NOT_FOUND)
             return
         except InvalidRequest as error:
-            await self._send({"type": "error", "error": error.as_dict()})
+            await self._send({"type": "error", "error": error_body(error)})
             await self.close(NOT_FOUND)
             return
         except AWAY as error:
@@ -107,7 +107,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._send({"type": "accepted", "id": reference, "turn_id": turn.id})
         except Exception as exception:
             error = to_error(exception, asked="websocket frame")
-            await self._send({"type": "error", "id": reference, "error": error.as_dict()})
+            await self._send({"type": "error", "id": reference, "error": error_body(error)})
 
     async def _follow(self, after: int) -> None:
         async with contextlib.aclosing(follow(self.session_id, after=after)) as frames:  # type: ignore[type-var]

@@ -512,7 +512,8 @@ def end_waiting(session_id: str, end: transactions.TurnEnd) -> str | None:
             return None
         turn = load_turn(found[0], session_id=session_id)
         if turn.state != TurnState.SUSPENDED:
-            return turn_store.request_interrupt(session_id=session_id)
+            turn_store.request_interrupt(record, turn.id)
+            return turn.id
         usage = transactions.load_progress(turn).usage
         transactions.close_turn(record, turn.id, end, before=TurnState.SUSPENDED, fence=turn.fence, usage=usage)
     return turn.id

@@ -33,7 +33,7 @@ from sessions_app.conf import checked_config, default_model, get_spec, session_c
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db
 from sessions_app.record import histories as forking
-from sessions_app.record import session_store, turn_store
+from sessions_app.record import session_store
 from sessions_app.record.actor import current_actor
 from sessions_app.record.change import change
 from sessions_app.record.hub import hub
@@ -415,10 +415,7 @@ def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
     :raises SessionNotRunning: no turn is running, and none waits.
     """
     load_session(session_id, owner_id=owner_id)
-    try:
-        turn_id: str | None = turn_store.request_interrupt(session_id=session_id)
-    except SessionNotRunning:
-        turn_id = claim.end_waiting(session_id, TurnEnd(state=TurnState.CANCELLED))
+    turn_id = claim.end_waiting(session_id, TurnEnd(state=TurnState.CANCELLED))
     if turn_id is None:
         raise SessionNotRunning(session_id=session_id)
     return load_turn(turn_id, session_id=session_id)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.conf import settings
 
 from mnesis_core.actor import Actor, ActorKind
+from mnesis_core.errors import MnesisError
 from mnesis_core.records import new_request_id
 
 SYSTEM = Actor(kind=ActorKind.SYSTEM)
@@ -53,6 +55,12 @@ def current_actor() -> Actor:
 def current_request() -> str:
     acting = _acting.get()
     return acting.request if acting else ""
+
+
+def error_body(error: MnesisError) -> dict[str, Any]:
+    """Return an error as an answer of the current request tells it."""
+    request = current_request()
+    return error.as_dict() | ({"request": request} if request else {})
 
 
 @contextmanager

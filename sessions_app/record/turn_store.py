@@ -21,7 +21,6 @@ from mnesis_core.records import MessageEnd, NewCall, TurnRecord, TurnState, Usag
 from mnesis_core.text import text_digest
 from sessions_app.database.tables import Table
 from sessions_app.models import ModelCall, PromptText, Turn
-from sessions_app.record import hub
 from sessions_app.record.change import Change
 from sessions_app.record.lease import NO_LEASE, Lease, expired
 from sessions_app.record.message_queries import end_columns, usage_columns
@@ -184,15 +183,10 @@ def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: 
 
 
 @transaction.atomic
-def request_interrupt(*, session_id: str) -> str:
-    """:raises SessionNotRunning: no turn is running."""
-    turn = Turn.objects.select_for_update().filter(session_id=session_id, state=TurnState.RUNNING).first()
-    if turn is None:
-        raise errors.SessionNotRunning(session_id=session_id)
-    if turn.interrupt_requested_at is None:
-        Turn.objects.filter(id=turn.id).update(interrupt_requested_at=timezone.now())
-    transaction.on_commit(lambda: hub.wake(session_id))
-    return str(turn.id)
+def request_interrupt(record: Change, turn_id: str) -> None:
+    """Ask for the end of a running turn; asking again changes nothing."""
+    if record.update(_TURNS, {"interrupt_requested_at": record.now}, id=turn_id, interrupt_requested_at=None):
+        record.publish(EventType.TURN_INTERRUPT_REQUESTED, turn_id=turn_id)
 
 
 def _unknown_or_over(record: Change, turn_id: str) -> Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 import pytest
@@ -147,6 +147,10 @@ async def test_an_interrupt_keeps_what_was_said_and_frees_the_session(session, s
     turn = await begin(session, "Go", until=model)
     # As another process does it: only the database knows.
     await db(lifecycle.interrupt, session.id, owner_id=session.owner_id)
+    with suppress(SessionNotRunning):  # It may have ended by now.
+        await db(lifecycle.interrupt, session.id, owner_id=session.owner_id)
+    events = [event for event in await db(load_events, session.id) if event.type == "turn.interrupt_requested"]
+    assert [event.data["turn_id"] for event in events] == [turn.id]
     turn = await ended(turn)
     assert turn.state == TurnState.CANCELLED
     answer = (await history(session))[1]

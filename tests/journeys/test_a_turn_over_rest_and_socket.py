@@ -126,6 +126,7 @@ async def test_a_socket_without_a_key_is_closed_and_wrong_frames_get_their_error
             await socket.send(frame)
             [error] = await read_until(socket, "error")
             assert error["error"]["code"] == "INVALID_REQUEST"
+            assert error["error"]["request"].startswith("req_")
         await socket.send(json.dumps({"type": "interrupt"}))
         assert (await read_until(socket, "error"))[-1]["error"]["code"] == "SESSION_NOT_RUNNING"
         await socket.send(json.dumps({"type": "ping", "id": 5}))

@@ -274,7 +274,11 @@ WRITES: dict[str, Row] = {
     "start_call": (in_change(start_call), 4, "call.started"),
     "finish_call": (in_change(lambda r, s: turn_store.finish_call(r, s.call, END)), 4, "call.completed"),
     "note_retry": (in_change(lambda r, s: turn_store.note_retry(r, s.call, RETRY)), 3, "call.retried"),
-    "request_interrupt": (lambda s: turn_store.request_interrupt(session_id=s.id), 2),
+    "request_interrupt": (
+        in_change(lambda r, s: turn_store.request_interrupt(r, s.turn)),
+        4,
+        "turn.interrupt_requested",
+    ),
     "share_ratio": (lambda s: model_store.share_ratio("demo", 1.2), 1),
     "put_account_limits": (lambda s: spending_store.put_account_limits(s.owner.pk, {"day": {"tokens": 9}}), 2),
     "lock_spending": (lambda s: spending_store.lock_spending(s.owner.pk), 3),

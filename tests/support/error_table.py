@@ -32,8 +32,8 @@ HEAD = """# Errors
 Every error has one code at every endpoint. `mnesis_core/errors.py` is the registry, and this page is made from it
 (`python -m tests.support.error_table`).
 REST and `/v1` answer `{"error": {"code", "message", "details"}}` with the HTTP status, REST with the `request`'s id as well;
-JSON-RPC has the number in `code`, and the code in `data.code`; MCP a result with `isError` and the error as its value; a websocket
-`{"type": "error", "error"}`; a command prints `CODE: message` and ends with the exit status. A message may say more than the one
+JSON-RPC has the number in `code`, and the code in `data.code` and the request's id in `data.request`; MCP a result with `isError` and the error as its value; a websocket
+`{"type": "error", "error"}` with the `request`'s id, which is one for each frame; a command prints `CODE: message` and ends with the exit status. A message may say more than the one
 here, so programs should read the code. The [Python client](../clients/python/README.md) raises `MnesisError` with that `code`.
 
 | code | message | HTTP | JSON-RPC | exit status |

@@ -68,6 +68,8 @@ def _turn(session_id: str, text: str, state: TurnState, *, key: str) -> list[str
         turn = turn_store.start_turn(
             record, model=text, idempotency_key=key, request_digest=text_digest(text), options=json.dumps({text: text})
         )
+        if state is TurnState.CANCELLED:
+            turn_store.request_interrupt(record, turn)
         user = Message(role="user", parts=(TextPart(text=text),))
         first = message_store.append_message(record, turn_id=turn, message=user, external_id=text, agent=text)
         stub = Message(role="assistant", parts=())
