@@ -44,6 +44,7 @@ from sessions_app.admin.read_only import (
 from sessions_app.admin.records import context_facts
 from sessions_app.pages.permissions import address_of, inspected
 from sessions_app.record import timeline_queries
+from sessions_app.record.branch_queries import path_in
 from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, preview_messages
 from sessions_app.record.turn_queries import load_call
 
@@ -206,7 +207,7 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
 @gzip_page
 def drawing_values_view(request: HttpRequest, session_id: str) -> HttpResponse:
     about = _session(request, session_id)
-    values = load_drawing(about.id, at=about.event_seq, last_seq=about.message_seq)
+    values = load_drawing(about.id, at=about.event_seq, last_seq=about.message_seq, path=path_in(about))
     return JsonResponse(values, json_dumps_params={"separators": (",", ":")})
 
 
@@ -270,13 +271,15 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     wanted = parse_seq(at)
     seq = about.event_seq if wanted is None else min(wanted, about.event_seq)
     event = timeline_queries.load_event_heading(about.id, seq)
-    page = page_of(request, range(timeline_queries.count_context(about.id, at=seq)), ITEMS_PER_PAGE)
+    path = path_in(about, at=seq)
+    total = timeline_queries.count_context(about.id, at=seq, path=path)
+    page = page_of(request, range(total), ITEMS_PER_PAGE)
     first = max(page.start_index() - 1, 0)
-    records = timeline_queries.load_context_page(about.id, at=seq, offset=first, limit=ITEMS_PER_PAGE)
+    records = timeline_queries.load_context_page(about.id, at=seq, path=path, offset=first, limit=ITEMS_PER_PAGE)
     page.object_list = _items(about.id, records, at=seq)
-    ids = timeline_queries.load_context_summaries(about.id, at=seq)
+    ids = timeline_queries.load_context_summaries(about.id, at=seq, path=path)
     batches = [SummaryNode.objects.filter(id__in=ids[i : i + BATCH]) for i in range(0, len(ids), BATCH)]
-    tokens = timeline_queries.sum_message_tokens(about.id, at=seq)
+    tokens = timeline_queries.sum_message_tokens(about.id, at=seq, path=path)
     tokens += sum(batch.aggregate(total=Sum("token_count", default=0))["total"] for batch in batches)
     before, after = timeline_queries.context_changes_beside(about.id, at=seq)
     changes = []
@@ -297,6 +300,7 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
     return {
         "at": seq,
         "is_now": seq == about.event_seq,
+        "branch": path.branch if path else None,
         "missing": at if at and wanted != seq else "",
         "event": event,
         "event_url": reverse("admin:sessions_app_event_change", args=[event.id]) if event else "",

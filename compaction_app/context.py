@@ -199,14 +199,16 @@ def read_state(frame: Frame, *, at: int | None = None, branch: int | None = None
     return _state_of(frame, context_queries.load_context(frame.session.id, at=at, path=path), at=at, path=path)
 
 
-def read_newest_state(frame: Frame) -> ContextState:
+def read_newest_state(frame: Frame, *, branch: int | None = None) -> ContextState:
     """Read a context to be measured, not sent: all of one that fits, else its end, its summaries and the size of the rest.
 
     So the texts that are read are bounded by the window, however much was said since the last compaction. In a tree all
-    of it is read.
+    of it is read, by default of the chosen branch.
+
+    :raises BranchNotFoundError: the session has no such branch.
     """
-    if frame.session.branch_seq:
-        return read_state(frame)
+    if frame.session.branch_seq or branch:
+        return read_state(frame, branch=branch)
     items = max(FEWEST_READ, frame.budget.usable // USUAL_TOKENS)
     state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
     while state.unread_tokens:
@@ -246,8 +248,8 @@ def size_of(state: ContextState) -> Size:
     return Size(tokens=meter_of(state).used_tokens, source=state.calibration.source)
 
 
-def load_meter(session_id: str) -> Meter:
-    return meter_of(read_newest_state(load_frame(session_id)))
+def load_meter(session_id: str, *, branch: int | None = None) -> Meter:
+    return meter_of(read_newest_state(load_frame(session_id), branch=branch))
 
 
 def meter_of(state: ContextState) -> Meter:

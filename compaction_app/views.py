@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -13,12 +14,15 @@ from pydantic import BeforeValidator
 
 from compaction_app.context import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import list_runs, list_runs_between, load_heads, written_by
+from mnesis_core.context.branches import END, Path, Span
 from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
 from sessions_app.pages.markdown import format_count
 from sessions_app.pages.views import number_in, reader_of, signed_in
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.context_queries import load_spans
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.timeline_queries import spans_out_of_context
 from sessions_app.schemas import Out
@@ -114,21 +118,31 @@ def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at:
 @signed_in
 def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    meter = load_meter(session.id)
+    branch = number_in(request, "branch")
+    meter = load_meter(session.id, branch=branch)
     last = next(iter(list_runs(session.id, limit=1)), None)
     limits = [(line, allowance.spent) for allowance in look(limits_now(session)) for line in lines_of([allowance])]
+    is_chosen = branch is None or branch == session.branch
     context = {"session": session, "view": view_meter(meter), "meter": meter, "last": last, "limits": limits}
+    context |= {"branch": branch, "is_chosen": is_chosen}
     return render(request, "compaction_app/_context.html", context)
 
 
 @signed_in
 def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Render the compactions that ended between the messages ``first`` and ``last``, oldest first, and the running one."""
+    """Render the compactions that ended between the messages ``first`` and ``last``, oldest first, and the running one.
+
+    They are those whose work serves a branch, by default the chosen one.
+    """
     session = load_session(session_id, owner_id=reader_of(request))
+    path = path_in(session, number_in(request, "branch"))
     first, last = number_in(request, "first") or 0, number_in(request, "last")
     runs = list_runs_between(session.id, first=first, last=last)[::-1]
     ids = [id for run in runs for id in run.summary_ids]
     heads = load_heads(ids, session_id=session.id) if ids else {}
+    if path is not None:
+        spans = {span.id: span for span in load_spans(session.id)}
+        runs = [run for run in runs if _serves(run, spans, path)]
     dividers = [
         {
             "run": run,
@@ -137,8 +151,16 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
         }
         for run in runs
     ]
-    out = spans_out_of_context(session.id, first=first, last=last)
+    out = spans_out_of_context(session.id, first=first, last=last, path=path)
     return render(request, "compaction_app/_dividers.html", {"session": session, "dividers": dividers, "out": out})
+
+
+def _serves(run: RunRecord, spans: Mapping[str, Span], path: Path) -> bool:
+    """Return whether a summary of a compaction stands for messages of a path, or else whether it was asked for there."""
+    written = [spans[id] for id in run.summary_ids if id in spans]
+    if written:
+        return any(path.has(span.branch, span.last_seq) for span in written)
+    return path.has(run.branch, END if run.after_message_seq is None else max(run.after_message_seq, 1))
 
 
 def view_meter(meter: Meter) -> dict[str, Any]:

@@ -22,10 +22,14 @@ urlpatterns = [
     path("usage/", usage_views.usage, name="usage"),
     path("usage/rows.csv", usage_views.usage_csv, name="usage-csv"),
     path("sessions/<str:session_id>/", views.session_page, name="session"),
+    path("sessions/<str:session_id>/branch/", views.branch, name="session-branch"),
     path("sessions/<str:session_id>/messages/", views.message_chunk, name="session-messages"),
     path("sessions/<str:session_id>/messages/<str:message_id>/", views.message, name="message"),
     path("sessions/<str:session_id>/messages/<str:message_id>/text/", views.message_text, name="message-text"),
     path("sessions/<str:session_id>/messages/<str:message_id>/said/", views.message_said, name="message-said"),
+    path(
+        "sessions/<str:session_id>/messages/<str:message_id>/question/", views.message_question, name="message-question"
+    ),
     path("sessions/<str:session_id>/messages/<str:message_id>/records/", views.message_records, name="message-records"),
     path("sessions/<str:session_id>/parts/<str:part_id>/<str:field>/", views.part_text, name="part-text"),
     path("sessions/<str:session_id>/parts/<str:part_id>/<str:field>/raw/", views.part_raw, name="part-raw"),

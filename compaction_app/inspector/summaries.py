@@ -17,6 +17,7 @@ from django.views.decorators.gzip import gzip_page
 from compaction_app import queries
 from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Graph, Node, Span
+from mnesis_core.context.branches import Path
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord, record_of
 from mnesis_core.text import excerpt, printable
@@ -25,11 +26,12 @@ from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record import timeline_queries
-from sessions_app.record.context_queries import standing_items
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.context_queries import load_spans, standing_items
 
 # The flags that ``marks`` in the drawing adds up: in the context now, made from what was revised since, replaced by a
-# revision, made of summaries. static/js/dag.js reads them.
-ACTIVE, STALE, SUPERSEDED, CONDENSED = 1, 2, 4, 8
+# revision, made of summaries, of messages that are not on the path. static/js/dag.js reads them.
+ACTIVE, STALE, SUPERSEDED, CONDENSED, ELSEWHERE = 1, 2, 4, 8, 16
 PAGE = 100
 SOURCES = 50
 TRIES = 100
@@ -40,24 +42,28 @@ DEEPEST = 10_000
 T = TypeVar("T")
 
 
-def load_drawing(session_id: str, *, at: int, last_seq: int) -> dict[str, Any]:
-    """Return the summary DAG of a session, with its context as of event ``at``, as columns for the browser's drawing.
+def load_drawing(session_id: str, *, at: int, last_seq: int, path: Path | None) -> dict[str, Any]:
+    """Return the summary DAG of a session, with the context of a path as of event ``at``, as columns for the browser's drawing.
 
     Each column has one value for each summary, by depth and then by first message. ``depth`` and ``first`` hold the
     difference to the value before, ``span`` how many more messages the last one is away. ``edges`` has for each summary
     over others its place, the number of its sources and their places; ``newest`` pairs of a superseded summary and its
     newest revision. ``verbatim``: messages that stand in the context themselves. Four queries, whatever the history.
     """
-    active = set(timeline_queries.load_context_summaries(session_id, at=at))
+    active = set(timeline_queries.load_context_summaries(session_id, at=at, path=path))
     graph = queries.load_graph(session_id)
     nodes = sorted(graph.nodes.values(), key=lambda node: (node.depth, node.first_seq, node.id))
+    serving = (
+        None if path is None else {span.id for span in load_spans(session_id) if path.has(span.branch, span.last_seq)}
+    )
     places = {node.id: place for place, node in enumerate(nodes)}
     replaced = [node for node in nodes if node.superseded_seq is not None]
     marks, edges = [], []
     for node in nodes:
         is_superseded = node.superseded_seq is not None
         mark = ACTIVE * (node.id in active) + SUPERSEDED * is_superseded + CONDENSED * (node.kind == "condensed")
-        marks.append(mark + STALE * (node.freshness == "stale" and not is_superseded))
+        mark += STALE * (node.freshness == "stale" and not is_superseded)
+        marks.append(mark + ELSEWHERE * (serving is not None and node.id not in serving))
         # Only the newest revisions: what was replaced stood for the same, and drawn twice it would hide the rest.
         if node.sources and not is_superseded:
             # A graph that was tampered with is drawn as far as it goes.
@@ -65,7 +71,7 @@ def load_drawing(session_id: str, *, at: int, last_seq: int) -> dict[str, Any]:
             edges += [places[node.id], len(sources), *sources]
     return {
         "messages": last_seq,
-        "verbatim": list(timeline_queries.load_context_spans(session_id, at=at)),
+        "verbatim": list(timeline_queries.load_context_spans(session_id, at=at, path=path)),
         "id": [node.id for node in nodes],
         "depth": _differences([node.depth for node in nodes]),
         "first": _differences([node.first_seq for node in nodes]),
@@ -192,7 +198,8 @@ class Row:
 def load_roots(about: Inspected, *, offset: int) -> Listing[Row]:
     """Return the summaries that no other one stands for, and the messages in the context between them, by their place."""
     graph = queries.load_graph(about.id)
-    items: list[Node | Span] = [*graph.roots(), *timeline_queries.load_context_spans(about.id, at=timeline_queries.NOW)]
+    spans = timeline_queries.load_context_spans(about.id, at=timeline_queries.NOW, path=path_in(about))
+    items: list[Node | Span] = [*graph.roots(), *spans]
     items.sort(key=lambda item: item if isinstance(item, tuple) else (item.first_seq, item.last_seq))
     return _summary_rows(about, graph, items, offset)
 
@@ -259,11 +266,13 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
 @gzip_page
 def drawing(request: HttpRequest, session_id: str) -> HttpResponse:
     about = inspected(request, session_id)
-    etag = f'"{about.id}:{about.event_seq}"'
+    branch = number_in(request, "branch")
+    etag = f'"{about.id}:{about.event_seq}:{"" if branch is None else branch}"'
     unchanged = get_conditional_response(request, etag=etag)
     if unchanged is not None:
         return unchanged
-    values = load_drawing(about.id, at=about.event_seq, last_seq=about.message_seq)
+    path = path_in(about, branch)
+    values = load_drawing(about.id, at=about.event_seq, last_seq=about.message_seq, path=path)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     return JsonResponse(values, json_dumps_params={"separators": (",", ":")}, headers=headers)
 

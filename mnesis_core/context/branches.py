@@ -129,3 +129,21 @@ def siblings_of(branches: Iterable[Branch], path: Path) -> Mapping[int, Sequence
         if branch.after_seq == 0 or path.has(branch.parent, branch.after_seq):
             found.setdefault(branch.after_seq, []).append(branch)
     return found
+
+
+def versions_after(branches: Iterable[Branch], after_seq: int) -> list[int]:
+    """Return the branches of the messages that follow one, or that are the first for 0; empty where there is no choice.
+
+    The branch of the message itself is the first of them.
+    """
+    begun = [branch for branch in branches if branch.after_seq == after_seq]
+    return [begun[0].parent, *(branch.number for branch in begun)] if begun else []
+
+
+def newest_through(branches: Mapping[int, Branch], number: int, after_seq: int) -> int:
+    """Return the branch that was begun last of those that go through a branch behind a message, as one of them itself."""
+    through = {number}
+    for branch in sorted(branches.values()):
+        if branch.after_seq > after_seq if branch.parent == number else branch.parent in through:
+            through.add(branch.number)
+    return max(through)

@@ -19,6 +19,7 @@ from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Length, Substr
 from django.utils.safestring import SafeString
 
+from mnesis_core.context.branches import END, Path, Stretch
 from mnesis_core.context.fitting import file_of_output
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.files.references import GivenFile, given_file, referred_file
@@ -55,6 +56,7 @@ from sessions_app.pages.markdown import (
     show_invisible,
     shown_title,
 )
+from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT
 from sessions_app.record.message_queries import JSON_TYPES, load_live_texts, read_json_part, usage_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 from sessions_app.record.turn_queries import load_turn
@@ -127,9 +129,28 @@ class LiveText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """A message among its siblings: those that follow the same message, or that begin the conversation."""
+
+    after_seq: int  # of the message that they follow; 0 for none
+    place: int  # of this one, from 1
+    count: int
+
+    @property
+    def previous(self) -> int:
+        return self.place - 1
+
+    @property
+    def next(self) -> int:
+        """The place of the one after it, or 0."""
+        return self.place + 1 if self.place < self.count else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
     id: str
     seq: int
+    branch: int
     turn_id: str
     role: str
     model: str
@@ -146,6 +167,7 @@ class MessageView:
     usage: UsageRecord
     is_from_inbox: bool = False  # whether it joins messages of peers
     ends_turn: bool = False  # whether it is the last message of a turn that has ended
+    versions: Versions | None = None  # where it has siblings
 
     @property
     def actions(self) -> list[str]:
@@ -156,9 +178,7 @@ class MessageView:
         is_person = self.role == "user" and not self.is_from_inbox
         possible = {
             "copy": any(part.kind in ("text", "refusal") for part in self.parts),
-            # A failed answer is tried again in place. A good one stays, and the other attempt goes into a fork.
-            "retry": self.ends_turn and bool(self.ending),
-            "retry-fork": self.ends_turn and not self.ending and self.role == "assistant",
+            "again": self.ends_turn and (self.role == "assistant" or bool(self.ending)),
             "edit": is_person and is_said,
             "fork": True,
             "link": True,
@@ -177,10 +197,21 @@ class MessageView:
 
 
 def load_chunk(
-    session_id: str, *, before: int | None = None, after: int | None = None, limit: int = CHUNK
+    session_id: str,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int = CHUNK,
+    path: Path | None = None,
 ) -> list[MessageView]:
-    """Return messages, oldest first: the newest ones before ``before``, or the first ones after ``after``."""
+    """Return messages, oldest first: the newest ones before ``before``, or the first ones after ``after``.
+
+    :param path: return only messages on this one
+    """
     rows = _messages(session_id)
+    if path is not None:
+        stretches = path.within(1 if after is None else after + 1, END if before is None else before - 1)
+        return _views(rows_on(rows, list(stretches), limit=limit, newest=after is None))
     if after is not None:
         return _views(list(rows.filter(seq__gt=after).order_by("seq")[:limit]))
     if before is not None:
@@ -239,12 +270,13 @@ def load_records(session_id: str, message_id: str, *, after: int) -> list[PartVi
     return [_view_part(row) for row in _part_heads(rows.order_by("part_index"))[:RECORDS]]
 
 
-def find_seq(session_id: str, reference: str) -> int:
+def find_seq(session_id: str, reference: str, *, path: Path | None = None) -> int:
     """Return the number of the message that a number, an id of a message, part or turn, or a time refers to.
 
     A time after the last message gives ``LARGEST``. A number is returned as it is, whether the message exists or not.
 
     :param reference: ``120``, ``msg_…``, ``part_…``, ``turn_…``, or a date or time in ISO 8601
+    :param path: where a time is looked for
     :raises MessageNotFoundError: the session has nothing with this id.
     """
     if reference.isascii() and reference.isdecimal():
@@ -261,6 +293,8 @@ def find_seq(session_id: str, reference: str) -> int:
         messages = messages.filter(Q(id=reference) | Q(turn_id=reference) | Q(id__in=parts))
     else:
         messages = messages.filter(created_at__gte=moment)
+        if path is not None:
+            return next((row.seq for row in rows_on(messages, path.stretches, limit=1)), LARGEST)
     seq = messages.values_list("seq", flat=True).first()
     if seq is None and moment is None:
         raise MessageNotFoundError(message_id=reference)
@@ -326,6 +360,20 @@ def first_words(arguments: str) -> str:
     return text if isinstance(text, str) else found[1]
 
 
+def rows_on(rows: QuerySet[Any], stretches: Sequence[Stretch], *, limit: int, newest: bool = False) -> list[Any]:
+    """Return messages on stretches of a path, oldest first; with ``newest`` the last ones of them."""
+    found: list[Any] = []
+    stretches = stretches[::-1] if newest else stretches
+    for start in range(0, len(stretches), STRETCHES_A_STATEMENT):
+        here = Q()
+        for branch, first, last in stretches[start : start + STRETCHES_A_STATEMENT]:
+            here |= Q(branch=branch, seq__range=(first, last))
+        found += rows.filter(here).order_by("-seq" if newest else "seq")[: limit - len(found)]
+        if len(found) >= limit:
+            break
+    return found[::-1] if newest else found
+
+
 def _messages(session_id: str) -> QuerySet[Any]:
     later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
     rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
@@ -367,6 +415,7 @@ def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> M
         record_count=record_count,
         is_running=row.role == "assistant" and row.finalized_at is None and row.turn.state == "running",
         live=(),
+        versions=None,
         ending=_ending(row, code),
         error_code=code or "",
         error_message=show_invisible(message or ""),

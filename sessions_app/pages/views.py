@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
@@ -24,6 +24,17 @@ from mnesis_core.records import SessionRecord, TurnState
 from mnesis_core.text import printable
 from sessions_app.conf import default_model, list_models
 from sessions_app.pages import transcript
+from sessions_app.pages.branches import (
+    asked_branch,
+    has_later,
+    load_parent_id,
+    load_question_id,
+    seq_before,
+    shown_branch,
+    versions_at_end,
+    with_message,
+    with_versions,
+)
 from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
 from sessions_app.pages.transcript import LARGEST, parent_titles
 from sessions_app.record.session_queries import list_sessions, load_session, load_sessions
@@ -219,35 +230,63 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def message_chunk(request: HttpRequest, session_id: str) -> HttpResponse:
-    """Return older messages (``before``), newer ones (``after``), those around one (``at``), or the newest."""
+    """Return older messages (``before``), newer ones (``after``), those around one (``at``), or the newest.
+
+    They are those of a ``branch``. ``near`` is a place on it, whereas the branch is another one if ``at`` is not on it.
+    """
     session = load_session(session_id, owner_id=reader_of(request))
     return render(request, "sessions_app/_messages.html", _stretch(request, session))
 
 
 def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
+    """Read messages of the branch that is asked for, or chosen; around a message (``at``), of one that leads to it."""
     before, after = number_in(request, "before"), number_in(request, "after")
+    asked = shown_branch(session, number_in(request, "branch"))
     place = request.GET.get("at", "") or request.GET.get("around", "")
-    at = transcript.find_seq(session.id, place) if place and before is after is None else None
-    if at is not None:
-        before = min(at + transcript.CHUNK // 2, LARGEST)
-    messages = transcript.load_chunk(session.id, before=before, after=after)
-    has_older = after is None and messages and messages[0].seq > 1
+    at = transcript.find_seq(session.id, place, path=asked.path) if place and before is after is None else None
+    shown = asked if at is None else with_message(session, asked, at)
+    near = number_in(request, "near") if at is None else at  # without leaving the branch
+    if near is not None:
+        before = min(near + transcript.CHUNK // 2, LARGEST)
+    messages = transcript.load_chunk(session.id, before=before, after=after, path=shown.path)
     # The session's count was read before the messages, so it is never ahead of them.
-    has_newer = (before is None or at is not None) and messages and messages[-1].seq < session.message_seq
+    first, last = (messages[0].seq, messages[-1].seq) if messages else (1, session.message_seq)
+    is_to_end = before is None or near is not None
+    earlier, has_newer = first - 1, last < session.message_seq
+    if shown.path is not None:
+        earlier = seq_before(session.id, first, shown.path)
+        has_newer = is_to_end and has_later(session.id, last, shown.path)
+    has_newer = bool(is_to_end and messages and has_newer)
+    ends = is_to_end and not has_newer and bool(messages or after is None)
     return {
         "session": session,
-        "messages_shown": messages,
-        "older_than": messages[0].seq if has_older else None,
-        "newer_than": messages[-1].seq if has_newer else None,
-        "at": max(messages[0].seq, min(at, messages[-1].seq)) if at is not None and messages else None,
+        "shown": shown,
+        "is_elsewhere": shown is not asked,
+        "messages_shown": with_versions(shown, messages, after_seq=earlier),
+        "older_than": first if after is None and messages and earlier else None,
+        "newer_than": last if has_newer else None,
+        "at": max(first, min(at, last)) if at is not None and messages else None,
+        "versions_at_end": versions_at_end(shown, last if messages else 0) if ends else None,
     }
+
+
+@signed_in
+def branch(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Lead to a branch without choosing it: ``place`` among the messages ``after`` one."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    number, seq = asked_branch(session, request.GET)
+    query = {"branch": number} | ({"at": seq} if seq else {})
+    return redirect(f"{reverse('session', args=[session.id])}?{urlencode(query)}")
 
 
 @signed_in
 def message(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    shown = transcript.load_message(session.id, message_id)
-    return render(request, "sessions_app/_message.html", {"session": session, "message": shown})
+    shown, own = shown_branch(session, number_in(request, "branch")), transcript.load_message(session.id, message_id)
+    if shown.path is not None and shown.path.has(own.branch, own.seq):
+        [own] = with_versions(shown, [own], after_seq=seq_before(session.id, own.seq, shown.path))
+    context = {"session": session, "shown": shown, "message": own}
+    return render(request, "sessions_app/_message.html", context)
 
 
 @signed_in
@@ -258,10 +297,18 @@ def message_text(request: HttpRequest, session_id: str, message_id: str) -> Http
 
 @signed_in
 def message_said(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
-    """Return a person's message as JSON, to be sent again or edited first."""
+    """Return a person's message as JSON, to be said differently: with the message that it continues, or ``root``."""
     session = load_session(session_id, owner_id=reader_of(request))
     text, file_ids = transcript.load_said(session.id, message_id)
-    return JsonResponse({"text": printable(text), "file_ids": file_ids})
+    parent_id = load_parent_id(session.id, message_id)
+    return JsonResponse({"text": printable(text), "file_ids": file_ids, "parent_id": parent_id})
+
+
+@signed_in
+def message_question(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
+    """Return as JSON which message of a user a message answers."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    return JsonResponse({"id": load_question_id(session.id, message_id)})
 
 
 @signed_in

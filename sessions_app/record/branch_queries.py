@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from django.db.models import Count, Max, Q
 
 from mnesis_core.context.branches import Branch, Path, Stretch, path_to
 from mnesis_core.errors import BranchNotFoundError, SessionNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.records import SessionRecord
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import fetch
 from sessions_app.models import Branch as BranchRow
@@ -46,7 +45,16 @@ def load_path(session_id: str, branch: int | None = None, *, at: int | None = No
     return _path(session_id, *row, branch=branch, at=at)
 
 
-def path_in(session: SessionRecord, branch: int | None = None, *, at: int | None = None) -> Path | None:
+class HasBranches(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def branch(self) -> int: ...
+    @property
+    def branch_seq(self) -> int: ...
+
+
+def path_in(session: HasBranches, branch: int | None = None, *, at: int | None = None) -> Path | None:
     """Return what ``load_path`` does, of a session that is loaded."""
     return _path(session.id, session.branch, session.branch_seq, branch=branch, at=at)
 

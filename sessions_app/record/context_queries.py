@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import groupby, starmap
+from itertools import groupby, starmap, zip_longest
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Length
 
-from mnesis_core.context.branches import END, Path, Span, are_in, standing_spans
+from mnesis_core.context.branches import END, Path, Span, Stretch, are_in, standing_spans
 from mnesis_core.context.entries import ContextRows, MessageEntry
 from mnesis_core.context.fitting import MARKER_TOKENS, RESULT_FRAME
 from mnesis_core.context.manifests import ItemOutline
@@ -67,6 +67,7 @@ _ITEM_COLUMNS = ("item_type", "item_id", "position", "added_seq", "removed_seq")
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
 _TURN_CALLS = ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
 _NEWEST_CALL = CompiledQuery(lambda: _TURN_CALLS.order_by("-created_at").only(*_MEASURED)[:1])
+T = TypeVar("T")
 HEAD = 600  # characters of the beginnings of inputs and outputs
 
 Place = tuple[int, int, int]  # the event, the message's seq and the part's index of a tombstone
@@ -119,7 +120,7 @@ def _standing(session_id: str, path: Path | None, *, at: int | None = None) -> l
     if path is None:
         return [(_NOW, [])] if at is None else [(_AS_OF, [at, at])]
     until = END if at is None else at
-    standing, verbatim = standing_spans(path, starmap(Span, fetch(_SPANS, [session_id, until])))
+    standing, verbatim = standing_spans(path, load_spans(session_id, at=until))
     conditions: list[tuple[str, list[Any]]] = []
     for start in range(0, len(standing), 1000):
         ids = [span.id for span in standing[start : start + 1000]]
@@ -128,6 +129,34 @@ def _standing(session_id: str, path: Path | None, *, at: int | None = None) -> l
         where, values = in_stretches(verbatim[start : start + STRETCHES_A_STATEMENT], "i.position")
         conditions.append((f"i.item_type = 'message' AND i.added_seq <= %s AND {where}", [until, *values]))
     return conditions
+
+
+def load_spans(session_id: str, *, at: int = END) -> list[Span]:
+    """Return every summary that came into the context of any branch until an event, by what it stands for."""
+    return list(starmap(Span, fetch(_SPANS, [session_id, at])))
+
+
+def select_context(session_id: str, *, at: int, path: Path | None) -> list[QuerySet[ContextItem]]:
+    """Return the rows that were the context of a path as of an event; more than one set only for one of very many stretches."""
+    rows = ContextItem.objects.filter(session_id=session_id, added_seq__lte=at)
+    if path is None:
+        return [rows.filter(Q(removed_seq__isnull=True) | Q(removed_seq__gt=at))]
+    standing, verbatim = standing_spans(path, load_spans(session_id, at=at))
+    some = zip_longest(
+        _in_batches([span.id for span in standing], 1000), _in_batches(verbatim, STRETCHES_A_STATEMENT), fillvalue=()
+    )
+    return [rows.filter(_stands(ids, stretches)) for ids, stretches in some] or [rows.none()]
+
+
+def _stands(ids: Sequence[str], stretches: Sequence[Stretch]) -> Q:
+    which = Q(item_id__in=ids)
+    for branch, first, last in stretches:
+        which |= Q(item_type="message", branch=branch, position__range=(first, last))
+    return which
+
+
+def _in_batches(values: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
@@ -150,7 +179,7 @@ def standing_items(session_id: str, ids: Sequence[str], *, branch: int | None = 
     rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids)
     if path is None:
         return set(rows.filter(removed_seq__isnull=True).values_list("item_id", flat=True))
-    standing, verbatim = standing_spans(path, starmap(Span, fetch(_SPANS, [session_id, END])))
+    standing, verbatim = standing_spans(path, load_spans(session_id))
     messages = list(rows.filter(item_type="message").values_list("item_id", "branch", "position"))
     verdicts = are_in(verbatim, [place for _, *place in messages])
     shown = {id for (id, *_), is_shown in zip(messages, verdicts, strict=True) if is_shown}

@@ -9,12 +9,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Length
 
 from mnesis_core.compaction.dag import Span, runs_of
+from mnesis_core.context.branches import END, Path, standing_spans
 from mnesis_core.context.wording import SENT_TYPES
 from mnesis_core.events import MAX_INTEGER
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
@@ -23,6 +25,7 @@ from mnesis_core.records import ContextItemRecord, UsageRecord, record_of
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.database.fields import Head
 from sessions_app.models import USAGE_SUMS, ContextItem, Event, Message, MessagePart, ModelCall, Session, Turn
+from sessions_app.record.context_queries import load_spans, select_context
 from sessions_app.record.message_queries import usage_of
 from sessions_app.record.turn_queries import CallHeading
 
@@ -129,6 +132,8 @@ class SessionHeading:
     event_seq: int
     message_seq: int
     turn_seq: int
+    branch: int
+    branch_seq: int
 
     @property
     def name(self) -> str:
@@ -315,7 +320,8 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
 
 
 def load_heading(session_id: str) -> SessionHeading | None:
-    row = Session.objects.filter(id=session_id).only("title", "event_seq", "message_seq", "turn_seq").first()
+    counters = ("event_seq", "message_seq", "turn_seq", "branch", "branch_seq")
+    row = Session.objects.filter(id=session_id).only("title", *counters).first()
     return None if row is None else record_of(SessionHeading, row)
 
 
@@ -324,23 +330,33 @@ def load_event_heading(session_id: str, seq: int) -> EventHeading | None:
     return None if row is None else EventHeading(**row)
 
 
-def count_context(session_id: str, *, at: int) -> int:
-    return _context(session_id, at).count()
+def count_context(session_id: str, *, at: int, path: Path | None) -> int:
+    return sum(rows.count() for rows in select_context(session_id, at=at, path=path))
 
 
-def load_context_page(session_id: str, *, at: int, offset: int, limit: int) -> list[ContextItemRecord]:
-    return _items(_context(session_id, at).order_by("position")[offset : offset + limit])
+def load_context_page(
+    session_id: str, *, at: int, path: Path | None, offset: int, limit: int
+) -> list[ContextItemRecord]:
+    sets = select_context(session_id, at=at, path=path)
+    if len(sets) == 1:
+        return _items(sets[0].order_by("position")[offset : offset + limit])
+    items = [item for rows in sets for item in _items(rows)]
+    return sorted(items, key=attrgetter("position"))[offset : offset + limit]
 
 
-def load_context_summaries(session_id: str, *, at: int) -> list[str]:
-    return list(_context(session_id, at).filter(item_type="summary").values_list("item_id", flat=True))
+def load_context_summaries(session_id: str, *, at: int, path: Path | None) -> list[str]:
+    sets = select_context(session_id, at=at, path=path)
+    return [id for rows in sets for id in rows.filter(item_type="summary").values_list("item_id", flat=True)]
 
 
-def load_context_spans(session_id: str, *, at: int) -> tuple[Span, ...]:
+def load_context_spans(session_id: str, *, at: int, path: Path | None) -> tuple[Span, ...]:
     """Return the runs of neighbouring messages that were themselves in the context as of event ``at``."""
-    items = _context(session_id, at).filter(item_type="message")
-    rows = Message.objects.filter(session_id=session_id, id__in=items.values("item_id"))
-    return runs_of(list(rows.values_list("seq", flat=True)))
+    seqs: list[int] = []
+    for items in select_context(session_id, at=at, path=path):
+        messages = items.filter(item_type="message").values("item_id")
+        rows = Message.objects.filter(session_id=session_id, id__in=messages)
+        seqs += rows.values_list("seq", flat=True)
+    return runs_of(seqs)
 
 
 def load_stay(session_id: str, item_id: str) -> ContextItemRecord | None:
@@ -348,8 +364,17 @@ def load_stay(session_id: str, item_id: str) -> ContextItemRecord | None:
     return next(iter(_items(ContextItem.objects.filter(session_id=session_id, item_id=item_id))), None)
 
 
-def spans_out_of_context(session_id: str, *, first: int, last: int | None) -> tuple[Span, ...]:
-    """Return the runs of messages between two of them that have left the context; up to the newest if ``last`` is ``None``."""
+def spans_out_of_context(
+    session_id: str, *, first: int, last: int | None, path: Path | None = None
+) -> tuple[Span, ...]:
+    """Return the runs of messages between two of them that have left the context; up to the newest if ``last`` is ``None``.
+
+    :param path: of which messages; in a tree the runs also span numbers of other branches
+    """
+    if path is not None:
+        standing, _ = standing_spans(path, load_spans(session_id))
+        spans = [(max(span.first_seq, first), min(span.last_seq, last or END)) for span in standing]
+        return tuple(span for span in spans if span[0] <= span[1])
     # Every change of the page repeats this: one index lookup per message, not a scan of all that ever left.
     left = ContextItem.objects.filter(session_id=session_id, item_id=OuterRef("pk"), removed_seq__isnull=False)
     rows = Message.objects.filter(Exists(left), session_id=session_id, seq__gte=first)
@@ -362,12 +387,14 @@ def id_of_message(session_id: str, seq: int) -> str | None:
     return Message.objects.filter(session_id=session_id, seq=seq).values_list("id", flat=True).first()
 
 
-def sum_message_tokens(session_id: str, *, at: int) -> int:
+def sum_message_tokens(session_id: str, *, at: int, path: Path | None) -> int:
     """Return the estimated tokens of the messages in the context as of event ``at``, as far as models receive them."""
-    messages = _context(session_id, at).filter(item_type="message")
-    parts = MessagePart.objects.filter(message_id__in=messages.values("item_id"), part_type__in=SENT_TYPES)
-    total: int = parts.aggregate(total=_tokens(at))["total"] or 0
-    return total + MESSAGE_FRAMING * messages.count()
+    total = 0
+    for items in select_context(session_id, at=at, path=path):
+        messages = items.filter(item_type="message")
+        parts = MessagePart.objects.filter(message_id__in=messages.values("item_id"), part_type__in=SENT_TYPES)
+        total += (parts.aggregate(total=_tokens(at))["total"] or 0) + MESSAGE_FRAMING * messages.count()
+    return total
 
 
 def load_context_change(
@@ -419,11 +446,6 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
         )
         for id, seq, role, spoken, other, tool in rows.values_list("id", "seq", "role", "spoken", "other", "tool")
     }
-
-
-def _context(session_id: str, at: int) -> QuerySet[Any]:
-    still_there = Q(removed_seq__isnull=True) | Q(removed_seq__gt=at)
-    return ContextItem.objects.filter(still_there, session_id=session_id, added_seq__lte=at)
 
 
 def _items(rows: QuerySet[Any]) -> list[ContextItemRecord]:

@@ -35,8 +35,9 @@ export function newKey() {
   return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// A draft stays in this browser until it is sent. Its key changes only with its text, files or model,
+// A draft stays in this browser until it is sent. Its key changes only with its text, files, model or parent,
 // so that retrying after a lost answer does not send the message twice.
+// While a message is said differently, the draft is that, and what was being written before is kept.
 export class Draft {
   constructor(name) {
     this.name = `mnesis-draft-${name}`;
@@ -45,6 +46,8 @@ export class Draft {
     this.key = typeof saved.key === "string" ? saved.key : "";
     this.files = Array.isArray(saved.files) ? saved.files : [];
     this.model = typeof saved.model === "string" ? saved.model : "";
+    this.parent = typeof saved.parent === "string" ? saved.parent : ""; // the id of the message to continue, or "root"
+    this.kept = saved.kept ?? null; // { text, files }
   }
 
   // Text typed before this script ran is appended to the draft.
@@ -76,6 +79,21 @@ export class Draft {
     this.#save();
   }
 
+  // Begins to say a message differently, after the one that it continued.
+  edit({ text, files, parent }) {
+    if (!this.parent) this.kept = { text: this.text, files: this.files };
+    Object.assign(this, { text, files, parent, key: "" });
+    this.#save();
+  }
+
+  // Returns to what was being written before.
+  stopEditing() {
+    const { text, files } = this.kept ?? {};
+    Object.assign(this, { text: typeof text === "string" ? text : "", files: Array.isArray(files) ? files : [] });
+    Object.assign(this, { parent: "", kept: null, key: "" });
+    this.#save();
+  }
+
   keyForSending() {
     if (!this.key) {
       this.key = newKey();
@@ -85,6 +103,7 @@ export class Draft {
   }
 
   forget() {
+    if (this.parent) return this.stopEditing();
     this.text = this.key = "";
     this.files = [];
     try {
@@ -92,6 +111,7 @@ export class Draft {
     } catch {
       // storage is forbidden, so nothing was saved
     }
+    return undefined;
   }
 
   #load() {
@@ -104,7 +124,8 @@ export class Draft {
 
   #save() {
     try {
-      localStorage.setItem(this.name, JSON.stringify({ text: this.text, key: this.key, files: this.files, model: this.model }));
+      const { text, key, files, model, parent, kept } = this;
+      localStorage.setItem(this.name, JSON.stringify({ text, key, files, model, parent, kept }));
     } catch {
       // too large or forbidden: the draft lasts only as long as this page
     }

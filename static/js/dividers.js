@@ -27,7 +27,9 @@ export class Dividers {
   async #fetch() {
     const { firstSeq, lastSeq, hasTail } = this.transcript;
     const first = firstSeq <= 1 ? 0 : firstSeq;
-    const part = await fetchPart(`${this.path}?first=${first}${hasTail ? "" : `&last=${lastSeq}`}`);
+    const { branch } = this.transcript;
+    const part = await fetchPart(this.transcript.onBranch(`${this.path}?first=${first}${hasTail ? "" : `&last=${lastSeq}`}`));
+    if (branch !== this.transcript.branch) return;
     const dividers = [...part.querySelectorAll(".divider")];
     const spans = part.querySelector(".out-of-context").dataset.spans.split(" ").filter(Boolean);
     keepingPlace(() => {

@@ -1,7 +1,7 @@
 // The two edges of the loaded messages. More load when the reader comes near an edge, and messages far away on the other
 // side are removed, so that the page stays fast in sessions with a hundred thousand messages.
 import { fetchPart } from "./api.js";
-import { goToEnd, goToMessage, isAtEnd, keepingPlace } from "./scrolling.js";
+import { goToEnd, goToMessage, isAtEnd, keepingPlace, topmost } from "./scrolling.js";
 
 const MOST = 300; // messages on the page
 const SLACK = 50; // messages above MOST before any are removed
@@ -9,6 +9,7 @@ const OTHER = { older: "newer", newer: "older" };
 
 export class Edges {
   #isLoading = false;
+  #asked = 0; // requests for another stretch: only the last one counts
 
   constructor(transcript, { path, onChange }) {
     Object.assign(this, { transcript, path, onChange });
@@ -23,11 +24,25 @@ export class Edges {
     for (const edge of this.transcript.root.querySelectorAll(":scope > [data-more]")) this.observer.observe(edge);
   }
 
-  // Shows the messages around a place ("?at=120"), or the newest ("").
+  // Shows the messages around a place ("?at=120"), or the newest (""); returns whether it did. A place on another branch
+  // has a page of its own.
   async show(query) {
-    const part = await fetchPart(this.path + query);
-    this.transcript.replaceAll(part);
+    const asked = ++this.#asked;
+    const part = await fetchPart(this.transcript.onBranch(this.path + query));
+    if (asked !== this.#asked) return false;
+    if (part.querySelector("[data-elsewhere]")) {
+      location.assign(location.pathname + query);
+      return false;
+    }
+    keepingPlace(() => this.transcript.replaceAll(part));
     this.#changed();
+    return true;
+  }
+
+  // Shows another branch at the reader's place, or near a message.
+  async showBranch(branch, near = isAtEnd() ? "" : topmost(".message")?.dataset.seq) {
+    this.transcript.branch = branch;
+    return this.show(near ? `?near=${near}` : "");
   }
 
   async showNewest() {
@@ -38,7 +53,7 @@ export class Edges {
   // Takes a number, the id of a message, part or turn, or a time. The server resolves it to a message.
   async goTo(place) {
     const found = document.getElementById(`msg-${place}`);
-    if (!found) await this.show(`?at=${encodeURIComponent(place)}`);
+    if (!found && !(await this.show(`?at=${encodeURIComponent(place)}`))) return null;
     const message = found ?? this.transcript.root.querySelector("[data-here]");
     if (message) goToMessage(message);
     return message;
@@ -59,7 +74,7 @@ export class Edges {
     const button = edge.querySelector("button");
     button.disabled = true;
     try {
-      const part = await fetchPart(button.dataset.load);
+      const part = await fetchPart(this.transcript.onBranch(button.dataset.load));
       if (edge.isConnected) keepingPlace(() => this.#extend(edge, part));
       this.#isLoading = false;
       this.#changed();

@@ -20,8 +20,8 @@ export class Queue {
     }
   }
 
-  add({ text, files = [], model = "", key = newKey() }) {
-    if (!this.items.some((item) => item.key === key)) this.#save([...this.items, { text, files, model, key }]);
+  add({ text, files = [], model = "", parent = "", key = newKey() }) {
+    if (!this.items.some((item) => item.key === key)) this.#save([...this.items, { text, files, model, parent, key }]);
   }
 
   remove(key) {
@@ -67,11 +67,11 @@ export class QueueList {
     if (line.textContent !== note) line.textContent = note;
   }
 
-  #row({ key, text, files, model }) {
+  #row({ key, text, files, model, parent }) {
     const row = document.getElementById("queued").content.firstElementChild.cloneNode(true);
     row.dataset.key = key;
     row.querySelector("[data-queued-text]").textContent = text;
-    const facts = [model, files.length ? `${files.length} file${files.length === 1 ? "" : "s"}` : ""].filter(Boolean);
+    const facts = [parent ? "begins another branch" : "", model, files.length ? `${files.length} file${files.length === 1 ? "" : "s"}` : ""].filter(Boolean);
     row.querySelector("[data-queued-facts]").textContent = facts.join(" · ");
     return row;
   }

@@ -1,12 +1,15 @@
 // Navigation in a session: to the newest message, to a place given by the address or the user, and from message to message.
 import { goToEnd, goToMessage, isAtEnd, stayAtEndBelow, topmost } from "./scrolling.js";
 
+const HASH = /^#msg-(\d+)$/;
+
 export class Reading {
   #address = location.href;
 
   // jump: the button that leads to the newest message
-  constructor({ transcript, edges, jump, onError }) {
-    Object.assign(this, { transcript, edges, jump, onError });
+  // looking: whether the page shows another branch than the chosen one, so that its address names it
+  constructor({ transcript, edges, jump, looking, onError }) {
+    Object.assign(this, { transcript, edges, jump, looking, onError });
   }
 
   // The server has already rendered the place given by the address.
@@ -15,6 +18,7 @@ export class Reading {
     const named = root.querySelector("[data-here]") ?? (location.hash && document.getElementById(location.hash.slice(1)));
     if (named) goToMessage(named);
     else goToEnd();
+    if (!named && HASH.test(location.hash)) this.#showPlace();
     stayAtEndBelow(this.jump.closest(".dock"));
     addEventListener("scroll", () => this.showJump(), { passive: true });
     addEventListener("resize", () => this.showJump());
@@ -33,13 +37,13 @@ export class Reading {
   // place: a number, id or time
   async goTo(place) {
     const message = await this.edges.goTo(place);
-    if (message) this.#push(`${location.pathname}?at=${message.dataset.seq}`);
+    if (message) this.#push({ at: message.dataset.seq });
   }
 
   async showNewest() {
     try {
       await this.edges.showNewest();
-      if (location.search) this.#push(location.pathname);
+      if (new URLSearchParams(location.search).has("at")) this.#push({});
     } catch (error) {
       this.onError(error);
     }
@@ -62,13 +66,14 @@ export class Reading {
   }
 
   #showPlace() {
-    const place = /^#msg-(\d+)$/.exec(location.hash)?.[1] ?? new URLSearchParams(location.search).get("at");
+    const place = HASH.exec(location.hash)?.[1] ?? new URLSearchParams(location.search).get("at");
     const shown = place ? this.edges.goTo(place) : this.edges.showNewest();
     shown.catch(this.onError);
   }
 
-  #push(path) {
-    history.pushState({}, "", path);
+  #push(query) {
+    const named = new URLSearchParams({ ...(this.looking && { branch: this.transcript.branch }), ...query });
+    history.pushState({}, "", `${location.pathname}${named.size ? `?${named}` : ""}`);
     this.#address = location.href;
   }
 }

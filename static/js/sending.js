@@ -69,6 +69,19 @@ export class Sending {
     }
   }
 
+  // Has what a user said answered again, on another branch. The turn has no message of its own.
+  async answerAgain(parent, model) {
+    this.sending = true;
+    this.onChange();
+    try {
+      await this.#begin({ parent, model });
+    } finally {
+      this.sending = false;
+      this.onChange();
+      this.#drainSoon();
+    }
+  }
+
   sendNow(key) {
     this.queue.moveToFront(key);
     this.#urgent = true;
@@ -131,9 +144,11 @@ export class Sending {
     if (this.queue.items.length) this.#timer = setTimeout(() => this.drain(), AGAIN);
   }
 
-  async #begin({ text, files = [], model = "", key = newKey() }) {
-    const asked = model ? { model } : {};
-    const body = { message: text, idempotency_key: key, files: files.map(({ id }) => id), ...asked };
+  async #begin({ text, files = [], model = "", parent = "", key = newKey() }) {
+    const body = { idempotency_key: key, files: files.map(({ id }) => id) };
+    if (text !== undefined) body.message = text;
+    if (model) body.model = model;
+    if (parent) body.parent_id = parent;
     const turn = await this.#post(body);
     this.running ||= turn.state === "running" && !this.#ended.has(turn.id);
     this.isHeld = false;

@@ -17,6 +17,7 @@ import { Sending } from "./sending.js";
 import { SignIn } from "./sign_in.js";
 import { watchTitle } from "./title.js";
 import { Transcript } from "./transcript.js";
+import { Versions } from "./versions.js";
 
 const find = (id) => document.getElementById(id);
 const page = find("session");
@@ -30,10 +31,12 @@ const draft = new Draft(sessionId);
 const RUNS_PACE = 1_000; // milliseconds
 const HINT = find("composer-hint")?.textContent;
 
-const transcript = new Transcript(find("transcript"), { path: page.dataset.messages, onChange: showState, onGrown: () => edges.trimGrown() });
+const isLooking = "looking" in page.dataset; // at another branch than the chosen one
+const transcript = new Transcript(find("transcript"), { path: page.dataset.messages, branch: page.dataset.branch, onChange: showState, onGrown: () => edges.trimGrown() });
 const dividers = new Dividers(transcript, find("tail"), page.dataset.compactions);
 const edges = new Edges(transcript, { path: page.dataset.messages, onChange: stretchChanged });
-const reading = new Reading({ transcript, edges, jump: find("jump"), onError: complain });
+const reading = new Reading({ transcript, edges, jump: find("jump"), looking: isLooking, onError: complain });
+const versions = new Versions(transcript, edges, { onError: complain, say: (words) => (find("announcer").textContent = words) });
 const attachments = composer && new Attachments(find("attachments"), { sessionId, status: find("attachments-status"), onChange: filesChanged });
 const title = watchTitle(find("title-form"), api);
 const queue = new Queue(sessionId);
@@ -71,8 +74,9 @@ function showState() {
   const { running, waiting, stopping } = sending;
   const last = transcript.messages.at(-1);
   const isWriting = Boolean(last?.querySelector(".live"));
-  find("working").hidden = !running || isWriting || waiting || !transcript.hasTail;
-  find("no-messages").hidden = transcript.messages.length > 0 || running;
+  find("working").hidden = !running || isWriting || waiting || isLooking || !transcript.hasTail;
+  versions.show({ isRunning: running });
+  find("no-messages").hidden = transcript.messages.length > 0 || running || transcript.hasEmptyEnd;
   reading.showJump();
   if (!composer) return;
   const isEmpty = !textarea.value.trim();
@@ -141,8 +145,17 @@ function turnEnded(state, turnId) {
   measureContext();
   const last = transcript.lastOfTurn(turnId);
   if (last) transcript.refresh(last.dataset.message);
+  else if (transcript.hasTail && !isLooking) edges.showBranch(transcript.branch).catch(complain); // it said nothing
   const answer = last?.dataset.role === "assistant" ? last.dataset.message : "";
   if (answer) setTimeout(() => transcript.message(answer) && announce(transcript.message(answer)), 400);
+}
+
+// Here, in another window, or by a program. A page that only looks stays where it is.
+function branchChosen(branch) {
+  if (isLooking && branch === transcript.branch) location.replace(location.pathname);
+  if (isLooking || branch === transcript.branch) return;
+  edges.showBranch(branch).catch(complain);
+  measureContext();
 }
 
 function partChanged(partId) {
@@ -190,6 +203,7 @@ const meanings = {
   "map.state_changed": runsChanged,
   "map.completed": runsChanged,
   "file.explored": ({ file_id: id }) => attachments?.explored(id),
+  "branch.chosen": ({ branch }) => branchChosen(String(branch)),
   "session.updated": () => title.refresh(),
   "session.archived": () => location.reload(),
 };
@@ -207,9 +221,23 @@ function complain(error) {
 
 function clearComposer() {
   draft.forget();
+  showDraft();
+}
+
+function showDraft() {
+  const { text, files } = draft;
   attachments.clear();
-  textarea.value = "";
+  textarea.value = text;
   textarea.dispatchEvent(new Event("input"));
+  attachments.restore(files);
+  find("editing").hidden = !draft.parent;
+}
+
+// Takes a message into the box, to be said differently.
+function edit(said) {
+  draft.edit(said);
+  showDraft();
+  textarea.focus();
 }
 
 async function send() {
@@ -219,7 +247,8 @@ async function send() {
   draft.change(text);
   draft.ask(otherModel());
   const isQueued = sending.running;
-  const isOnItsWay = await sending.send({ text, files: draft.files, model: otherModel(), key: draft.keyForSending() });
+  const { files, parent } = draft;
+  const isOnItsWay = await sending.send({ text, files, parent, model: otherModel(), key: draft.keyForSending() });
   if (isOnItsWay) {
     clearComposer();
     if (!isQueued) await reading.showNewest();
@@ -227,9 +256,9 @@ async function send() {
   textarea.focus({ preventScroll: true });
 }
 
-// Sends a message again, for the actions of messages.
-async function sendHere({ text, files }) {
-  await sending.send({ text, files, model: otherModel() });
+async function answerAgain(parent) {
+  errorBox.hidden = true;
+  await sending.answerAgain(parent, otherModel());
   await reading.showNewest();
 }
 
@@ -241,11 +270,13 @@ function queueAction(what, item) {
   queue.remove(item.key);
   if (what === "delete") return;
   // The text being written is not lost: it goes into the queue.
-  if (textarea.value.trim()) queue.add({ text: textarea.value, files: draft.files, model: otherModel() });
-  attachments.clear();
-  textarea.value = item.text;
-  textarea.dispatchEvent(new Event("input"));
-  attachments.restore(item.files);
+  const { files, parent } = draft;
+  if (textarea.value.trim()) queue.add({ text: textarea.value, files, parent, model: otherModel() });
+  if (parent) draft.stopEditing();
+  if (item.parent) return edit(item);
+  draft.change(item.text);
+  draft.attach(item.files);
+  showDraft();
   textarea.focus();
 }
 
@@ -271,6 +302,12 @@ function watchFiles() {
 
 function watchComposer() {
   textarea.value = draft.textWith(textarea.value);
+  find("editing").hidden = !draft.parent;
+  find("stop-editing").addEventListener("click", () => {
+    draft.stopEditing();
+    showDraft();
+    textarea.focus();
+  });
   watchFiles();
   sendOnEnter(textarea, send);
   textarea.addEventListener("input", () => {
@@ -368,7 +405,8 @@ new Actions({
   sessionId,
   api,
   messages: page.dataset.messages,
-  sendHere: composer && sendHere,
+  edit,
+  answerAgain,
   onError: complain,
   onBusy: (words) => connection.say(words),
 });

@@ -1,4 +1,5 @@
-// The messages on the page. The server renders all HTML; this inserts each message once, in order of seq.
+// The messages on the page, which are those of one branch. The server renders all HTML; this inserts each message once, in
+// order of seq.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
 import { LiveTexts } from "./live.js";
@@ -78,8 +79,13 @@ export class Transcript {
   texts = new LiveTexts();
 
   // onGrown() is called after new messages were added at the end.
-  constructor(root, { path, onChange, onGrown }) {
-    Object.assign(this, { root, path, onChange, onGrown });
+  constructor(root, { path, branch, onChange, onGrown }) {
+    Object.assign(this, { root, path, branch, onChange, onGrown });
+  }
+
+  // Returns the address of something of the branch that is shown.
+  onBranch(path) {
+    return `${path}${path.includes("?") ? "&" : "?"}branch=${this.branch}`;
   }
 
   get messages() {
@@ -97,6 +103,11 @@ export class Transcript {
   // False while the page shows an older stretch that does not reach the newest message.
   get hasTail() {
     return !this.edge("newer");
+  }
+
+  // True where nothing has been said on the branch yet.
+  get hasEmptyEnd() {
+    return Boolean(this.root.querySelector(":scope > [data-branch-end]"));
   }
 
   edge(side) {
@@ -180,7 +191,9 @@ export class Transcript {
 
   async #fetchNew() {
     if (!this.hasTail) return;
-    const part = await fetchPart(`${this.path}?after=${this.lastSeq}`);
+    const { branch } = this;
+    const part = await fetchPart(this.onBranch(`${this.path}?after=${this.lastSeq}`));
+    if (branch !== this.branch) return; // another one is shown by now, with what is new on it
     if (part.querySelector('[data-more="newer"]')) this.#wantsNew = true;
     keepingPlace(() => {
       for (const message of part.querySelectorAll(".message")) this.#put(message);
@@ -189,8 +202,8 @@ export class Transcript {
   }
 
   async #fetchMessage(id) {
-    const part = await fetchPart(`${this.path}${encodeURIComponent(id)}/`);
-    keepingPlace(() => this.#put(part.querySelector(".message")));
+    const part = await fetchPart(this.onBranch(`${this.path}${encodeURIComponent(id)}/`));
+    if (this.message(id)) keepingPlace(() => this.#put(part.querySelector(".message")));
   }
 
   // Replaces the whole page with another stretch of messages.
@@ -235,6 +248,7 @@ export class Transcript {
   #insert(message) {
     const seq = Number(message.dataset.seq);
     const next = this.messages.find((other) => Number(other.dataset.seq) > seq);
+    this.root.querySelector(":scope > [data-branch-end]")?.remove(); // now something is said there
     this.root.insertBefore(message, next ?? this.edge("newer"));
   }
 
@@ -255,7 +269,7 @@ export class Transcript {
   }
 
   async #drawLive(id) {
-    const drawn = await fetchPart(`${this.path}${encodeURIComponent(id)}/`);
+    const drawn = await fetchPart(this.onBranch(`${this.path}${encodeURIComponent(id)}/`));
     const message = this.message(id);
     keepingPlace(() => {
       for (const fresh of drawn.querySelectorAll("[data-live]")) {

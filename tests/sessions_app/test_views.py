@@ -249,12 +249,12 @@ def test_only_what_applies_can_be_done_with_a_message(ask: Ask, reader: User) ->
     can = re.findall(r'data-can="([^"]*)"', ask(f"/sessions/{session_id}/"))
     assert [names.split() for names in can] == [
         ["copy", "edit", "fork", "link", "calls"],
-        ["copy", "retry-fork", "fork", "link", "call"],
+        ["copy", "again", "fork", "link", "call"],
         ["copy", "edit", "fork", "link", "calls"],
-        ["retry", "fork", "link", "call"],
+        ["again", "fork", "link", "call"],
         ["copy", "edit", "fork", "link", "calls"],
         ["fork", "link", "call"],
-        ["copy", "retry-fork", "fork", "link", "call"],
+        ["copy", "again", "fork", "link", "call"],
     ]
 
 
