@@ -24,8 +24,8 @@ from mnesis_core.context.branches import (
 from mnesis_core.errors import BranchNotFoundError, InvalidRequest, MessageNotFoundError
 from mnesis_core.records import SessionRecord
 from sessions_app.models import Message
-from sessions_app.pages.transcript import LARGEST, MessageView, Versions, rows_on
-from sessions_app.record.branch_queries import load_branches, load_path, parents_of
+from sessions_app.pages.transcript import LARGEST, MessageView, Versions
+from sessions_app.record.branch_queries import load_branches, load_path, parents_of, rows_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

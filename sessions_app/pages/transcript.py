@@ -19,7 +19,7 @@ from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Length, Substr
 from django.utils.safestring import SafeString
 
-from mnesis_core.context.branches import END, Path, Stretch
+from mnesis_core.context.branches import END, Path
 from mnesis_core.context.fitting import file_of_output
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.files.references import GivenFile, given_file, referred_file
@@ -56,7 +56,7 @@ from sessions_app.pages.markdown import (
     show_invisible,
     shown_title,
 )
-from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT
+from sessions_app.record.branch_queries import rows_on
 from sessions_app.record.message_queries import JSON_TYPES, load_live_texts, read_json_part, usage_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 from sessions_app.record.turn_queries import load_turn
@@ -358,20 +358,6 @@ def first_words(arguments: str) -> str:
         return "" if arguments in ("{}", "") else arguments
     text = _json(f'"{found[1]}"')
     return text if isinstance(text, str) else found[1]
-
-
-def rows_on(rows: QuerySet[Any], stretches: Sequence[Stretch], *, limit: int, newest: bool = False) -> list[Any]:
-    """Return messages on stretches of a path, oldest first; with ``newest`` the last ones of them."""
-    found: list[Any] = []
-    stretches = stretches[::-1] if newest else stretches
-    for start in range(0, len(stretches), STRETCHES_A_STATEMENT):
-        here = Q()
-        for branch, first, last in stretches[start : start + STRETCHES_A_STATEMENT]:
-            here |= Q(branch=branch, seq__range=(first, last))
-        found += rows.filter(here).order_by("-seq" if newest else "seq")[: limit - len(found)]
-        if len(found) >= limit:
-            break
-    return found[::-1] if newest else found
 
 
 def _messages(session_id: str) -> QuerySet[Any]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Q, QuerySet
 
 from mnesis_core.context.branches import Branch, Path, Stretch, path_to
 from mnesis_core.errors import BranchNotFoundError, SessionNotFoundError
@@ -84,6 +84,20 @@ def in_stretches(stretches: Iterable[Stretch], seq: str) -> tuple[str, list[Any]
     values = [value for stretch in stretches for value in stretch]
     one = f"({table and table + '.'}branch = %s AND {seq} BETWEEN %s AND %s)"
     return f"({' OR '.join([one] * (len(values) // 3)) or '1 = 0'})", values
+
+
+def rows_on(rows: QuerySet[Any], stretches: Sequence[Stretch], *, limit: int, newest: bool = False) -> list[Any]:
+    """Return messages on stretches of a path, oldest first; with ``newest`` the last ones of them."""
+    found: list[Any] = []
+    stretches = stretches[::-1] if newest else stretches
+    for start in range(0, len(stretches), STRETCHES_A_STATEMENT):
+        here = Q()
+        for branch, first, last in stretches[start : start + STRETCHES_A_STATEMENT]:
+            here |= Q(branch=branch, seq__range=(first, last))
+        found += rows.filter(here).order_by("-seq" if newest else "seq")[: limit - len(found)]
+        if len(found) >= limit:
+            break
+    return found[::-1] if newest else found
 
 
 def place_of(session_id: str, message_id: str) -> tuple[int, int, str, int] | None:

@@ -15,9 +15,11 @@ from mnesis_core.context.branches import (
     Span,
     Stretch,
     are_in,
+    newest_through,
     path_to,
     siblings_of,
     standing_spans,
+    versions_after,
 )
 
 pytestmark = pytest.mark.hypothesis
@@ -172,3 +174,18 @@ def test_ten_thousand_siblings_and_a_branch_at_every_message():
     assert len(siblings_of(siblings.values(), path_to(siblings, 7))[1]) == 10_000
     deep = {number: Branch(number, number - 1, number) for number in range(1, 3_001)}
     assert len(path_to(deep, 3_000).stretches) == 3_001
+
+
+@given(st.lists(steps, max_size=120))
+def test_of_the_branches_through_a_message_the_newest_is_found(chosen):
+    tree = grown(chosen)
+    for seq, parent in tree.parents.items():
+        through = [number for number in [0, *tree.branches] if seq in tree.ancestry(tree.tips[number])]
+        assert newest_through(tree.branches, tree.branch_of[seq], parent) == max(through)
+
+
+def test_the_versions_after_a_message_begin_with_its_own_branch():
+    branches = [Branch(1, 0, 4), Branch(2, 1, 6), Branch(3, 1, 6), Branch(4, 0, 0)]
+    assert versions_after(branches, 6) == [1, 2, 3]
+    assert versions_after(branches, 0) == [0, 4]
+    assert versions_after(branches, 5) == []

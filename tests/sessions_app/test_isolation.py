@@ -24,6 +24,7 @@ from mnesis_core.errors import NotFound
 from mnesis_core.records import find_ids
 from mnesis_core.text import text_digest
 from sessions_app.catalogue import model_store
+from sessions_app.pages import branches as page_branches
 from sessions_app.pages import transcript
 from sessions_app.record import (
     branch_queries,
@@ -45,7 +46,7 @@ pytestmark = pytest.mark.both_databases
 
 MODULES = (
     *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
-    *(model_store, spending_store, search, transcript),
+    *(model_store, spending_store, search, transcript, page_branches),
     *(compaction_queries, context, file_queries, agent_queries),
 )
 NOW = timeline_queries.NOW
@@ -157,6 +158,11 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
     message_queries.seqs_on_path: lambda ask, who, its: ask(who.session_id, LINE),
     message_queries.seqs_of_session: lambda ask, who, its: ask(who.session_id),
+    context_queries.load_spans: lambda ask, who, its: ask(who.session_id),
+    page_branches.seq_before: lambda ask, who, its: ask(who.session_id, 3, LINE),
+    page_branches.has_later: lambda ask, who, its: ask(who.session_id, 1, LINE),
+    page_branches.load_parent_id: lambda ask, who, its: ask(who.session_id, its.message),
+    page_branches.load_question_id: lambda ask, who, its: ask(who.session_id, its.message),
     context_queries.standing_items: lambda ask, who, its: ask(who.session_id, [its.summary]),
     turn_queries.turn_keys: lambda ask, who, its: ask(who.session_id),
     # Of a person it has what was deleted too: it was paid for.
@@ -235,6 +241,13 @@ BY_SESSION: dict[Query, Ask] = {
 NOT_SCOPED: dict[Query, str] = {
     branch_queries.in_stretches: "it reads nothing",
     branch_queries.path_in: "its caller has loaded the session",
+    branch_queries.rows_on: "its caller has chosen the session of the rows",
+    context_queries.select_context: "its caller has loaded the session",
+    **dict.fromkeys(
+        (page_branches.shown_branch, page_branches.with_message, page_branches.asked_branch),
+        "their caller has loaded the session",
+    ),
+    **dict.fromkeys((page_branches.with_versions, page_branches.versions_at_end), "they read nothing"),
     **dict.fromkeys(
         (
             *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),

@@ -268,7 +268,7 @@ def test_what_was_said_is_told_without_the_files_that_came_with_it(browser: Clie
     ]
     message_id = say(session_id, ("user", list(given)))[0]
     answer = browser.get(f"/sessions/{session_id}/messages/{message_id}/said/")
-    assert answer.json() == {"text": "Look:\x00", "file_ids": [file_id]}
+    assert answer.json() == {"text": "Look:\x00", "file_ids": [file_id], "parent_id": "root"}
     assert browser.get(f"/sessions/{session_id}/messages/msg_nowhere/said/").status_code == 404
 
 
