@@ -43,26 +43,19 @@ def huge_talk(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(session_id)
 
 
-def test_what_failed_is_asked_again_here_and_an_answer_that_is_there_in_a_fork(portal: Portal, open_page: Open) -> None:
+def test_what_failed_is_answered_again_beside_it(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session("Hello there")
     page = open_page(f"/sessions/{session_id}/")
     write(page, "!fail 401")
     expect(page.locator(".ending")).to_contain_text("MODEL_AUTHENTICATION_FAILED")
-    act(page, "#msg-4", "Ask again")
-    expect(page.locator(".message")).to_have_count(6)
+    act(page, "#msg-4", "Answer again")
+    expect(page.locator("#msg-5")).to_be_visible()
     wait_for_end(page)
-    assert spoken(portal, session_id)[4] == "!fail 401"
-    before = spoken(portal, session_id)
-    act(page, "#msg-2", "Ask again in a fork")
-    page.wait_for_url(lambda url: session_id not in url)
-    expect(page.get_by_text("Forked from")).to_be_visible()
-    expect(page.locator(".message")).to_have_count(2)
-    wait_for_end(page)
-    assert spoken(portal, page.url.split("/")[4])[0] == "Hello there"
-    assert spoken(portal, session_id) == before
+    expect(page.locator("#msg-5 .versions")).to_contain_text("2/2")
+    expect(page.locator(".message")).to_have_count(4)
 
 
-def test_a_message_is_said_differently_in_a_fork_with_its_file(portal: Portal, open_page: Open) -> None:
+def test_a_message_is_said_differently_with_its_file(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session("First")
     page = open_page(f"/sessions/{session_id}/")
     content = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"low tide at nine"}
@@ -71,21 +64,23 @@ def test_a_message_is_said_differently_in_a_fork_with_its_file(portal: Portal, o
     write(page, "What is in it?")
     expect(page.locator(".message")).to_have_count(4)
     wait_for_end(page)
-    act(page, "#msg-3", "Edit in a fork")
-    page.wait_for_url(lambda url: session_id not in url)
-    assert box_of(page) == "What is in it?"
+    act(page, "#msg-3", "Edit")
+    expect(page.locator("#editing")).to_be_visible()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("What is in it?")
     expect(page.locator(".attachment[data-state=ready]")).to_contain_text("notes.txt")
-    expect(page.locator(".message")).to_have_count(2)
     write(page, "What is at nine?")
+    expect(page.locator("#msg-5 .file-chip")).to_contain_text("notes.txt")
+    expect(page.locator("#editing")).to_be_hidden()
+    wait_for_end(page)
     expect(page.locator(".message")).to_have_count(4)
-    expect(page.locator("#msg-3 .file-chip")).to_contain_text("notes.txt")
-    assert len(spoken(portal, session_id)) == 4
     # Also the very first message, before which there is nothing.
-    page.goto(f"/sessions/{session_id}/")
-    act(page, "#msg-1", "Edit in a fork")
-    page.wait_for_url(lambda url: session_id not in url)
-    assert box_of(page) == "First"
-    expect(page.get_by_text("Nothing has been said yet.")).to_be_visible()
+    act(page, "#msg-1", "Edit")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("First")
+    write(page, "Another beginning")
+    expect(page.locator("#msg-7")).to_contain_text("Another beginning")
+    wait_for_end(page)
+    expect(page.locator(".message")).to_have_count(2)
+    assert len(spoken(portal, session_id)) == 8
 
 
 def test_a_fork_from_here_ends_with_that_message(portal: Portal, open_page: Open) -> None:
