@@ -50,11 +50,13 @@ ACTORS: Mapping[str, tuple[str, ...]] = {
     "operator": ("map.*",),
     "peer": ("inbox.*", "delegation.*"),
 }
+BRANCH_ENTRIES = (EventType.BRANCH_CREATED, EventType.BRANCH_CHOSEN)
 ROLES = {"user": "person", "assistant": "model", "system": "agent"}
 
 _HEX = re.compile(r"[0-9a-f]{8,64}")
 _NAMED = re.compile(r'"([a-z_]{1,40})":\[?"([a-z]{2,8}_[0-9A-Z]{26})"')
 _FACTS = re.compile(r'"(?:role|state|outcome|error_code|reason|trigger)":"([A-Za-z_]{1,40})"')
+_NUMBERS = re.compile(r'"(branch|parent|after_seq)":(\d{1,18})\b')
 _ROLE = re.compile(r'"role":"([a-z]{1,20})"')
 # The names of what an entry is about, the closest first; it names what that belongs to as well.
 _FIRST = ("call_id", "summary_id", "message_id", "part_id", "part_ids", "file_id", "inbox_id", "preview_id", "run_id")
@@ -122,6 +124,12 @@ class Entry:
     told: Any  # what its body says beside its commitments; None where it cannot be read
     bound: Sequence[Bound]
     bound_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchTold:
+    words: str
+    address: str  # of the branch among the others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,9 +371,26 @@ def _view_lines(request: HttpRequest, lines: Sequence[EntryLine], about: Inspect
                 "by": describe_actor(actor, names),
                 "about": [_link(id, about, places) for id in ids if id != about.id],
                 "facts": list(facts)[:FACTS_SHOWN],
+                "branch": _branch_told(line.type, line.head, about),
             }
         )
     return views
+
+
+def _branch_told(type: str, head: str, about: Inspected) -> BranchTold | None:
+    """Return what an entry of a branch says: its body is short, so the beginning is all of it."""
+    told = dict(_NUMBERS.findall(head))
+    if type not in BRANCH_ENTRIES or "branch" not in told:
+        return None
+    number, after = int(told["branch"]), int(told.get("after_seq", 0))
+    words = f"branch {number:,} goes on"
+    if type == EventType.BRANCH_CREATED:
+        place = (
+            f"after message {after:,} of branch {int(told.get('parent', 0)):,}" if after else "before the first message"
+        )
+        words = f"branch {number:,} begins {place}"
+    page = address_of("inspect-branches", about.id)
+    return BranchTold(words=words, address=f"{page}?from={number}#branch-{number}" if page else "")
 
 
 def _view_entry(request: HttpRequest, entry: Entry, about: Inspected) -> dict[str, Any]:
@@ -383,6 +408,7 @@ def _view_entry(request: HttpRequest, entry: Entry, about: Inspected) -> dict[st
         "body": show_invisible(text[:LONGEST_BODY]),
         "is_cut": len(text) > LONGEST_BODY,
         "links": [_link(id, about, places) for id in ids],
+        "branch": _branch_told(entry.type, entry.body[:HEAD], about),
         "commitments": [(one, _link(one.id, about, places)) for one in entry.bound],
         "previous": entry.seq - 1 if entry.seq > 1 else None,
         "next": entry.seq + 1 if entry.seq < about.event_seq else None,

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from compaction_app import search, views
-from compaction_app.inspector import calls, messages, summaries, timeline
+from compaction_app.inspector import branches, calls, messages, summaries, timeline
 
 HERE = "sessions/<str:session_id>/inspect/"
 TOMBSTONES = f"{HERE}tombstones/"
@@ -18,6 +18,7 @@ urlpatterns = [
     path(f"{HERE}turns/<str:turn_id>/", timeline.turn, name="inspect-turn"),
     path(f"{HERE}turns/<str:turn_id>/steps/", timeline.turn_steps, name="inspect-turn-steps"),
     path(f"{HERE}compactions/<str:run_id>/", timeline.compaction, name="inspect-compaction"),
+    path(f"{HERE}branches/", branches.branches, name="inspect-branches"),
     path(TOMBSTONES, messages.tombstones, name="inspect-tombstones"),
     path(f"{TOMBSTONES}rows/", messages.tombstone_rows, name="inspect-tombstone-rows"),
     path(f"{HERE}outputs/<str:part_id>/", messages.original, name="inspect-output"),

@@ -33,6 +33,7 @@ from sessions_app.pages.permissions import inspected
 from sessions_app.pages.transcript import LARGEST, MessageView, load_message, load_whole_text
 from sessions_app.pages.views import signed_in
 from sessions_app.record import context_queries, turn_queries
+from sessions_app.record.branch_queries import path_in
 from sessions_app.record.message_queries import tombstone_seqs
 from sessions_app.record.timeline_queries import EventHeading, load_event_heading, load_stay, tools_of_session
 from sessions_app.record.turn_queries import turn_seq_at
@@ -75,7 +76,9 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
         seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
         before = (seq, message_seq, min(index, 2**31 - 1))
 
-    found = context_queries.list_tombstones(about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1)
+    found = context_queries.list_tombstones(
+        about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1, path=path_in(about)
+    )
     page = found[:PAGE]
     runs = runs_that_pruned(about.id, {entry.compacted_seq for entry in page}) if page else {}
     summaries = covering_summaries(about.id, [entry.message_seq for entry in page if not entry.is_in_context])

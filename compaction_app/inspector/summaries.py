@@ -17,7 +17,7 @@ from django.views.decorators.gzip import gzip_page
 from compaction_app import queries
 from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Graph, Node, Span
-from mnesis_core.context.branches import Path
+from mnesis_core.context.branches import Path, branches_through
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord, record_of
 from mnesis_core.text import excerpt, printable
@@ -26,12 +26,12 @@ from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record import timeline_queries
-from sessions_app.record.branch_queries import path_in
+from sessions_app.record.branch_queries import load_branches, path_in
 from sessions_app.record.context_queries import load_spans, standing_items
 
 # The flags that ``marks`` in the drawing adds up: in the context now, made from what was revised since, replaced by a
-# revision, made of summaries, of messages that are not on the path. static/js/dag.js reads them.
-ACTIVE, STALE, SUPERSEDED, CONDENSED, ELSEWHERE = 1, 2, 4, 8, 16
+# revision, made of summaries. static/js/dag.js reads them.
+ACTIVE, STALE, SUPERSEDED, CONDENSED = 1, 2, 4, 8
 PAGE = 100
 SOURCES = 50
 TRIES = 100
@@ -39,11 +39,12 @@ PREVIEW = 160
 TAB = "inspect-summaries"
 VIEWS = ("drawing", "table")
 DEEPEST = 10_000
+MOST_BRANCHES = 20  # that a summary is said to serve, by their numbers
 T = TypeVar("T")
 
 
 def load_drawing(session_id: str, *, at: int, last_seq: int, path: Path | None) -> dict[str, Any]:
-    """Return the summary DAG of a session, with the context of a path as of event ``at``, as columns for the browser's drawing.
+    """Return the summaries that serve a path, with its context as of event ``at``, as columns for the browser's drawing.
 
     Each column has one value for each summary, by depth and then by first message. ``depth`` and ``first`` hold the
     difference to the value before, ``span`` how many more messages the last one is away. ``edges`` has for each summary
@@ -52,22 +53,20 @@ def load_drawing(session_id: str, *, at: int, last_seq: int, path: Path | None) 
     """
     active = set(timeline_queries.load_context_summaries(session_id, at=at, path=path))
     graph = queries.load_graph(session_id)
-    nodes = sorted(graph.nodes.values(), key=lambda node: (node.depth, node.first_seq, node.id))
-    serving = (
-        None if path is None else {span.id for span in load_spans(session_id) if path.has(span.branch, span.last_seq)}
-    )
+    nodes = sorted(serving(session_id, graph, path), key=lambda node: (node.depth, node.first_seq, node.id))
     places = {node.id: place for place, node in enumerate(nodes)}
     replaced = [node for node in nodes if node.superseded_seq is not None]
     marks, edges = [], []
     for node in nodes:
         is_superseded = node.superseded_seq is not None
         mark = ACTIVE * (node.id in active) + SUPERSEDED * is_superseded + CONDENSED * (node.kind == "condensed")
-        mark += STALE * (node.freshness == "stale" and not is_superseded)
-        marks.append(mark + ELSEWHERE * (serving is not None and node.id not in serving))
+        marks.append(mark + STALE * (node.freshness == "stale" and not is_superseded))
         # Only the newest revisions: what was replaced stood for the same, and drawn twice it would hide the rest.
         if node.sources and not is_superseded:
             # A graph that was tampered with is drawn as far as it goes.
-            sources = [places[graph.newest(id).id] for id in node.sources if id in places]
+            sources = [
+                places[graph.newest(id).id] for id in node.sources if id in places and graph.newest(id).id in places
+            ]
             edges += [places[node.id], len(sources), *sources]
     return {
         "messages": last_seq,
@@ -84,6 +83,14 @@ def load_drawing(session_id: str, *, at: int, last_seq: int, path: Path | None) 
         "edges": edges,
         "newest": [place for node in replaced for place in (places[node.id], places[graph.newest(node.id).id])],
     }
+
+
+def serving(session_id: str, graph: Graph, path: Path | None) -> list[Node]:
+    """Return the summaries all of whose messages are on a path; without one, of a session without branches, every one."""
+    if path is None:
+        return list(graph.nodes.values())
+    spans = load_spans(session_id)
+    return [graph.nodes[span.id] for span in spans if span.id in graph.nodes and path.has(span.branch, span.last_seq)]
 
 
 def _differences(values: Sequence[int]) -> list[int]:
@@ -120,10 +127,19 @@ class SummaryView(queries.Description):
     stay: ContextItemRecord | None
     run: RunRecord | None
     tries: list[AttemptRecord]
+    branches: list[int]  # those that it serves; empty in a session without branches
 
     @property
     def is_active(self) -> bool:
-        return self.stay is not None and self.stay.removed_seq is None
+        return self.in_context == self.summary.id
+
+    @property
+    def some_branches(self) -> list[int]:
+        return self.branches[:MOST_BRANCHES]
+
+    @property
+    def more_branches(self) -> int:
+        return max(0, len(self.branches) - MOST_BRANCHES)
 
     @property
     def call_id(self) -> str | None:
@@ -142,9 +158,16 @@ def load_view(summary: SummaryRecord) -> SummaryView:
         sources=open_sources(summary, offset=0),
         stay=timeline_queries.load_stay(summary.session_id, summary.id),
         run=run,
+        branches=branches_served(summary),
         # An undone revision has the text of an earlier one, and so its attempts.
         tries=queries.load_attempts(summary.restores or summary.id, session_id=summary.session_id, limit=TRIES),
     )
+
+
+def branches_served(summary: SummaryRecord) -> list[int]:
+    branches = load_branches(summary.session_id)
+    span = next((span for span in load_spans(summary.session_id) if span.id == summary.id), None) if branches else None
+    return [] if span is None else sorted(branches_through(branches, span.branch, span.last_seq - 1))
 
 
 def open_sources(summary: SummaryRecord, *, offset: int) -> Listing[Source]:
@@ -195,13 +218,29 @@ class Row:
     is_active: bool = False
 
 
-def load_roots(about: Inspected, *, offset: int) -> Listing[Row]:
-    """Return the summaries that no other one stands for, and the messages in the context between them, by their place."""
-    graph = queries.load_graph(about.id)
-    spans = timeline_queries.load_context_spans(about.id, at=timeline_queries.NOW, path=path_in(about))
-    items: list[Node | Span] = [*graph.roots(), *spans]
+def load_roots(about: Inspected, *, offset: int, branch: int | None = None) -> Listing[Row]:
+    """Return the summaries that no other one stands for, and the messages in the context between them, by their place.
+
+    :param branch: on whose path; by default on that of the chosen one
+    """
+    graph, path = queries.load_graph(about.id), path_in(about, branch)
+    spans = timeline_queries.load_context_spans(about.id, at=timeline_queries.NOW, path=path)
+    items: list[Node | Span] = [*_roots(about.id, graph, path), *spans]
     items.sort(key=lambda item: item if isinstance(item, tuple) else (item.first_seq, item.last_seq))
     return _summary_rows(about, graph, items, offset)
+
+
+def _roots(session_id: str, graph: Graph, path: Path | None) -> list[Node]:
+    if path is None:
+        return graph.roots()
+    nodes = serving(session_id, graph, path)
+    ids = {node.id for node in nodes}
+    # On another path a summary may be a source of one that reaches further there.
+    return [
+        node
+        for node in nodes
+        if node.superseded_seq is None and ids.isdisjoint(above.id for above in graph.parents(node.id))
+    ]
 
 
 def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row]:
@@ -241,7 +280,9 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
     """Render every summary, as a drawing or as a table (``view``), with one chosen (``id``, or ``seq`` of a message)."""
     about = inspected(request, session_id)
     view = request.GET.get("view", "")
-    kept = {name: printable(request.GET[name]) for name in ("id", "seq") if request.GET.get(name)}
+    kept = {name: printable(request.GET[name]) for name in ("branch", "id", "seq") if request.GET.get(name)}
+    branch = number_in(request, "branch")
+    path = path_in(about, branch)
     wanted, chosen = request.GET.get("id", ""), None
     if wanted:
         try:
@@ -255,10 +296,11 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
         "counts": queries.count_summaries(about.id),
         "chosen": chosen,
         "seq": number_in(request, "seq"),
+        "branch": path.branch if path else None,
         "links": [(name, f"?{urlencode({'view': name} | kept)}") for name in VIEWS],
     }
     if context["view"] == "table":
-        context |= {"rows": load_roots(about, offset=0), "level": 1}
+        context |= {"rows": load_roots(about, offset=0, branch=branch), "level": 1}
     return render(request, "compaction_app/inspect_summaries.html", context)
 
 
@@ -282,9 +324,10 @@ def rows(request: HttpRequest, session_id: str) -> HttpResponse:
     """Render more rows of the table: those under a summary (``under``), or the rest of a level (``offset``)."""
     about = inspected(request, session_id)
     under, offset = request.GET.get("under", ""), number_in(request, "offset") or 0
-    found = load_under(about, under, offset=offset) if under else load_roots(about, offset=offset)
+    branch = number_in(request, "branch")
+    found = load_under(about, under, offset=offset) if under else load_roots(about, offset=offset, branch=branch)
     level = min(number_in(request, "level") or 1, DEEPEST)
-    context = {"about": about, "rows": found, "level": level, "under": printable(under)}
+    context = {"about": about, "rows": found, "level": level, "under": printable(under), "branch": branch}
     return render(request, "compaction_app/_inspect_summary_rows.html", context)
 
 

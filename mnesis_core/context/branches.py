@@ -140,10 +140,10 @@ def versions_after(branches: Iterable[Branch], after_seq: int) -> list[int]:
     return [begun[0].parent, *(branch.number for branch in begun)] if begun else []
 
 
-def newest_through(branches: Mapping[int, Branch], number: int, after_seq: int) -> int:
-    """Return the branch that was begun last of those that go through a branch behind a message, as one of them itself."""
+def branches_through(branches: Mapping[int, Branch], number: int, after_seq: int) -> set[int]:
+    """Return the branches whose paths go on along a branch behind its message ``after_seq``, itself among them."""
     through = {number}
     for branch in sorted(branches.values()):
         if branch.after_seq > after_seq if branch.parent == number else branch.parent in through:
             through.add(branch.number)
-    return max(through)
+    return through

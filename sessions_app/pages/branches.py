@@ -16,7 +16,7 @@ from mnesis_core.context.branches import (
     ROOT,
     Branch,
     Path,
-    newest_through,
+    branches_through,
     path_to,
     siblings_of,
     versions_after,
@@ -126,7 +126,7 @@ def asked_branch(session: SessionRecord, asked: QueryDict) -> tuple[int, int]:
     own = versions[place - 1]
     rows = Message.objects.filter(session_id=session.id, branch=own, seq__gt=after_seq).order_by("seq")
     seq = rows.values_list("seq", flat=True).first()
-    return newest_through(branches, own, after_seq), seq or after_seq
+    return max(branches_through(branches, own, after_seq)), seq or after_seq
 
 
 def _number(asked: QueryDict, name: str) -> int:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Max, Min, Q, QuerySet
 
 from mnesis_core.context.branches import Branch, Path, Stretch, path_to
 from mnesis_core.errors import BranchNotFoundError, SessionNotFoundError
@@ -117,6 +117,13 @@ def ends_of_branches(session_id: str) -> dict[int, tuple[str, int]]:
     counts = {branch: (last, count) for branch, last, count in rows}
     ids = ids_at(session_id, [last for last, _ in counts.values()])
     return {branch: (ids[last], count) for branch, (last, count) in counts.items()}
+
+
+def spans_of_branches(session_id: str, numbers: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """Return the first and the last message of each of these branches, and how many there are; without empty ones."""
+    rows = Message.objects.filter(session_id=session_id, branch__in=numbers).order_by().values_list("branch")
+    counted = rows.annotate(first=Min("seq"), last=Max("seq"), count=Count("id"))
+    return {branch: (first, last, count) for branch, first, last, count in counted}
 
 
 def parents_of(session_id: str, places: Sequence[tuple[int, int]]) -> dict[int, str]:

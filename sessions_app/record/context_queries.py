@@ -87,7 +87,9 @@ class Tombstone:
     tokens: int
     compacted_seq: int
     compacted_at: datetime
+    branch: int
     is_in_context: bool  # whether its message still is, with a marker in place of the output
+    is_on_path: bool  # whether its message is on the path that is asked about
 
     @property
     def place(self) -> Place:
@@ -300,9 +302,18 @@ def newest_summary(session_id: str) -> str | None:
 
 
 def list_tombstones(
-    session_id: str, *, tool: str = "", part_id: str = "", before: Place | None = None, limit: int = 50
+    session_id: str,
+    *,
+    tool: str = "",
+    part_id: str = "",
+    before: Place | None = None,
+    limit: int = 50,
+    path: Path | None = None,
 ) -> list[Tombstone]:
-    """Return tombstones of a session, newest first, after ``before``, of one tool or one part, in one query."""
+    """Return tombstones of a session, newest first, after ``before``, of one tool or one part, in one query.
+
+    :param path: whose context they may be in; one query more
+    """
     rows = _tombstones(session_id)
     if tool:
         rows = rows.filter(tool_name=tool)
@@ -323,6 +334,7 @@ def list_tombstones(
         *("part_index", "message_id", "tool_name", "compacted_seq", "compacted_at"),
         part_id=F("id"),
         message_seq=F("message__seq"),
+        branch=F("message__branch"),
         turn_id=F("message__turn_id"),
         input=Head("tool_input", HEAD),
         head=Head("output", HEAD),
@@ -330,10 +342,19 @@ def list_tombstones(
         tokens=F("output_token_estimate"),
         is_in_context=Exists(active),
     )
+    rows_found = list(found[:limit])
+    if path is not None:
+        _, verbatim = standing_spans(path, load_spans(session_id))
+        verdicts = are_in(verbatim, [(row["branch"], row["message_seq"]) for row in rows_found])
+        for row, is_in in zip(rows_found, verdicts, strict=True):
+            row["is_in_context"] = is_in
     tombstones = []
-    for row in found[:limit]:
+    for row in rows_found:
+        is_on_path = path is None or path.has(row["branch"], row["message_seq"])
         output, characters, tokens = (row.pop(name) for name in ("head", "characters", "tokens"))
-        tombstones.append(Tombstone(output=output or "", characters=characters or 0, tokens=tokens or 0, **row))
+        tombstones.append(
+            Tombstone(output=output or "", characters=characters or 0, tokens=tokens or 0, is_on_path=is_on_path, **row)
+        )
     return tombstones
 
 

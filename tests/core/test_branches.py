@@ -15,7 +15,7 @@ from mnesis_core.context.branches import (
     Span,
     Stretch,
     are_in,
-    newest_through,
+    branches_through,
     path_to,
     siblings_of,
     standing_spans,
@@ -177,11 +177,11 @@ def test_ten_thousand_siblings_and_a_branch_at_every_message():
 
 
 @given(st.lists(steps, max_size=120))
-def test_of_the_branches_through_a_message_the_newest_is_found(chosen):
+def test_the_branches_through_a_message_are_those_whose_tips_come_after_it(chosen):
     tree = grown(chosen)
     for seq, parent in tree.parents.items():
-        through = [number for number in [0, *tree.branches] if seq in tree.ancestry(tree.tips[number])]
-        assert newest_through(tree.branches, tree.branch_of[seq], parent) == max(through)
+        through = {number for number in [0, *tree.branches] if seq in tree.ancestry(tree.tips[number])}
+        assert branches_through(tree.branches, tree.branch_of[seq], parent) == through
 
 
 def test_the_versions_after_a_message_begin_with_its_own_branch():

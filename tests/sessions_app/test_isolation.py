@@ -125,6 +125,7 @@ BY_SESSION: dict[Query, Ask] = {
     turn_queries.list_calls: lambda ask, who, its: ask(who.session_id),
     turn_queries.list_turns: lambda ask, who, its: ask(who.session_id),
     branch_queries.ends_of_branches: lambda ask, who, its: ask(who.session_id),
+    branch_queries.spans_of_branches: lambda ask, who, its: ask(who.session_id, [0]),
     branch_queries.ids_at: lambda ask, who, its: ask(who.session_id, [1]),
     branch_queries.load_branches: lambda ask, who, its: ask(who.session_id),
     branch_queries.load_path: lambda ask, who, its: ask(who.session_id),

@@ -1,0 +1,231 @@
+"""The inspector of a session whose messages are a tree: its branches, and on each page the branch that stood then."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from agents_app.turns import lifecycle
+from compaction_app import store as compaction_store
+from compaction_app.compact import compact_now
+from compaction_app.queries import list_summaries
+from sessions_app.models import MessagePart
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.session_queries import load_session
+from tests.compaction_app.test_branches import CONFIG, Talk
+from tests.sessions_app.test_branch_pages import branch, choose
+from tests.support.cast import make_user
+from tests.support.inspected import add_turn, claim, tool_part
+from tests.support.talks import exchange, new_session
+
+pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def reader(alice: User) -> Client:
+    client = Client()
+    client.force_login(alice)
+    return client
+
+
+@pytest.fixture
+def talk(alice: User, script: Any) -> Talk:
+    """Eight turns that both branches share, summarised with what only branch 0 has, and then with what only branch 1 has."""
+    script(lambda request: "- The ledgers moved.", window=4_000)
+    talk = Talk(session=lifecycle.create_session(owner=alice, config=CONFIG))
+    for _ in range(8):
+        talk.say(8)
+    shared = talk.tip
+    for _ in range(6):
+        talk.say(8)
+    compact_now(talk.session.id)
+    talk.say(2, after=shared)
+    for _ in range(8):
+        talk.say(8)
+    compact_now(talk.session.id)
+    return talk
+
+
+def get(client: Client, session_id: str, path: str = "branches/", /, **query: Any) -> str:
+    answer = client.get(f"/sessions/{session_id}/inspect/{path}", query)
+    assert answer.status_code == 200, answer.content
+    return answer.content.decode()
+
+
+def test_a_session_without_branches_says_so(reader: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    page = get(reader, session_id)
+    assert "This conversation is one line." in page
+    assert "<table" not in page
+
+
+def test_the_tree_is_drawn_and_listed_with_the_chosen_branch(reader: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    exchange(session_id, "two", "answer")
+    branch(session_id, parent=0, after=2)
+    exchange(session_id, "two otherwise", "answered <otherwise>")
+    branch(session_id, parent=1, after=5, chosen=False)
+    branch(session_id, parent=0, after=0, chosen=False)
+    page = get(reader, session_id)
+    assert "4 branches, of which 0 to 3 are shown." in page
+    rows = re.findall(r'<tr id="branch-(\d+)">(.*?)</tr>', page, re.DOTALL)
+    words = {int(number): " ".join(re.sub(r"<[^>]+>", " ", row).split()) for number, row in rows}
+    assert words == {
+        0: "0 where the session begins 4 message 4 answer",
+        1: "1 chosen message 2 of branch 0 2 message 6 answered &lt;otherwise&gt;",
+        2: "2 message 5 of branch 1 0 nothing was said on it yet",
+        3: "3 nothing: it begins anew 0 nothing was said on it yet",
+    }
+    assert re.findall(r'class="tree-path" d="([^"]+)"', page) == ["M0.0 8H333.3", "M666.7 24H1000.0"]
+    assert re.findall(r'class="tree-line" d="([^"]+)"', page) == ["M0.0 8H666.7", "M666.7 24H1000.0"]
+    assert re.findall(r'class="tree-leaves"\s+d="([^"]+)"', page) == [
+        "M333.3 8V24H666.7",
+        "M833.3 24V40h4",
+        "M0.0 8V56h4",
+    ]
+    assert f'href="/sessions/{session_id}/?branch=1&amp;at=6"' in page
+
+
+def test_another_persons_branches_are_not_there_and_an_inspector_sees_them(inspector: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    branch(session_id, parent=0, after=1)
+    stranger = Client()
+    stranger.force_login(make_user("eve"))
+    assert stranger.get(f"/sessions/{session_id}/inspect/branches/").status_code == 404
+    page = get(inspector, session_id)
+    assert "/inspect/messages/msg_" in page
+    assert f'href="/sessions/{session_id}/?branch' not in page
+
+
+def test_ten_thousand_branches_come_in_pages(reader: Client, alice: User, django_assert_max_num_queries: Any) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    with change(session_id) as record:
+        for _ in range(9_999):
+            session_store.begin_branch(record, parent=0, after_seq=1)
+        session_store.choose_branch(record, 7_000)
+    began = timezone.now()
+    with django_assert_max_num_queries(20):
+        page = get(reader, session_id, "branches/", **{"from": 5_020})
+    assert timezone.now() - began < timedelta(seconds=2)
+    assert "10,000 branches, of which 5,000 to 5,049 are shown." in page
+    assert page.count("<tr id=") == 50
+    assert 'The chosen one is <a href="?from=7000#branch-7000">' in page
+    assert len(page) < 80_000
+    last = get(reader, session_id, "branches/", **{"from": 10**30})
+    assert "9,950 to 9,999" in last
+    assert "Later ones" not in last
+    assert reader.get(f"/sessions/{session_id}/inspect/branches/", {"from": "x"}).status_code == 422
+
+
+def test_a_drawing_has_the_summaries_that_serve_a_branch(reader: Client, talk: Talk) -> None:
+    session_id = talk.session.id
+    drawn = {number: json.loads(get(reader, session_id, "summaries/drawing.json", branch=number)) for number in (0, 1)}
+    ids = {number: set(values["id"]) for number, values in drawn.items()}
+    assert ids[0] & ids[1], "a shared beginning is summarised once"
+    assert ids[0] - ids[1]
+    assert ids[1] - ids[0]
+    assert ids[0] | ids[1] == {summary.id for summary in list_summaries(session_id)}
+    assert json.loads(get(reader, session_id, "summaries/drawing.json"))["id"] == drawn[1]["id"]
+    for values in drawn.values():
+        assert any(mark & 1 for mark in values["marks"])
+    assert reader.get(f"/sessions/{session_id}/inspect/summaries/drawing.json", {"branch": 9}).status_code == 404
+    page = get(reader, session_id, "summaries/", view="table", branch=0)
+    assert "That serve branch" in page
+    assert set(re.findall(r'data-id="(sum_\w+)"', page)) <= ids[0]
+    assert f'data-drawing="/sessions/{session_id}/inspect/summaries/drawing.json?branch=1"' in get(
+        reader, session_id, "summaries/"
+    )
+
+
+def test_a_summary_says_which_branches_it_serves(reader: Client, talk: Talk) -> None:
+    session_id = talk.session.id
+    ids = {
+        number: set(json.loads(get(reader, session_id, "summaries/drawing.json", branch=number))["id"])
+        for number in (0, 1)
+    }
+
+    def served(id: str) -> list[str]:
+        place = re.search(r"<dt>Serves</dt>(.*?)</dd>", get(reader, session_id, f"summaries/{id}/"), re.DOTALL)
+        return re.findall(r"branch=(\d+)", place[1]) if place else []
+
+    assert served(min(ids[0] & ids[1])) == ["0", "1"]
+    assert served(min(ids[0] - ids[1])) == ["0"]
+    assert served(min(ids[1] - ids[0])) == ["1"]
+
+
+def test_dividers_and_what_left_the_context_are_those_of_a_branch(reader: Client, talk: Talk) -> None:
+    def divided(number: int) -> tuple[int, str]:
+        page = reader.get(f"/sessions/{talk.session.id}/compactions/", {"branch": number}).content.decode()
+        out = re.search(r'data-spans="([^"]*)"', page)
+        assert out
+        return page.count("data-after="), out[1]
+
+    first, second = divided(0), divided(1)
+    assert first != second
+    assert (first[0], second[0]) == (1, 2)
+
+
+def test_the_context_as_of_an_event_is_that_of_the_branch_of_then(inspector: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    exchange(session_id, "two", "answer")
+    before = load_session(session_id).event_seq
+    branch(session_id, parent=0, after=2)
+    exchange(session_id, "two otherwise", "other answer")
+
+    def shown(at: int) -> tuple[str, list[int]]:
+        page = inspector.get(
+            f"/admin/compaction_app/summarynode/inspect/{session_id}/context/", {"at": at}
+        ).content.decode()
+        said = re.search(r"It is that of branch (\d+)", page)
+        items = page.rpartition("<h2>")[2]
+        return said[1] if said else "", [int(seq) for seq in re.findall(r"<td>message (\d+)</td>", items)]
+
+    assert shown(before) == ("0", [1, 2, 3, 4])
+    assert shown(load_session(session_id).event_seq) == ("1", [1, 2, 5, 6])
+    choose(session_id, 0)
+    assert shown(load_session(session_id).event_seq) == ("0", [1, 2, 3, 4])
+
+
+def test_a_tombstone_of_another_branch_is_said_to_be_there(reader: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    ids = add_turn(session_id, "Read.", tool_part())
+    part = MessagePart.objects.get(message_id=ids[1], part_type="tool").id
+    run = claim(session_id)
+    with change(session_id) as record:
+        compaction_store.prune(record, run.id, [part], tokens=900)
+    assert "The model sees a mark in its place" in get(reader, session_id, "tombstones/")
+    branch(session_id, parent=0, after=2)
+    assert "It is on branch 0, which is not on the way to the chosen one" in get(reader, session_id, "tombstones/")
+    choose(session_id, 0)
+    assert "The model sees a mark in its place" in get(reader, session_id, "tombstones/")
+
+
+def test_the_ledger_says_in_words_what_became_of_branches(reader: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    branch(session_id, parent=0, after=1)
+    branch(session_id, parent=0, after=0, chosen=False)
+    page = get(reader, session_id, "ledger/")
+    words = re.findall(r'<a href="(\S+/branches/\S+)">([^<]+)</a>', page)
+    there = f"/sessions/{session_id}/inspect/branches/"
+    assert words == [
+        (f"{there}?from=2#branch-2", "branch 2 begins before the first message"),
+        (f"{there}?from=1#branch-1", "branch 1 goes on"),
+        (f"{there}?from=1#branch-1", "branch 1 begins after message 1 of branch 0"),
+    ]
+    entry = get(reader, session_id, "ledger/", seq=load_session(session_id).event_seq)
+    assert "Branch 2 begins before the first message" in entry
