@@ -21,7 +21,7 @@ from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble, rebuild
-from mnesis_core.context.branches import Path
+from mnesis_core.context.branches import LINE, Path
 from mnesis_core.context.entries import (
     Assembled,
     ContextEntry,
@@ -301,12 +301,25 @@ def compare_calls(call_id: str, *, owner_id: int | None, earlier_id: str | None 
     before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
     gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
     replaced = context_queries.replaced_items(later.session_id, sorted(gone))
-    changes = list(difference(before, after, is_first=earlier is None, replaced=replaced))
+    elsewhere = _elsewhere(earlier, later, before, after) if earlier else set()
+    changes = list(difference(before, after, is_first=earlier is None, replaced=replaced, elsewhere=elsewhere))
     return ComparedCalls(
         earlier=earlier,
         later=later,
         changes=changes[:MOST_CHANGES],
         counts=dict(Counter(change.change for change in changes)),
+    )
+
+
+def _elsewhere(earlier: CallRecord, later: CallRecord, before: Sequence[Row], after: Sequence[Row]) -> set[str]:
+    """Return what only one of two calls showed because they were made on different branches."""
+    numbers = [branch_of(call.manifest) for call in (earlier, later)]
+    if numbers[0] == numbers[1]:
+        return set()
+    paths = [load_path(later.session_id, number) or LINE for number in numbers]
+    had, has = ({row["id"] for row in side if "id" in row} for side in (before, after))
+    return context_queries.items_off(paths[0], later.session_id, has - had) | context_queries.items_off(
+        paths[1], later.session_id, had - has
     )
 
 

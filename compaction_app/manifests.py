@@ -7,29 +7,32 @@ from dataclasses import replace
 from typing import Any
 
 from compaction_app.queries import spans_of_summaries
+from mnesis_core.context.branches import LINE
 from mnesis_core.context.entries import Row, read_manifest
-from mnesis_core.context.manifests import ItemOutline, is_folded, unfold_manifest
+from mnesis_core.context.manifests import ItemOutline, branch_of, is_folded, unfold_manifest
 from mnesis_core.records import CallRecord
 from sessions_app.record import context_queries
+from sessions_app.record.branch_queries import load_path
 
 # Rows of manifests in one answer. What a call keeps is short, so a page of calls could unfold to more than memory holds.
 MOST_ROWS = 100_000
 
 
 def load_manifest(call: CallRecord) -> list[Row]:
-    """Return the rows of a call's manifest, checked; in two queries where it is folded.
+    """Return the rows of a call's manifest, checked; in three queries where it is folded.
 
     :raises ValueError: it is no manifest, or the record has not the context that it describes.
     """
-    return unfold_manifest(read_manifest(call.manifest), _load_outlines([call]), at=call.context_seq)
+    return unfold_manifest(read_manifest(call.manifest), _Outlines([call]).of(call), at=call.context_seq)
 
 
 def with_manifests(calls: Sequence[CallRecord]) -> list[CallRecord]:
-    """Return the first of some calls of one session, each with every row of its manifest; in two queries.
+    """Return the first of some calls of one session, each with every row of its manifest; in three queries.
 
     They are as many as have ``MOST_ROWS`` together, but at least one. A manifest that cannot be unfolded stays as it is.
+    In a session with branches, each call takes queries of its own.
     """
-    outlines = _load_outlines(calls)
+    outlines = _Outlines(calls)
     whole: list[CallRecord] = []
     rows = 0
     for call in calls:
@@ -41,21 +44,37 @@ def with_manifests(calls: Sequence[CallRecord]) -> list[CallRecord]:
     return whole
 
 
-def _unfolded(call: CallRecord, outlines: Sequence[ItemOutline]) -> list[Any]:
+def _unfolded(call: CallRecord, outlines: _Outlines) -> list[Any]:
     try:
-        return unfold_manifest(read_manifest(call.manifest), outlines, at=call.context_seq)
+        return unfold_manifest(read_manifest(call.manifest), outlines.of(call), at=call.context_seq)
     except ValueError:
         return call.manifest
 
 
-def _load_outlines(calls: Sequence[CallRecord]) -> list[ItemOutline]:
-    """Return what was in the contexts of those of these calls whose manifests are folded."""
-    folded = [call for call in calls if is_folded(call.manifest)]
-    if not folded:
-        return []
-    seqs = [call.context_seq for call in folded]
-    items = context_queries.load_outlines(folded[0].session_id, first=min(seqs), last=max(seqs))
-    spans = spans_of_summaries([item.id for item in items if item.role is None], session_id=folded[0].session_id)
+class _Outlines:
+    """What was in the contexts of those of some calls of a session whose manifests are folded."""
+
+    def __init__(self, calls: Sequence[CallRecord]) -> None:
+        folded = [call for call in calls if is_folded(call.manifest)]
+        self._is_tree = bool(folded) and load_path(folded[0].session_id) is not None
+        self._shared: list[ItemOutline] = []
+        if folded and not self._is_tree:
+            seqs = [call.context_seq for call in folded]
+            session_id = folded[0].session_id
+            items = context_queries.load_outlines(session_id, first=min(seqs), last=max(seqs))
+            self._shared = _with_spans(session_id, items)
+
+    def of(self, call: CallRecord) -> list[ItemOutline]:
+        if not (self._is_tree and is_folded(call.manifest)):
+            return self._shared
+        path = load_path(call.session_id, branch_of(call.manifest)) or LINE
+        return _with_spans(
+            call.session_id, context_queries.load_outlines_on(path, call.session_id, at=call.context_seq)
+        )
+
+
+def _with_spans(session_id: str, items: Sequence[ItemOutline]) -> list[ItemOutline]:
+    spans = spans_of_summaries([item.id for item in items if item.role is None], session_id=session_id)
     # A summary that is not there is missing in the context too, which unfolding notices.
     return [
         item if item.role is not None else item._replace(first_seq=spans[item.id][0], last_seq=spans[item.id][1])

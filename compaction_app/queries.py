@@ -15,6 +15,7 @@ from django.db.models import Case, Count, F, Q, QuerySet, Sum, Value, When
 
 from compaction_app.models import LIVE, CompactionRun, RunState, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from mnesis_core.compaction.dag import Cost, Cover, Graph, Node, PreviewRecord, check_cover, slices_of
+from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import LastRun
 from mnesis_core.context.replay import Projection
@@ -289,8 +290,8 @@ def load_preview_entries(positions: dict[str, int], *, session_id: str) -> list[
     ]
 
 
-def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int, str]:
-    """Return for each message the leaf that stands for it in its newest revision, where there is one."""
+def covering_summaries(session_id: str, message_seqs: Sequence[int], *, path: Path | None = None) -> dict[int, str]:
+    """Return for each message of a path the leaf that stands for it in its newest revision, where there is one."""
     if not message_seqs:
         return {}
     rows = SummaryNode.objects.filter(
@@ -301,6 +302,9 @@ def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int
         first_seq__lte=max(message_seqs),
     )
     spans = list(rows.values_list("first_seq", "last_seq", "id"))
+    if path is not None:
+        serving = {span.id for span in context_queries.load_spans(session_id) if path.has(span.branch, span.last_seq)}
+        spans = [span for span in spans if span[2] in serving]
     return {seq: id for seq in message_seqs for first, last, id in spans if first <= seq <= last}
 
 
@@ -510,8 +514,9 @@ def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
     seq = seq_of_message(message_id, session_id=session_id)
     graph = load_graph(session_id)
     edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", session_id=session_id)
-    leaf_id = edges.values_list("node_id", flat=True).first()
-    above = [] if leaf_id is None else [graph.newest(leaf_id), *graph.above(leaf_id)]
+    # Several were made for different branches, or are revisions of each other.
+    leaves = list(dict.fromkeys(graph.newest(id) for id in edges.values_list("node_id", flat=True)))
+    above = list(dict.fromkeys([*leaves, *(node for leaf in leaves for node in graph.above(leaf.id))]))
     standing = _standing([message_id, *(node.id for node in above)], session_id)
     return MessageLineage(seq=seq, above=above, in_context=standing)
 

@@ -67,39 +67,42 @@ def load_rows(about: Inspected, branches: dict[int, Branch], *, first: int) -> l
     return rows
 
 
-def draw(rows: list[BranchRow], path: Path, *, messages: int) -> dict[str, Any]:
+def draw(rows: list[BranchRow], path: Path) -> dict[str, Any]:
     """Return the picture: a lane for each branch, in the order of messages, and what of it is on the chosen path.
 
     A lane begins with a thin line from where it leaves its parent: on that one's lane, or from above if it is not here.
     """
     lanes, places = [], {row.number: place for place, row in enumerate(rows)}
+    before = min([row.after_seq for row in rows], default=0)
+    last = max([row.last_seq or row.after_seq for row in rows], default=0)
+    axis = Axis(before=before, last=max(last, before + 1))
     chosen = {stretch.branch: stretch for stretch in path.stretches}
     for place, row in enumerate(rows):
         y = place * LANE + LANE // 2
-        start = _x(row.after_seq, messages)
         above = places.get(row.parent) if row.number else place
-        lane: dict[str, Any] = {
-            "row": row,
-            "y": y,
-            "start": start,
-            "top": 0 if above is None else above * LANE + LANE // 2,
-        }
+        top = 0 if above is None else above * LANE + LANE // 2
+        lane: dict[str, Any] = {"row": row, "y": y, "start": axis.x(row.after_seq), "top": top}
         if row.messages:
-            lane["line"] = _line(row.first_seq, row.last_seq, messages)
+            lane["line"] = axis.line(row.first_seq, row.last_seq)
             stretch = chosen.get(row.number)
-            last = 0 if stretch is None else min(row.last_seq, stretch.last_seq)
-            lane["on_path"] = _line(row.first_seq, last, messages) if last >= row.first_seq else None
+            end = 0 if stretch is None else min(row.last_seq, stretch.last_seq)
+            lane["on_path"] = axis.line(row.first_seq, end) if end >= row.first_seq else None
         lanes.append(lane)
-    return {"lanes": lanes, "width": WIDTH, "height": max(1, len(rows)) * LANE}
+    height = max(1, len(rows)) * LANE
+    return {"lanes": lanes, "width": WIDTH, "height": height, "first": axis.before + 1, "last": axis.last}
 
 
-def _line(first: int, last: int, messages: int) -> tuple[float, float]:
-    left, right = _x(first - 1, messages), _x(last, messages)
-    return min(left, WIDTH - NARROWEST), max(right, min(left, WIDTH - NARROWEST) + NARROWEST)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    before: int  # the message before the first one on it
+    last: int
 
+    def x(self, seq: int) -> float:
+        return round(WIDTH * (seq - self.before) / (self.last - self.before), 1)
 
-def _x(seq: int, messages: int) -> float:
-    return round(WIDTH * min(seq, messages) / max(1, messages), 1)
+    def line(self, first: int, last: int) -> tuple[float, float]:
+        left = min(self.x(first - 1), WIDTH - NARROWEST)
+        return left, max(self.x(last), left + NARROWEST)
 
 
 @signed_in
@@ -113,7 +116,7 @@ def branches(request: HttpRequest, session_id: str) -> HttpResponse:
         path = path_to(found, about.branch) if not about.branch or about.branch in found else LINE
         context |= {
             "rows": rows,
-            "picture": draw(rows, path, messages=about.message_seq),
+            "picture": draw(rows, path),
             "total": about.branch_seq + 1,
             "last": rows[-1].number if rows else first,
             "first": first,

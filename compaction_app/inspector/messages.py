@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +23,7 @@ from compaction_app.queries import (
     trace_message,
 )
 from mnesis_core.compaction.transcript import pieces_of_message
+from mnesis_core.context.branches import Path, branches_through, covering_span, path_to
 from mnesis_core.context.entries import read_manifest
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import MAX_INTEGER
@@ -33,10 +35,11 @@ from sessions_app.pages.permissions import inspected
 from sessions_app.pages.transcript import LARGEST, MessageView, load_message, load_whole_text
 from sessions_app.pages.views import signed_in
 from sessions_app.record import context_queries, turn_queries
-from sessions_app.record.branch_queries import path_in
+from sessions_app.record.branch_queries import load_branches, path_in
+from sessions_app.record.context_queries import load_spans
 from sessions_app.record.message_queries import tombstone_seqs
 from sessions_app.record.timeline_queries import EventHeading, load_event_heading, load_stay, tools_of_session
-from sessions_app.record.turn_queries import turn_seq_at
+from sessions_app.record.turn_queries import calls_between, turn_seq_at
 
 PAGE = 50
 MOST = 20  # summarising calls that are shown: the same may be summarised anew without end
@@ -76,12 +79,14 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
         seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
         before = (seq, message_seq, min(index, 2**31 - 1))
 
+    path = path_in(about)
     found = context_queries.list_tombstones(
-        about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1, path=path_in(about)
+        about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1, path=path
     )
     page = found[:PAGE]
     runs = runs_that_pruned(about.id, {entry.compacted_seq for entry in page}) if page else {}
-    summaries = covering_summaries(about.id, [entry.message_seq for entry in page if not entry.is_in_context])
+    out = [entry.message_seq for entry in page if entry.is_on_path and not entry.is_in_context]
+    summaries = covering_summaries(about.id, out, path=path)
     more = {"tool": tool} if tool else {}
     if len(found) > PAGE:
         more["before"] = "-".join(map(str, page[-1].place))
@@ -130,6 +135,7 @@ class MessageStory:
     removed: EventHeading | None
     removed_turn: int  # the turn that was the newest when it left
     replaced_by: str  # the summary that took its place
+    is_on_path: bool  # whether it is on the way to the chosen branch; otherwise no model sees it at present
     lineage: MessageLineage
     seen: dict[str, Any]
     summarised_by: Readings
@@ -140,7 +146,7 @@ class MessageStory:
 @signed_in
 def message_page(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     about = inspected(request, session_id)
-    story = trace(about.id, message_id)
+    story = trace(about.id, message_id, path=path_in(about))
     context = {
         "about": about,
         "tab": "inspect-calls",
@@ -152,14 +158,23 @@ def message_page(request: HttpRequest, session_id: str, message_id: str) -> Http
     return render(request, "compaction_app/inspect_message.html", context)
 
 
-def trace(session_id: str, message_id: str) -> MessageStory:
+def trace(session_id: str, message_id: str, *, path: Path | None = None) -> MessageStory:
     """Return where a message stands and which calls saw it; a bounded number of reads, whatever the history.
 
+    :param path: that of the chosen branch, in a session with branches
     :raises MessageNotFoundError: the session has no such message.
     """
     message = load_message(session_id, message_id)
     stay = load_stay(session_id, message.id)
     added, removed = (None, None) if stay is None else (stay.added_seq, stay.removed_seq)
+    replaced_by, seen_by = "", calls_between
+    if path is not None:
+        span = covering_span(path, load_spans(session_id), message.branch, message.seq)
+        removed, replaced_by = (None, "") if span is None else (span.added_seq, span.id)
+        seen_by = partial(_calls_of_branches, message=message)
+    elif removed is not None:
+        replaced_by = context_queries.replaced_items(session_id, [message.id]).get(message.id, "")
+    sightings = partial(_sightings, session_id, message.id, seen_by=seen_by)
     event = None if removed is None else load_event_heading(session_id, removed)
     pruned = tombstone_seqs(session_id, message.id)
     return MessageStory(
@@ -168,11 +183,11 @@ def trace(session_id: str, message_id: str) -> MessageStory:
         added_seq=added,
         removed=event,
         removed_turn=_turn_of(session_id, event),
-        replaced_by=context_queries.replaced_items(session_id, [message.id]).get(message.id, "")
-        if removed is not None
-        else "",
+        replaced_by=replaced_by,
+        is_on_path=path is None or path.has(message.branch, message.seq),
         lineage=trace_message(message.id, session_id=session_id),
-        seen=_sightings(session_id, message.id, added, removed),
+        # In a tree, a summary of one branch hides nothing from the calls of another.
+        seen=sightings(added, removed if path is None else None),
         summarised_by=list_readings(session_id, message.seq),
         tombstones=[
             {
@@ -180,8 +195,8 @@ def trace(session_id: str, message_id: str) -> MessageStory:
                 "turn_seq": _turn_of(session_id, load_event_heading(session_id, seq)),
                 "part_ids": pruned[seq],
                 # The calls that had the outputs before that.
-                "whole_in": _sightings(
-                    session_id, message.id, added, min(seq, removed or MAX_INTEGER), part_ids=pruned[seq]
+                "whole_in": sightings(
+                    added, seq if path is not None else min(seq, removed or MAX_INTEGER), part_ids=pruned[seq]
                 ),
             }
             for seq in sorted(pruned)[:MOST_TOMBSTONES]
@@ -193,13 +208,36 @@ def _turn_of(session_id: str, event: EventHeading | None) -> int:
     return 0 if event is None else turn_seq_at(session_id, event.created_at)
 
 
+def _calls_of_branches(
+    session_id: str, first_seq: int, end_seq: int | None, *, message: MessageView
+) -> tuple[int, list[turn_queries.CallHeading]]:
+    """Count the calls that had a message of a tree in their context, as ``calls_between`` does; five queries."""
+    branches, spans = load_branches(session_id), load_spans(session_id)
+    through = branches_through(branches, message.branch, message.seq - 1)
+    until: dict[int, int] = {}  # by branch
+    ids = []
+    for id, context_seq, branch in turn_queries.turn_calls_from(session_id, first_seq):
+        if branch in through and branch not in until:
+            span = covering_span(path_to(branches, branch), spans, message.branch, message.seq)
+            until[branch] = min(MAX_INTEGER if span is None else span.added_seq, end_seq or MAX_INTEGER)
+        if context_seq < until.get(branch, 0):
+            ids.append(id)
+    return len(ids), turn_queries.load_headings(session_id, ids[:1]) + turn_queries.load_headings(session_id, ids[-1:])
+
+
 def _sightings(
-    session_id: str, message_id: str, added: int | None, end: int | None, *, part_ids: Collection[str] = ()
+    session_id: str,
+    message_id: str,
+    added: int | None,
+    end: int | None,
+    *,
+    seen_by: Callable[..., tuple[int, list[turn_queries.CallHeading]]],
+    part_ids: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the number (``count``) of calls that had a message in their context, with the first and the last (``ends``)."""
     if added is None:
         return {"count": 0, "ends": []}
-    count, ends = turn_queries.calls_between(session_id, added, end)
+    count, ends = seen_by(session_id, added, end)
     numbers = turn_queries.numbers_of_calls(session_id, [call.id for call in ends])
     # Of one call, calls_between gives the heading twice: it is the first and the last.
     # What stands in a context may be left out of a prompt for lack of room, so these calls' manifests are read.

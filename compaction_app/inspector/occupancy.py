@@ -7,19 +7,21 @@ for, by the estimate that was stored with it; no manifest is read.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
 from compaction_app.context import load_frame
 from compaction_app.models import CompactionRun, SummaryNode
+from mnesis_core.context.branches import path_to, standing_spans
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import format_count, format_counted
 from sessions_app.record import turn_queries
-from sessions_app.record.context_queries import summary_stays
+from sessions_app.record.branch_queries import load_branches, path_in
+from sessions_app.record.context_queries import load_spans, summary_stays
 
 MOST_COLUMNS = 400
 WIDTH = 1_000
@@ -76,13 +78,18 @@ def load_occupancy(session_id: str) -> Occupancy | None:
     sizes = turn_queries.sizes_of_calls(session_id, fullest_of(calls))
     numbers = turn_queries.numbers_of_calls(session_id, [size.id for size in sizes])
     system = MESSAGE_FRAMING + estimate_text(frame.session.system_prompt) if frame.session.system_prompt else 0
-    stays = summary_stays(session_id)
+    stays, path = summary_stays(session_id), path_in(frame.session)
     tokens = dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "token_count")) if stays else {}
+    standing: Standing | StandingInTree
     standing = Standing([(added, removed, SUMMARY_FRAME + tokens.get(id, 0)) for id, added, removed in stays])
+    if path is not None:
+        standing = StandingInTree(
+            session_id, tokens, turn_queries.branches_of_calls(session_id, [size.id for size in sizes])
+        )
     columns = []
     for size in sizes:
         opening = min(size.used, size.tools + int(system * size.ratio))
-        summaries = min(size.used - opening, int(standing.at(size.context_seq) * size.ratio))
+        summaries = min(size.used - opening, int(standing.at(size.context_seq, size.id) * size.ratio))
         column = Column(call_id=size.id, number=numbers[size.id], used=size.used, opening=opening, summaries=summaries)
         columns.append(column)
     added = {id: seq for id, seq, _ in stays}
@@ -140,8 +147,21 @@ class Standing:
         self._seqs = [seq for seq, _ in steps]
         self._sums = [0, *accumulate(tokens for _, tokens in steps)]
 
-    def at(self, seq: int) -> int:
+    def at(self, seq: int, call_id: str = "") -> int:
         return self._sums[bisect_right(self._seqs, seq)]
+
+
+class StandingInTree:
+    """The same in a session with branches: of the branch that each call was made on."""
+
+    def __init__(self, session_id: str, tokens: Mapping[str, int], branch_of: Mapping[str, int]) -> None:
+        self._branches, self._spans = load_branches(session_id), load_spans(session_id)
+        self._tokens, self._branch_of = tokens, branch_of
+
+    def at(self, seq: int, call_id: str) -> int:
+        path = path_to(self._branches, self._branch_of.get(call_id, 0))
+        standing, _ = standing_spans(path, (span for span in self._spans if span.added_seq <= seq))
+        return sum(SUMMARY_FRAME + self._tokens.get(span.id, 0) for span in standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,6 +85,7 @@ REASONS = {
     "more_parts": "More of it was written.",
     "offered": "It may be called now.",
     "not_offered": "It may not be called any more.",
+    "other_branch": "The two calls were made on different branches.",
 }
 HOW_SHOWN = {
     "shortened": "shortened in its prompt",

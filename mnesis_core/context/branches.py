@@ -110,6 +110,16 @@ def standing_spans(path: Path, spans: Iterable[Span], *, last_seq: int = END) ->
     return standing[::-1], verbatim[::-1]
 
 
+def covering_span(path: Path, spans: Iterable[Span], branch: int, seq: int) -> Span | None:
+    """Return the summary in whose place a message of a path first was, or ``None`` as long as it stands there itself."""
+    if not path.has(branch, seq):
+        return None
+    covering = [
+        span for span in spans if span.first_seq <= seq <= span.last_seq and path.has(span.branch, span.last_seq)
+    ]
+    return min(covering, key=lambda span: span.added_seq, default=None)
+
+
 def are_in(stretches: Iterable[Stretch], places: Iterable[tuple[int, int]]) -> list[bool]:
     """Return of each place, a branch and a number, whether it is in one of these stretches."""
     by_branch: dict[int, list[Stretch]] = defaultdict(list)

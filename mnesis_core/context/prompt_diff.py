@@ -5,7 +5,7 @@ Two prompts differ by what a model was shown, not by what was said between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ Reason = Literal[
     "more_parts",
     "offered",
     "not_offered",
+    "other_branch",
 ]
 
 
@@ -65,12 +66,17 @@ class _Side:
 
 
 def difference(
-    earlier: Sequence[Row], later: Sequence[Row], *, is_first: bool = False, replaced: Mapping[str, str] | None = None
+    earlier: Sequence[Row],
+    later: Sequence[Row],
+    *,
+    is_first: bool = False,
+    replaced: Mapping[str, str] | None = None,
+    elsewhere: Collection[str] = (),
 ) -> Iterator[Difference]:
     """Yield what entered, left, or reads differently, in the order of the prompts: system, tools, then by place.
 
     ``replaced`` names for messages and summaries the summary that took their place between the two, whether or not it
-    is in the later prompt. With ``is_first`` there was no earlier call.
+    is in the later prompt; ``elsewhere`` has what is not of the branch of the other call. With ``is_first`` there was no earlier call.
     """
     before, after = _side(earlier), _side(later)
     reason: Reason = "first_call" if is_first else "fits_again"
@@ -83,11 +89,14 @@ def difference(
     yield from _added(before.tools, after.tools, change="entered", kind="tool", reason=reason)
 
     for item_id, row in before.items.items():
-        if item_id not in after.items:
+        if item_id not in after.items and item_id in elsewhere:
+            yield Difference(change="left", kind=row["kind"], id=item_id, reason="other_branch")
+        elif item_id not in after.items:
             yield _why_left(row, after, replaced or {})
     for item_id, row in after.items.items():
         if item_id not in before.items:
-            yield Difference(change="entered", kind=row["kind"], id=item_id, reason=_why_entered(row, before, is_first))
+            why: Reason = "other_branch" if item_id in elsewhere else _why_entered(row, before, is_first)
+            yield Difference(change="entered", kind=row["kind"], id=item_id, reason=why)
         elif row["kind"] == "message":
             yield from _part_differences(before.items[item_id], row)
 

@@ -289,6 +289,17 @@ def _outlines(rows: Iterable[tuple[Any, ...]]) -> list[ItemOutline]:
     return outlines
 
 
+def items_off(path: Path, session_id: str, ids: Collection[str]) -> set[str]:
+    """Return those of these messages and summaries that are not of a path."""
+    spans = {span.id: (span.branch, span.last_seq) for span in load_spans(session_id)}
+    places = {id: spans[id] for id in ids if id in spans}
+    messages = [id for id in ids if id not in spans]
+    for start in range(0, len(messages), 1000):
+        rows = Message.objects.filter(session_id=session_id, id__in=messages[start : start + 1000])
+        places |= {id: (branch, seq) for id, branch, seq in rows.values_list("id", "branch", "seq")}
+    return {id for id, place in places.items() if not path.has(*place)}
+
+
 def summary_stays(session_id: str) -> list[tuple[str, int, int | None]]:
     """Return (id, added, removed) of every summary that was ever in a session's context: the events of its stay."""
     rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")

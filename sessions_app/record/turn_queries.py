@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from mnesis_core.errors import CallNotFoundError, TurnNotFoundError
@@ -23,7 +24,7 @@ from mnesis_core.spending import Spent, highest_of
 from mnesis_core.turns.options import read_options
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
-from sessions_app.models import USAGE_COLUMNS, MessagePart, ModelCall, PromptText, Turn
+from sessions_app.models import USAGE_COLUMNS, Message, MessagePart, ModelCall, PromptText, Turn
 from sessions_app.ownership import owned_by
 from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.message_queries import usage_of
@@ -388,6 +389,18 @@ def calls_between(session_id: str, first_seq: int, end_seq: int | None) -> tuple
     return rows.count(), [_heading(row) for row in ends if row is not None]
 
 
+def turn_calls_from(session_id: str, first_seq: int) -> list[tuple[str, int, int]]:
+    """Return (id, event of its context, branch) of the calls of turns from an event on, oldest first."""
+    rows = _turn_calls(session_id).filter(context_seq__gte=first_seq).order_by("created_at", "id")
+    return list(rows.annotate(branch=_BRANCH).values_list("id", "context_seq", "branch"))
+
+
+def branches_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
+    """Return on which branch each of these calls of turns was made."""
+    rows = _turn_calls(session_id).filter(id__in=list(ids)).annotate(branch=_BRANCH)
+    return dict(rows.values_list("id", "branch"))
+
+
 def calls_over_span(session_id: str, seq: int) -> list[tuple[str, Any]]:
     """Return (id, manifest) of calls for a summary of a span around a message, oldest first.
 
@@ -396,6 +409,14 @@ def calls_over_span(session_id: str, seq: int) -> list[tuple[str, Any]]:
     first = Q(manifest__2__ranges__0__0__lte=seq, manifest__2__ranges__0__1__gte=seq)
     rows = _calls(session_id).filter(first | Q(manifest__2__ranges__1__0__lte=seq), turn=None, purpose="summary")
     return list(rows.order_by("created_at", "id").values_list("id", "manifest"))
+
+
+# A call that has written no message yet is where its turn is.
+_BRANCH = Coalesce(
+    F("message__branch"),
+    Subquery(Message.objects.filter(turn_id=OuterRef("turn_id")).order_by("-seq").values("branch")[:1]),
+    0,
+)
 
 
 def _calls(session_id: str) -> QuerySet[Any]:

@@ -15,15 +15,26 @@ from django.utils import timezone
 from agents_app.turns import lifecycle
 from compaction_app import store as compaction_store
 from compaction_app.compact import compact_now
+from compaction_app.context import compare_calls, load_state
+from compaction_app.inspector.messages import trace
+from compaction_app.inspector.occupancy import StandingInTree, load_occupancy
 from compaction_app.queries import list_summaries
+from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.context.fitting import SUMMARY_FRAME
+from mnesis_core.records import SessionRecord
+from sessions_app.database.threads import db
 from sessions_app.models import MessagePart
 from sessions_app.record import session_store
+from sessions_app.record.branch_queries import load_path
 from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_branches import CONFIG, Talk
 from tests.sessions_app.test_branch_pages import branch, choose
 from tests.support.cast import make_user
 from tests.support.inspected import add_turn, claim, tool_part
+from tests.support.story import ended, history, say
 from tests.support.talks import exchange, new_session
 
 pytestmark = pytest.mark.both_databases
@@ -229,3 +240,62 @@ def test_the_ledger_says_in_words_what_became_of_branches(reader: Client, alice:
     ]
     entry = get(reader, session_id, "ledger/", seq=load_session(session_id).event_seq)
     assert "Branch 2 begins before the first message" in entry
+
+
+def test_a_messages_page_follows_the_branch(reader: Client, talk: Talk) -> None:
+    session_id = talk.session.id
+    messages = {message.seq: message.id for message in load_messages(session_id, limit=1_000)}
+
+    def story(seq: int) -> str:
+        return " ".join(get(reader, session_id, f"messages/{messages[seq]}/").split())
+
+    assert "It is on branch 0, which is not on the way to the chosen one" in story(28)
+    assert "a summary replaced it" in story(1)
+    assert "<strong>It is in the context now</strong>" in story(max(messages))
+    choose(session_id, 0)
+    assert "<strong>It is in the context now</strong>" in story(28)
+    assert "It is on branch 1" in story(max(messages))
+
+
+async def test_calls_that_saw_a_message_and_what_each_showed_follow_the_branch(
+    session: SessionRecord, script: Any
+) -> None:
+    script("1", "2", "3", "4")
+    await say(session, "a")
+    await say(session, "b")
+    first, _, third, _ = await history(session)
+    turn = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="c", parent_id=first.id)
+    await ended(turn.turn)
+    await say(session, "d")
+    calls = [call.id for call in (await db(list_calls, session.id))[::-1]]
+
+    def seen(message_id: str) -> tuple[int, list[str]]:
+        path = load_path(session.id)
+        story = trace(session.id, message_id, path=path)
+        return story.seen["count"], [one["call"].id for one in story.seen["ends"]]
+
+    assert await db(seen, first.id) == (4, [calls[0], calls[3]])
+    assert await db(seen, third.id) == (1, [calls[1]])
+    compared = await db(compare_calls, calls[2], owner_id=session.owner_id)
+    reasons = {(change.change, change.reason) for change in compared.changes}
+    assert reasons == {("left", "other_branch"), ("entered", "new")}
+    assert {change.id for change in compared.changes if change.change == "left"} == {
+        third.id,
+        (await history(session))[1].id,
+    }
+    occupancy = await db(load_occupancy, session.id)
+    assert occupancy is not None
+    assert len(occupancy.columns) == 4
+
+
+def test_the_occupancy_counts_the_summaries_of_the_branch_of_each_call(talk: Talk) -> None:
+    def held(number: int) -> int:
+        tree = StandingInTree(
+            talk.session.id, dict.fromkeys([s.id for s in list_summaries(talk.session.id)], 100), {"c": number}
+        )
+        return tree.at(load_session(talk.session.id).event_seq, "c")
+
+    for number in (0, 1):
+        state = load_state(talk.session.id, branch=number)
+        summaries = [entry for entry in state.entries if isinstance(entry, SummaryEntry)]
+        assert held(number) == len(summaries) * (100 + SUMMARY_FRAME)

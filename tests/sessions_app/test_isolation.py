@@ -19,7 +19,7 @@ from agents_app import queries as agent_queries
 from compaction_app import context
 from compaction_app import queries as compaction_queries
 from files_app import queries as file_queries
-from mnesis_core.context.branches import LINE
+from mnesis_core.context.branches import END, LINE, Path, Stretch
 from mnesis_core.errors import NotFound
 from mnesis_core.records import find_ids
 from mnesis_core.text import text_digest
@@ -50,6 +50,7 @@ MODULES = (
     *(compaction_queries, context, file_queries, agent_queries),
 )
 NOW = timeline_queries.NOW
+OTHER = Path((Stretch(1, 1, END),))
 
 
 Query = Callable[..., Any]
@@ -159,6 +160,7 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
     message_queries.seqs_on_path: lambda ask, who, its: ask(who.session_id, LINE),
     message_queries.seqs_of_session: lambda ask, who, its: ask(who.session_id),
+    context_queries.items_off: lambda ask, who, its: ask(OTHER, who.session_id, [its.message]),
     context_queries.load_spans: lambda ask, who, its: ask(who.session_id),
     page_branches.seq_before: lambda ask, who, its: ask(who.session_id, 3, LINE),
     page_branches.has_later: lambda ask, who, its: ask(who.session_id, 1, LINE),
@@ -254,6 +256,7 @@ NOT_SCOPED: dict[Query, str] = {
             *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),
             *(turn_queries.calls_over_span, turn_queries.count_turn_calls_until, turn_queries.list_headings),
             *(turn_queries.list_turn_calls, turn_queries.load_headings),
+            *(turn_queries.turn_calls_from, turn_queries.branches_of_calls),
             *(turn_queries.models_of_calls, turn_queries.numbers_of_calls, turn_queries.sizes_of_calls),
             *(context_queries.list_tombstones, context_queries.load_events_at, context_queries.summary_stays),
             *(context_queries.tally_tombstones, message_queries.tombstone_seqs),
