@@ -19,7 +19,7 @@ MOST_ROWS = 100_000
 
 
 def load_manifest(call: CallRecord) -> list[Row]:
-    """Return the rows of a call's manifest, checked; in three queries where it is folded.
+    """Return the rows of a call's manifest, checked; in two queries where it is folded.
 
     :raises ValueError: it is no manifest, or the record has not the context that it describes.
     """
@@ -27,7 +27,7 @@ def load_manifest(call: CallRecord) -> list[Row]:
 
 
 def with_manifests(calls: Sequence[CallRecord]) -> list[CallRecord]:
-    """Return the first of some calls of one session, each with every row of its manifest; in three queries.
+    """Return the first of some calls of one session, each with every row of its manifest; in two queries.
 
     They are as many as have ``MOST_ROWS`` together, but at least one. A manifest that cannot be unfolded stays as it is.
     In a session with branches, each call takes queries of its own.
@@ -56,13 +56,13 @@ class _Outlines:
 
     def __init__(self, calls: Sequence[CallRecord]) -> None:
         folded = [call for call in calls if is_folded(call.manifest)]
-        self._is_tree = bool(folded) and load_path(folded[0].session_id) is not None
         self._shared: list[ItemOutline] = []
+        self._is_tree = any(branch_of(call.manifest) for call in folded)
         if folded and not self._is_tree:
-            seqs = [call.context_seq for call in folded]
-            session_id = folded[0].session_id
+            seqs, session_id = [call.context_seq for call in folded], folded[0].session_id
             items = context_queries.load_outlines(session_id, first=min(seqs), last=max(seqs))
-            self._shared = _with_spans(session_id, items)
+            self._is_tree = any(item.branch for item in items)
+            self._shared = [] if self._is_tree else _with_spans(session_id, items)
 
     def of(self, call: CallRecord) -> list[ItemOutline]:
         if not (self._is_tree and is_folded(call.manifest)):

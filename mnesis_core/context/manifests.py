@@ -67,6 +67,7 @@ class ItemOutline(NamedTuple):
     compacted: tuple[tuple[str, int], ...] = ()  # the parts whose outputs became tombstones, each with the event
     added_seq: int = 0
     removed_seq: int | None = None
+    branch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ _SPANS = (
     " WHERE session_id = %s AND item_type = 'summary' AND added_seq <= %s"
 )
 _OUTLINES = (
-    "SELECT i.item_id, i.item_type, i.added_seq, i.removed_seq, COALESCE(m.seq, 0), COALESCE(m.role, ''), p.id, p.part_type,"
+    "SELECT i.item_id, i.item_type, i.added_seq, i.removed_seq, COALESCE(m.seq, 0), COALESCE(m.role, ''), i.branch, p.id, p.part_type,"
     " CASE WHEN p.part_type = 'tool' AND p.compacted_at IS NOT NULL THEN COALESCE(p.compacted_seq, 0) END"
     " FROM context_items i LEFT JOIN messages m ON m.id = i.item_id LEFT JOIN message_parts p ON p.message_id = m.id"
     " WHERE i.session_id = %s AND {which} ORDER BY i.position, i.id, p.part_index"
@@ -271,8 +271,8 @@ def _outlines(rows: Iterable[tuple[Any, ...]]) -> list[ItemOutline]:
     outlines = []
     for _, group in groupby(rows, key=itemgetter(0)):
         own = list(group)
-        item_id, item_type, added, removed, seq, role = own[0][:6]
-        parts = [row[6:] for row in own if row[6] is not None]
+        item_id, item_type, added, removed, seq, role, branch = own[0][:7]
+        parts = [row[7:] for row in own if row[7] is not None]
         outlines.append(
             ItemOutline(
                 item_id,
@@ -284,6 +284,7 @@ def _outlines(rows: Iterable[tuple[Any, ...]]) -> list[ItemOutline]:
                 compacted=tuple([(id, seq) for id, _, seq in parts if seq is not None]),
                 added_seq=added,
                 removed_seq=removed,
+                branch=branch,
             )
         )
     return outlines

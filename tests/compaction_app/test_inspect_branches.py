@@ -278,7 +278,7 @@ async def test_calls_that_saw_a_message_and_what_each_showed_follow_the_branch(
     assert await db(seen, third.id) == (1, [calls[1]])
     compared = await db(compare_calls, calls[2], owner_id=session.owner_id)
     reasons = {(change.change, change.reason) for change in compared.changes}
-    assert reasons == {("left", "other_branch"), ("entered", "new")}
+    assert reasons == {("left", "other_branch"), ("entered", "other_branch")}
     assert {change.id for change in compared.changes if change.change == "left"} == {
         third.id,
         (await history(session))[1].id,
