@@ -37,14 +37,14 @@ PAGES: dict[str, tuple[str, ...]] = {
     "inspect-summaries": ("session_id",),
     "inspect-summary": ("session_id", "summary_id"), "inspect-calls": ("session_id",),
     "inspect-call": ("session_id", "call_id"), "inspect-sightings": ("session_id", "message_id"),
-    "inspect-ledger": ("session_id",), "inspect-health": ("session_id",),
+    "inspect-ledger": ("session_id",), "inspect-health": ("session_id",), "inspect-branches": ("session_id",),
 }  # fmt: skip
 """Every page, with what its address is made of."""
 QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden"}
 """What is asked for besides, so that there is something to show."""
 PARTS = {
     "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
-    "message-said", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
+    "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
@@ -54,7 +54,7 @@ PARTS = {
 """Parts of those pages, and files."""
 ELSEWHERE = {
     "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
-    "summary", "inspect-call-at", "inspect-compaction", "verify-everything", "other-static", "administration-password",
+    "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "other-static", "administration-password",
 }  # fmt: skip
 """Endpoints of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
 

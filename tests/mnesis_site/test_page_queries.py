@@ -41,6 +41,7 @@ def add_one_of_each(owner: User, session_id: str, number: int) -> None:
         message_store.tombstone_parts(
             record, list(MessagePart.objects.filter(message_id=messages[1]).values_list("id", flat=True))
         )
+        session_store.begin_branch(record, parent=0, after_seq=2)
     run = claim(session_id)
     add_summary(session_id, run, messages, (2 * number + 7, 2 * number + 8))
     finish(session_id, run)

@@ -39,6 +39,7 @@ PAYLOADS = (
 HOSTILE = " ".join(PAYLOADS)
 ONE_LINE = HOSTILE[:150]
 MARKDOWN = "\n\n".join([*PAYLOADS, f"```{ONE_LINE}\n{HOSTILE}\n```", f"| {ONE_LINE.replace('|', '')} |\n|---|\n| x |"])
+VERSIONS = 12
 
 
 def main(username: str) -> int:
@@ -64,6 +65,7 @@ def write(owner: User) -> dict[str, str]:
     run = claim(session)
     summary = add_summary(session, run, messages[:2], (1, 2), text=HOSTILE, level=3)
     finish(session, run)
+    _begin_branches(session)
     file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
     return {
         "session_id": session,
@@ -109,6 +111,13 @@ def _talk(session: str) -> list[str]:
         *add_turn(session, MARKDOWN),
         *add_turn(session, "And now?"),
     ]
+
+
+def _begin_branches(session: str) -> None:
+    """So many that the switcher at the third message has a field; the talk goes on on branch 0."""
+    with change(session) as record:
+        for _ in range(VERSIONS):
+            session_store.begin_branch(record, parent=0, after_seq=2)
 
 
 def _prune_first(session: str) -> str:
