@@ -236,6 +236,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
         "record": call,
         "number": turn_queries.numbers_of_calls(about.id, [call.id])[call.id],
         "rebuilt": opened.rebuilt,
+        "branch": turn_queries.branches_of_calls(about.id, [call.id]).get(call.id, 0) if about.branch_seq else 0,
         "before": before,
         "after": after,
         "section": section,

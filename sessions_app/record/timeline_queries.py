@@ -38,7 +38,7 @@ SEARCH_LENGTH = 100
 MOST_TOOLS = 200
 NOW = MAX_INTEGER  # later than any event
 _NO_COUNTS = dict.fromkeys(
-    ("calls", "failed_calls", "tools", "failed_tools", "pruned_tools", "first_message", "last_message"), 0
+    ("calls", "failed_calls", "tools", "failed_tools", "pruned_tools", "first_message", "last_message", "branch"), 0
 )
 _TOOL_COUNTS = {
     "tools": Count("id"),
@@ -77,6 +77,7 @@ class TurnLine:
     pruned_tools: int
     first_message: int
     last_message: int  # both are 0 without messages
+    branch: int  # that of its messages
     opening: str
 
 
@@ -251,7 +252,7 @@ def _lines(rows: list[Turn]) -> list[TurnLine]:
         counts[count.pop("turn_id")] |= count
     for count in tools.annotate(**_TOOL_COUNTS):
         counts[count.pop("message__turn_id")] |= count
-    for count in spans.annotate(first_message=Min("seq"), last_message=Max("seq")):
+    for count in spans.annotate(first_message=Min("seq"), last_message=Max("seq"), branch=Max("branch")):
         counts[count.pop("turn_id")] |= count
     lines = []
     for row in rows:

@@ -154,6 +154,8 @@ function turnEnded(state, turnId) {
 function branchChosen(branch) {
   if (isLooking && branch === transcript.branch) location.replace(location.pathname);
   if (isLooking || branch === transcript.branch) return;
+  // Otherwise the page would only look at the other one after a reload.
+  if (new URLSearchParams(location.search).has("branch")) history.replaceState({}, "", location.pathname);
   edges.showBranch(branch).catch(complain);
   measureContext();
 }

@@ -257,6 +257,18 @@ def test_a_messages_page_follows_the_branch(reader: Client, talk: Talk) -> None:
     assert "It is on branch 1" in story(max(messages))
 
 
+def test_turns_say_their_branch_where_there_are_any(reader: Client, talk: Talk, alice: User) -> None:
+    page = get(reader, talk.session.id, "")
+    assert page.count('<span class="chip">branch 1</span>') == 9
+    assert page.count('<span class="chip">branch 0</span>') == 14
+    turn = re.search(r'href="/sessions/[^"]+/inspect/turns/([^"/]+)/"', page)
+    assert turn
+    assert "?from=1#branch-1" in get(reader, talk.session.id, f"turns/{turn[1]}/")
+    line = new_session(alice)
+    exchange(line, "one", "answer")
+    assert '<span class="chip">branch' not in get(reader, line, "")
+
+
 async def test_calls_that_saw_a_message_and_what_each_showed_follow_the_branch(
     session: SessionRecord, script: Any
 ) -> None:
