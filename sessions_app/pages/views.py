@@ -25,6 +25,7 @@ from mnesis_core.text import printable
 from sessions_app.conf import default_model, list_models
 from sessions_app.pages import transcript
 from sessions_app.pages.branches import (
+    ShownBranch,
     asked_branch,
     has_later,
     load_parent_id,
@@ -249,15 +250,11 @@ def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
     if near is not None:
         before = min(near + transcript.CHUNK // 2, LARGEST)
     messages = transcript.load_chunk(session.id, before=before, after=after, path=shown.path)
-    # The session's count was read before the messages, so it is never ahead of them.
     first, last = (messages[0].seq, messages[-1].seq) if messages else (1, session.message_seq)
-    is_to_end = before is None or near is not None
-    earlier, has_newer = first - 1, last < session.message_seq
-    if shown.path is not None:
-        earlier = seq_before(session.id, first, shown.path)
-        has_newer = is_to_end and has_later(session.id, last, shown.path)
-    has_newer = bool(is_to_end and messages and has_newer)
-    ends = is_to_end and not has_newer and bool(messages or after is None)
+    earlier, is_followed = _beside(session, shown, first, last)
+    is_asked_for = before is None or near is not None  # what comes after the last one
+    has_newer = bool(is_asked_for and messages and is_followed)
+    has_end = is_asked_for and not has_newer and bool(messages or after is None)
     return {
         "session": session,
         "shown": shown,
@@ -266,8 +263,16 @@ def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
         "older_than": first if after is None and messages and earlier else None,
         "newer_than": last if has_newer else None,
         "at": max(first, min(at, last)) if at is not None and messages else None,
-        "versions_at_end": versions_at_end(shown, last if messages else 0) if ends else None,
+        "versions_at_end": versions_at_end(shown, last if messages else 0) if has_end else None,
     }
+
+
+def _beside(session: SessionRecord, shown: ShownBranch, first: int, last: int) -> tuple[int, bool]:
+    """Return the number of the message before the first one, 0 for none, and whether there are any after the last."""
+    if shown.path is None:
+        # The session's count was read before the messages, so it is never ahead of them.
+        return first - 1, last < session.message_seq
+    return seq_before(session.id, first, shown.path), has_later(session.id, last, shown.path)
 
 
 @signed_in
