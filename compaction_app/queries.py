@@ -304,7 +304,8 @@ def covering_summaries(session_id: str, message_seqs: Sequence[int], *, path: Pa
     spans = list(rows.values_list("first_seq", "last_seq", "id"))
     if path is not None:
         serving = {span.id for span in context_queries.load_spans(session_id) if path.has(span.branch, span.last_seq)}
-        spans = [span for span in spans if span[2] in serving]
+        # Of several, made for different branches, the longest stands there.
+        spans = sorted((span for span in spans if span[2] in serving), key=lambda span: span[1] - span[0])
     return {seq: id for seq in message_seqs for first, last, id in spans if first <= seq <= last}
 
 

@@ -18,6 +18,7 @@ from compaction_app.compact import compact_now
 from compaction_app.context import compare_calls, load_state
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import StandingInTree, load_occupancy
+from compaction_app.manifests import load_manifest
 from compaction_app.queries import list_summaries
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import SUMMARY_FRAME
@@ -33,7 +34,7 @@ from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_branches import CONFIG, Talk
 from tests.sessions_app.test_branch_pages import branch, choose
 from tests.support.cast import make_user
-from tests.support.inspected import add_turn, claim, tool_part
+from tests.support.inspected import add_summary, add_turn, claim, revise, tool_part
 from tests.support.story import ended, history, say
 from tests.support.talks import exchange, new_session
 
@@ -300,14 +301,68 @@ async def test_calls_that_saw_a_message_and_what_each_showed_follow_the_branch(
     assert len(occupancy.columns) == 4
 
 
-def test_the_occupancy_counts_the_summaries_of_the_branch_of_each_call(talk: Talk) -> None:
-    def held(number: int) -> int:
-        tree = StandingInTree(
-            talk.session.id, dict.fromkeys([s.id for s in list_summaries(talk.session.id)], 100), {"c": number}
-        )
-        return tree.at(load_session(talk.session.id).event_seq, "c")
+async def test_a_call_on_the_first_branch_is_read_without_what_the_others_said(
+    session: SessionRecord, script: Any
+) -> None:
+    script("1", "2", "3", "4")
+    await say(session, "a")
+    first, _ = await history(session)
+    turn = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="b", parent_id=first.id)
+    await ended(turn.turn)
+    await db(choose, session.id, 0)
+    await say(session, "c")
+    [newest, *_] = await db(list_calls, session.id)
+    assert [row["seq"] for row in await db(load_manifest, newest) if row["kind"] == "message"] == [1, 2, 5]
+    messages = await history(session)
 
+    # A summary of branch 0 hides nothing from the calls of branch 1.
+    def summarise() -> None:
+        add_summary(session.id, claim(session.id), [first.id, messages[1].id], (1, 2))
+        choose(session.id, 1)
+
+    await db(summarise)
+    await say(session, "d")
+    await db(choose, session.id, 0)
+    path = await db(load_path, session.id)
+    story = await db(trace, session.id, first.id, path=path)
+    assert story.replaced_by
+    assert story.seen["count"] == 4
+    assert (await db(trace, session.id, messages[1].id, path=path)).seen["count"] == 1
+
+
+def test_a_tombstone_and_the_table_are_those_of_the_branch(reader: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "one", "answer")
+    ids = add_turn(session_id, "Read.", tool_part())
+    exchange(session_id, "two", "answer")
+    part = MessagePart.objects.get(message_id=ids[1], part_type="tool").id
+    run = claim(session_id)
+    with change(session_id) as record:
+        compaction_store.prune(record, run.id, [part], tokens=900)
+    seqs = {message.id: message.seq for message in load_messages(session_id)}
+    first, last = min(seqs[id] for id in ids), max(seqs[id] for id in ids)
+    branch(session_id, parent=0, after=last)
+    more = exchange(session_id, "three", "answer")
+    end = max(message.seq for message in load_messages(session_id))
+    long = add_summary(session_id, run, [*ids, *more], (first, end), count=len(ids) + 2, branch=1)
+    choose(session_id, 0)
+    assert "The model sees a mark in its place" in get(reader, session_id, "tombstones/")
+    short = add_summary(session_id, run, ids, (first, last))
+    for number, id in ((0, short), (1, long)):
+        choose(session_id, number)
+        page = get(reader, session_id, "tombstones/")
+        assert "The model sees a summary of that stretch" in page
+        assert f"summaries/{id}/" in page
+    newest = revise(session_id, short, ids)
+    choose(session_id, 0)
+    assert re.findall(r'data-id="(sum_\w+)"', get(reader, session_id, "summaries/", view="table")) == [newest]
+
+
+def test_the_occupancy_counts_the_summaries_of_the_branch_of_each_call(talk: Talk) -> None:
+    sizes = {summary.id: 10**place for place, summary in enumerate(list_summaries(talk.session.id))}
     for number in (0, 1):
+        tree = StandingInTree(talk.session.id, sizes, {"call": number})
         state = load_state(talk.session.id, branch=number)
-        summaries = [entry for entry in state.entries if isinstance(entry, SummaryEntry)]
-        assert held(number) == len(summaries) * (100 + SUMMARY_FRAME)
+        ids = [entry.id for entry in state.entries if isinstance(entry, SummaryEntry)]
+        assert ids
+        assert tree.at(load_session(talk.session.id).event_seq, "call") == sum(sizes[id] + SUMMARY_FRAME for id in ids)

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState
+from sessions_app.models import Message
 from sessions_app.pages import transcript
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
@@ -38,6 +39,11 @@ def branch(session_id: str, *, parent: int, after: int, chosen: bool = True) -> 
 def choose(session_id: str, number: int) -> None:
     with change(session_id) as record:
         session_store.choose_branch(record, number)
+
+
+def said_at(session_id: str, seq: int) -> str:
+    """When a message was said."""
+    return Message.objects.get(session_id=session_id, seq=seq).created_at.isoformat()
 
 
 def seqs(page: str) -> list[int]:
@@ -108,6 +114,9 @@ def test_a_jump_to_a_message_elsewhere_shows_its_branch_and_says_so(browser: Cli
     assert seqs(ask(f"/sessions/{tree}/messages/", near=4)) == [1, 2, 5, 6]
     assert seqs(ask(f"/sessions/{tree}/messages/", at="2020-01-01")) == [1, 2, 5, 6]
     assert seqs(ask(f"/sessions/{tree}/messages/", at="2999-01-01")) == [1, 2, 5, 6]
+    shown = ask(f"/sessions/{tree}/messages/", at=said_at(tree, 3))  # message 3 is on another one
+    assert seqs(shown) == [1, 2, 5, 6]
+    assert "data-elsewhere" not in shown
     soon = (timezone.now() + timedelta(days=1)).isoformat()
     assert "data-here" in ask(f"/sessions/{tree}/messages/", at=soon)
 
@@ -141,6 +150,10 @@ def test_one_message_is_rendered_with_its_switcher(ask: Ask, tree: str) -> None:
     message_id = re.findall(r'data-message="(\w+)"', ask(f"/sessions/{tree}/"))[2]
     assert versions(ask(f"/sessions/{tree}/messages/{message_id}/", branch=1)) == {2: "2 of 2"}
     assert versions(ask(f"/sessions/{tree}/messages/{message_id}/", branch=2)) == {}
+
+
+def test_where_nothing_is_new_no_end_is_shown(ask: Ask, tree: str) -> None:
+    assert "Nothing has been said" not in ask(f"/sessions/{tree}/messages/", after=8, branch=2)
 
 
 def test_a_branch_on_which_nothing_was_said_yet_can_be_left(ask: Ask, tree: str) -> None:

@@ -116,8 +116,9 @@ def add_summary(
     level: int = 1,
     text: str = "They spoke of tides.",
     count: int | None = None,
+    branch: int = 0,
 ) -> str:
-    """A summary in place of its sources; returns its id."""
+    """A summary in place of its sources in the context of a branch; returns its id."""
     summary_id = new_id("sum")
     add_try(session_id, run, summary_id, kind=kind, level=level, text=text)
     summary = new_summary(
@@ -133,7 +134,13 @@ def add_summary(
     source_type = "message" if kind == "leaf" else "summary"
     with change(session_id) as record:
         return compaction_store.record_summary(
-            record, run.id, summary, fence=run.fence, source_type=source_type, source_ids=list(source_ids)
+            record,
+            run.id,
+            summary,
+            fence=run.fence,
+            source_type=source_type,
+            source_ids=list(source_ids),
+            branch=branch,
         )
 
 
