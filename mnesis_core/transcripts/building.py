@@ -26,6 +26,7 @@ from mnesis_core.transcripts.reading import (
 )
 from mnesis_core.transcripts.values import (
     FORMAT_NAMES,
+    ROOT,
     InlineFile,
     NamedSource,
     Note,
@@ -121,6 +122,7 @@ class MessageDraft:
 class TurnDraft:
     begun: bool  # False while the turn has only preliminaries: the user's message still belongs to it.
     messages: list[MessageDraft]
+    continues: str = ""  # as in ``TranscriptTurn``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,7 @@ class TranscriptDraft:
         self.labels: dict[str, str] = {}
         self.turns: list[TurnDraft] = []
         self.parent: ParentLink | None = None
+        self.chosen = ""
         self.callers: dict[str, MessageDraft] = {}
         self._waiting: list[DataPart] = []
         self._open: defaultdict[str, list[CallPlace]] = defaultdict(list)
@@ -150,14 +153,19 @@ class TranscriptDraft:
         return self.turns[-1].messages[-1] if self.turns else None
 
     @property
+    def is_line(self) -> bool:
+        return not any(turn.continues for turn in self.turns)
+
+    @property
     def is_empty(self) -> bool:
         return not self.turns and not self._waiting
 
-    def add(self, message: MessageDraft, *, starts_turn: bool = False) -> None:
+    def add(self, message: MessageDraft, *, starts_turn: bool = False, continues: str = "") -> None:
+        """:param continues: as in ``TranscriptTurn``; a message that continues an earlier one begins a turn"""
         message.parts = [*self.take_waiting(), *message.parts]
         begins = starts_turn or message.role == "assistant"
-        if not self.turns or (starts_turn and self.turns[-1].begun):
-            self.turns.append(TurnDraft(begun=begins, messages=[message]))
+        if not self.turns or continues or (starts_turn and self.turns[-1].begun):
+            self.turns.append(TurnDraft(begun=begins, messages=[message], continues=continues if self.turns else ""))
             return
         turn = self.turns[-1]
         turn.begun = turn.begun or begins
@@ -167,8 +175,9 @@ class TranscriptDraft:
         if time is not None and (self.started_at is None or time < self.started_at):
             self.started_at = time
 
-    def attach(self, part: DataPart) -> None:
-        (self._waiting if self.last is None else self.last.parts).append(part)
+    def attach(self, part: DataPart, message: MessageDraft | None = None) -> None:
+        message = message or self.last
+        (self._waiting if message is None else message.parts).append(part)
 
     def keep(self, kind: str, value: Any) -> None:
         self.attach(data_part(self.tally.format, kind, value))
@@ -212,13 +221,31 @@ class TranscriptDraft:
         part = replace(place.part, output=said, error=error, state=state, completed_at=at)
         place.message.parts[place.index] = part
 
-    def build(self) -> Transcript:
+    def join(self, branch: TranscriptDraft, start: MessageDraft | None) -> None:
+        """Take the turns of a draft that continues a message of this one, or begins before all of them."""
+        branch.close_calls()
+        if not branch.turns:  # It holds only what belongs to the message before.
+            for part in branch.take_waiting():
+                self.attach(part, start)
+            return
+        self.saw(branch.started_at)
+        self.model = branch.model or self.model
+        if self.turns:
+            branch.turns[0].continues = ROOT if start is None else start.external_id
+        else:
+            branch.turns[0].messages[0].parts[:0] = self.take_waiting()
+        self.turns += branch.turns
+
+    def close_calls(self) -> None:
         for place in chain.from_iterable(self._open.values()):
             if isinstance(place.part, ProviderToolPart):
                 continue
             self._finish(place, NO_RESULT, True, None)
             self.tally.note("tool calls have no result in the transcript and are stored as errors")
         self._open.clear()
+
+    def build(self) -> Transcript:
+        self.close_calls()
         if self._waiting:
             self.add(MessageDraft(external_id="", role="system"))
         texts = [
@@ -243,11 +270,16 @@ class TranscriptDraft:
                 TranscriptTurn(
                     external_id=turn.messages[0].external_id,
                     messages=tuple(message.build(self.tally.format) for message in turn.messages),
+                    continues=turn.continues,
                 )
                 for turn in self.turns
             ),
+            chosen=self.chosen,
             parent=self.parent,
         )
+
+
+BRANCHES = "edited questions and other answers are branches of their session"
 
 
 D = TypeVar("D", bound=TranscriptDraft)

@@ -1,7 +1,7 @@
 """The ChatGPT data export: ``conversations.json``, a list of conversations, each of them a tree.
 
-The path from the root to ``current_node`` is the conversation. Edited questions and second answers are other
-branches of the tree; each becomes a child that says after which message it leaves the path.
+A path from the root that takes the first child each time is branch 0; edited questions and second answers are other
+branches, in the order in which they leave it. So a later export of the same conversation only adds branches, and longer ends.
 """
 
 from __future__ import annotations
@@ -24,13 +24,22 @@ from mnesis_core.messages import (
     TextPart,
     ToolPart,
 )
-from mnesis_core.transcripts.building import MessageDraft, Tally, TranscriptDraft, data_part, family_of, read_families
+from mnesis_core.transcripts.building import (
+    BRANCHES,
+    MessageDraft,
+    Tally,
+    TranscriptDraft,
+    data_part,
+    family_of,
+    read_families,
+)
 from mnesis_core.transcripts.media import kind_of_media
 from mnesis_core.transcripts.reading import count_in, identifier, list_in, mapping_in, one_line, text_in, time_of
-from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, ParseResult, Progress, Source
+from mnesis_core.transcripts.values import NamedSource, ParseResult, Progress, Source
 
 FORMAT = "chatgpt"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+ADRIFT = "nodes name a parent that is not there, or hang in a circle; they are a branch from the beginning"
 _EVERYBODY = ("", "all")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _THOUGHT_FIELDS = ("summary", "content")
@@ -45,63 +54,65 @@ def parse(
 ) -> ParseResult:
     """:raises InvalidRequest: it holds no conversation"""
     tally = Tally(FORMAT)
-    families = read_families(
-        tally, source, companions, progress, name=name, element="conversation", key="mapping", read=_branches
+    conversations = read_families(
+        tally, source, companions, progress, name=name, element="conversation", key="mapping", read=_read
     )
-    for root, *branches in families:
-        for branch in branches:
-            owner = branch.owner or root
-            message_id = owner.message_ids.get(branch.after, "")
-            branch.parent = ParentLink(kind=LinkKind.FORK, transcript_id=owner.external_id, message_id=message_id)
-    return ParseResult(transcripts=tuple(map(family_of, families)), report=tally.report())
+    return ParseResult(transcripts=tuple(map(family_of, conversations)), report=tally.report())
 
 
-def _branches(conversation: dict[str, Any], tally: Tally) -> list[_Branch]:
+def _read(conversation: dict[str, Any], tally: Tally) -> list[TranscriptDraft]:
     tally.read("conversation")
     tree = _Tree(conversation)
-    root = _Branch(tally, None, "")
+    # Node id to the message that the node became or was put on, or else the last one before it.
+    message_of: dict[str, MessageDraft | None] = {}
+    root = _Branch(tally, is_root=True)
     root.describe(conversation)
-    branch_of: dict[str, _Branch] = {}
-    branches = [root]
-    for after, path in tree.paths():
-        branch = root if after is None else _Branch(tally, branch_of.get(after), after)
-        if after is not None:
-            branches.append(branch)
-            branch.external_id = identifier(f"{root.external_id}/{path[0]}")
-            branch.title, branch.system_prompt, branch.model = root.title, root.system_prompt, root.model
+    for place, (after, path) in enumerate(tree.paths()):
+        branch, start = _Branch(tally, is_root=False) if place else root, message_of.get(after)
         for node_id in path:
-            branch_of[node_id] = branch
             branch.take(node_id, tree.nodes[node_id])
-    return branches
+            message_of[node_id] = branch.last or start
+        if branch is not root:
+            root.join(branch, start)
+    chosen = message_of.get(tree.current)
+    root.chosen = "" if chosen is None or root.is_line else chosen.external_id
+    if not root.is_line:
+        tally.note(BRANCHES)
+    tally.note(ADRIFT, tree.adrift)
+    return [root]
 
 
 class _Tree:
     def __init__(self, conversation: dict[str, Any]) -> None:
         self.nodes: dict[str, Any] = mapping_in(conversation, "mapping")
+        self.adrift = 0
         self._current = text_in(conversation, "current_node")
         self._children: defaultdict[str, list[str]] = defaultdict(list)
         for node_id, node in self.nodes.items():
             self._children[text_in(node, "parent")].append(node_id)
+        for node_id, children in self._children.items():
+            named = [child for child in list_in(self.nodes.get(node_id), "children") if isinstance(child, str)]
+            order = {child: place for place, child in enumerate(named)}
+            children.sort(key=lambda child: order.get(child, len(named)))
         self._placed: set[str] = set()
 
-    def paths(self) -> Iterator[tuple[str | None, list[str]]]:
-        """Yield each node once: the main path after None, then each other path with the node after which it branches off."""
-        node_id = self._current
-        if node_id not in self.nodes:
-            leaves = [each for each in self.nodes if not self._children.get(each)] or list(self.nodes)
-            times = {each: time_of(mapping_in(self.nodes[each], "message").get("create_time")) for each in leaves}
-            node_id = max(leaves, key=lambda each: times[each] or _EPOCH, default="")
-        main: list[str] = []
-        while node_id in self.nodes and node_id not in self._placed:
-            self._placed.add(node_id)
-            main.append(node_id)
-            node_id = text_in(self.nodes[node_id], "parent")
-        main.reverse()
-        yield None, main
-        yield from self._forks(main)
-        # What is left hangs on nothing that exists, or in a circle.
-        for node_id in sorted(self.nodes, key=lambda each: text_in(self.nodes[each], "parent") in self.nodes):
+    @property
+    def current(self) -> str:
+        """The node that the conversation ends with, or else the newest leaf."""
+        if self._current in self.nodes:
+            return self._current
+        leaves = [each for each in self.nodes if not self._children.get(each)] or list(self.nodes)
+        times = {each: time_of(mapping_in(self.nodes[each], "message").get("create_time")) for each in leaves}
+        return max(leaves, key=lambda each: times[each] or _EPOCH, default="")
+
+    def paths(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each node once: every path down, of first children, with the node after which it leaves an earlier one."""
+        roots = dict.fromkeys(self._children.get("", ()))
+        gone = [node_id for node_id, node in self.nodes.items() if text_in(node, "parent") not in self.nodes]
+        # What is left then hangs in a circle.
+        for node_id in (*roots, *gone, *self.nodes):
             if node_id not in self._placed:
+                self.adrift += node_id not in roots
                 path = self._path_down(node_id)
                 yield "", path
                 yield from self._forks(path)
@@ -121,19 +132,14 @@ class _Tree:
         while current is not None:
             self._placed.add(current)
             path.append(current)
-            # The last child is the newest attempt; the others become branches of their own.
-            free = [child for child in self._children.get(current, ()) if child not in self._placed]
-            current = free[-1] if free else None
+            current = next((child for child in self._children.get(current, ()) if child not in self._placed), None)
         return path
 
 
 class _Branch(TranscriptDraft):
-    def __init__(self, tally: Tally, owner: _Branch | None, after: str) -> None:
+    def __init__(self, tally: Tally, *, is_root: bool) -> None:
         super().__init__(tally)
-        self.owner = owner
-        self.after = after  # The node after which it branches off from its owner.
-        # Node id to the external id of the message that the node became or was put on.
-        self.message_ids: dict[str, str] = {}
+        self.is_root = is_root
 
     def describe(self, conversation: dict[str, Any]) -> None:
         self.external_id = identifier(
@@ -159,7 +165,7 @@ class _Branch(TranscriptDraft):
             self._data(node, content_type)
         elif role == "tool":
             self._result(message, node)
-        elif role == "system" and self.last is None and not self.system_prompt:
+        elif role == "system" and self.last is None and self.is_root and not self.system_prompt:
             parts, rest = parts_of(message.get("content"))
             self.system_prompt = _text_of(parts)
             self.tally.read("system")
@@ -170,8 +176,6 @@ class _Branch(TranscriptDraft):
             self._message(node_id, message, node, _ROLES[role])
         else:
             self._data(node, role or "message")
-        if self.last is not None:
-            self.message_ids[node_id] = self.last.external_id
 
     def _data(self, node: Any, kind: str) -> None:
         self.tally.read(kind)

@@ -3,6 +3,7 @@
 The format is not documented; the rules here are read off real files of the versions 1.0 to 2.1. An answer of the model
 is cut into one record per content block, all with the same ``message.id`` and, until the last one, with preliminary usage.
 Every record is kept: as a message, or as a ``DataPart`` labelled ``claude_code:<record type>`` on the message before it.
+A question whose ``parentUuid`` names an earlier message begins a branch there, and so does another answer to a question.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mnesis_core.messages import (
     ToolPart,
 )
 from mnesis_core.transcripts.building import (
+    BRANCHES,
     CallPlace,
     MessageDraft,
     Tally,
@@ -52,7 +54,16 @@ from mnesis_core.transcripts.reading import (
     text_in,
     time_of,
 )
-from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, ParseResult, Progress, Source, Transcript
+from mnesis_core.transcripts.values import (
+    ROOT,
+    LinkKind,
+    NamedSource,
+    ParentLink,
+    ParseResult,
+    Progress,
+    Source,
+    Transcript,
+)
 
 FORMAT, PROVIDER = "claude_code", "anthropic"
 _OPAQUE = ("thinking", "redacted_thinking")
@@ -67,6 +78,7 @@ _COMPANION = re.compile(r"agent-[^/\\]+\.jsonl(\.gz)?")
 _COMPACTION_AGENT = "acompact"
 # Every record of Claude Code has at least one of these fields.
 _MARKS = ("uuid", "parentUuid", "sessionId", "leafUuid", "snapshot")
+_ELSEWHERE = "messages name a parent that is not before them in the file; they continue the one before"
 _FROM_PROGRESS = "sub-agents are also told again as children, out of their progress records"
 
 
@@ -85,7 +97,8 @@ class Conversation(TranscriptDraft):
         self.prompt = ""  # The user's first text; a sub-agent's is the prompt of its launch.
         self.first_uuid = ""
         self.parent_uuids: list[str] = []
-        self.message_of: dict[str, MessageDraft] = {}  # Record uuid to the message that it became or was put on.
+        # Record uuid to the message that it became or stands behind; none before the first message.
+        self.message_of: dict[str, MessageDraft | None] = {}
         self.launches: list[Launch] = []
         self.agents: dict[str, str] = {}  # Agent id to the tool call that launched it, if a record names it.
         self.derived: dict[str, Conversation] = {}  # Agent id to what progress records hold of it.
@@ -95,6 +108,7 @@ class Conversation(TranscriptDraft):
         self._title_rank = -1
 
     def take(self, raw: str, record: dict[str, Any]) -> None:
+        before = self.last
         self.saw(time_of(record.get("timestamp")))
         session_id = text_in(record, "sessionId")
         if session_id and session_id not in self.session_ids:
@@ -114,8 +128,10 @@ class Conversation(TranscriptDraft):
             self._user(raw, record, content)
         else:
             self._other(raw, record)
-        if self.last is not None:
-            self.message_of[text_in(record, "uuid")] = self.last
+        # A record that is no message stands where its parent says, wherever it is kept.
+        if uuid := text_in(record, "uuid"):
+            is_message = self.last is not before or kind == "assistant"
+            self.message_of[uuid] = self.last if is_message else self.message_of.get(parent, self.last)
 
     def hang_on(self, owner: Conversation, message: MessageDraft | None = None, call_id: str = "") -> None:
         is_compaction = self.agent_id.startswith(_COMPACTION_AGENT)
@@ -138,7 +154,7 @@ class Conversation(TranscriptDraft):
                 known.usage = None
                 self.tally.note("answers are interrupted by other messages; the usage stands on their last part")
             draft = self._answers[message_id] = self._draft(record, "assistant")
-            self.add(draft)
+            self.add(draft, continues=self._start(record, "assistant"))
         draft.usage = usage_of(message.get("usage")) or draft.usage
         draft.finish_reason = one_line(text_in(message, "stop_reason"), 64) or draft.finish_reason
         draft.model = one_line(text_in(message, "model"), 100) or draft.model
@@ -155,6 +171,18 @@ class Conversation(TranscriptDraft):
         return MessageDraft(
             external_id=identifier(text_in(record, "uuid")), role=role, created_at=time_of(record.get("timestamp"))
         )
+
+    def _start(self, record: dict[str, Any], role: str) -> str:
+        """Return what a message continues, unless it is the one before: then it is empty."""
+        parent = text_in(record, "parentUuid")
+        if parent and parent not in self.message_of and record.get("isSidechain") is not True:
+            self.tally.note(_ELSEWHERE)
+        start = self.message_of.get(parent, self.last)
+        # An answer with several calls goes on behind the result of any; only a question is answered twice.
+        if start is self.last or (role == "assistant" and (start is None or start.role == "assistant")):
+            return ""
+        self.tally.note(BRANCHES)
+        return ROOT if start is None else start.external_id
 
     def _block(self, draft: MessageDraft, record: dict[str, Any], index: int, block: Any) -> Any:
         """Add one content block to a message, and return what its parts do not hold."""
@@ -244,7 +272,7 @@ class Conversation(TranscriptDraft):
         draft = self._draft(record, "user")
         draft.is_summary = record.get("isCompactSummary") is True
         compacted = sum(len(turn.messages) for turn in self.turns)
-        self.add(draft, starts_turn=record.get("isMeta") is not True)
+        self.add(draft, starts_turn=record.get("isMeta") is not True, continues=self._start(record, "user"))
         if draft.is_summary:
             since_last, self._compacted = compacted - self._compacted, compacted
             boundary, self._boundary = self._boundary, {}
@@ -590,6 +618,6 @@ def _link(root: Conversation, children: list[Conversation]) -> dict[int, Convers
             child.hang_on(owner, owner.callers[call_id], call_id)
             continue
         # A compaction's last record names the last record before the compaction as its parent.
-        known = [root.message_of[uuid] for uuid in child.parent_uuids if uuid in root.message_of]
+        known = [root.message_of.get(uuid) for uuid in child.parent_uuids if uuid in root.message_of]
         child.hang_on(root, known[-1] if known else None)
     return owner_of

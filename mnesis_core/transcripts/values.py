@@ -16,6 +16,9 @@ FORMAT_NAMES = ("chatgpt", "claude_code", "locomo", "openai_chat")
 # A whole text, or its lines in order, with or without line ends. Bytes are read as UTF-8.
 Source = str | bytes | Iterable[str] | Iterable[bytes]
 
+# In the place of a message's external id: before the first message. No external id holds a NUL.
+ROOT = "\0"
+
 Progress = Callable[[int], None]  # Called now and then with the bytes read so far, of all files together.
 
 
@@ -28,7 +31,6 @@ class NamedSource:
 class LinkKind(StrEnum):
     SUB_AGENT = "sub_agent"  # A tool call launched it.
     COMPACTION = "compaction"  # It wrote the summary that replaced a part of the other one.
-    FORK = "fork"  # It continues differently from the same message: an edited question or a second answer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,13 @@ class TranscriptMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptTurn:
-    """One user message to its final answer. Only the first turn of a transcript may lack the user's message."""
+    """One user message to its final answer. The first turn of a transcript may lack the user's message, and so may one
+    that continues an earlier message: it is another answer."""
 
     external_id: str
     messages: tuple[TranscriptMessage, ...]
+    # External id of the message that it continues, of an earlier turn; empty: the last one of the turn before; or ``ROOT``.
+    continues: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +84,15 @@ class Transcript:
     system_prompt: str = ""
     started_at: datetime | None = None  # The earliest time found, in UTC.
     labels: dict[str, str] = field(default_factory=dict)
-    turns: tuple[TranscriptTurn, ...] = ()
+    turns: tuple[TranscriptTurn, ...] = ()  # Each after the one that it continues.
+    chosen: str = ""  # External id of a message on the branch that goes on; empty: that of the last turn.
     parent: ParentLink | None = None
     # All transcripts below this root, flat; each follows the one it is linked to. Children have none themselves.
     children: tuple[Transcript, ...] = ()
+
+    @property
+    def is_line(self) -> bool:
+        return not any(turn.continues for turn in self.turns)
 
     @property
     def messages(self) -> Iterator[TranscriptMessage]:

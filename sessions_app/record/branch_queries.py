@@ -126,6 +126,12 @@ def spans_of_branches(session_id: str, numbers: Sequence[int]) -> dict[int, tupl
     return {branch: (first, last, count) for branch, first, last, count in counted}
 
 
+def last_seqs(session_id: str) -> dict[int, int]:
+    """Return by branch the number of its last message, of the branches that have any."""
+    messages = Message.objects.filter(session_id=session_id).order_by()
+    return dict(messages.values_list("branch").annotate(last=Max("seq")))
+
+
 def parents_of(session_id: str, places: Sequence[tuple[int, int]]) -> dict[int, str]:
     """Return by number the ids of the messages before these, which have none of their branches between them.
 

@@ -1,8 +1,9 @@
 """Sessions made of a history that exists already: a foreign transcript, or another session up to a message (a fork).
 
 A transcript is stored with its original times and ids, one transaction per turn. A session is found again by its owner,
-origin and external id, a turn by its external id as idempotency key. So an import that was cut off continues where it
-stopped, and a repeated one adds only what is new.
+origin and external id, a turn by its external id as idempotency key, a message by its external id. So an import that was
+cut off continues where it stopped, and a repeated one adds only what is new: after the message that it continues, on a
+branch of its own where something else follows that already.
 
 A fork copies a number of turns in one transaction, so that a long one neither fills the memory nor keeps other writers
 waiting, and another process may continue it. It is not visible until it is complete (``session_queries.visible_sessions``).
@@ -12,10 +13,10 @@ Summaries, tombstones and model calls stay with the original: all of its message
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
-from typing import Any
+from itertools import chain, count, groupby, islice
+from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser
 
@@ -36,11 +37,20 @@ from mnesis_core.records import (
     record_of,
 )
 from mnesis_core.text import encode_text
-from mnesis_core.transcripts.values import InlineFile, LinkKind, ParseResult, TranscriptMessage, TranscriptTurn
+from mnesis_core.transcripts.values import (
+    InlineFile,
+    LinkKind,
+    ParseResult,
+    Transcript,
+    TranscriptMessage,
+    TranscriptTurn,
+)
 from sessions_app.record import file_port, message_queries, message_store, session_store, turn_store
+from sessions_app.record.branch_queries import last_seqs
 from sessions_app.record.change import Change, change
-from sessions_app.record.session_queries import find_imported, load_forking
-from sessions_app.record.turn_queries import load_turns, turn_keys
+from sessions_app.record.message_queries import PreparedPart
+from sessions_app.record.session_queries import find_imported, forks_of_import, load_forking
+from sessions_app.record.turn_queries import load_turns
 
 IMPORT = "import"
 KEY_LENGTH = 200
@@ -90,53 +100,153 @@ def store_transcripts(
             )
             report.sessions_created += 1
         report.sessions[transcript.external_id] = session_id
-        known = turn_keys(session_id)
-        for place, turn in enumerate(transcript.turns):
-            # Formats without ids keep their order, so the position identifies a turn as well.
-            key = encode_text(turn.external_id or f"#{place}")[:KEY_LENGTH]
-            if key in known:
-                report.turns_known += 1
-            else:
-                _store_turn(session_id, turn, key, report, owner_id=owner.pk)
+        earlier = [session_id, *forks_of_import(session_id)] if imported else []
+        growth = _Growth(session_id, transcript, earlier=earlier, owner_id=owner.pk)
+        for step in growth.plan():
+            growth.take(step)
+            report.turns_stored += bool(step.messages)
+            report.turns_known += not step.messages
+            report.messages_stored += len(step.messages)
+            report.parts_stored += sum(len(message.parts) for message in step.messages)
             progress(report.turns_stored + report.turns_known, total)
     return report
 
 
-def _store_turn(session_id: str, turn: TranscriptTurn, key: str, report: ImportReport, *, owner_id: int) -> None:
-    files = {file.source: _prepare_file(file, owner_id) for message in turn.messages for file in message.files}
-    ready = [
-        message_queries.prepare_parts(_with_file(part, files) for part in message.parts) for message in turn.messages
-    ]
-    with change(session_id) as record:
-        for prepared in files.values():
-            file_port.add_file(record, prepared)
-        turn_id = turn_store.start_turn(
+class _Place(NamedTuple):
+    """A message of a session; number 0 is before the first one."""
+
+    session_id: str
+    branch: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    turn: TranscriptTurn
+    key: str
+    messages: Sequence[TranscriptMessage]  # those that are not stored yet
+    is_last: bool = False  # of those that store any
+
+
+class _Growth:
+    """A session that grows by a transcript, and where each message of that is stored, by this import or an earlier one."""
+
+    def __init__(self, session_id: str, transcript: Transcript, *, earlier: Sequence[str], owner_id: int) -> None:
+        """:param earlier: the sessions that earlier imports made of it, forks among them"""
+        self._root = self._here = _Place(session_id, 0, 0)
+        self._transcript, self._owner_id = transcript, owner_id
+        self._turns: dict[str, _Place] = {}  # by key, of the last message
+        self._messages: dict[str, _Place] = {}  # by external id
+        # Of a session, how many messages it had, and the last number on each branch then.
+        self._ends: dict[str, tuple[int, dict[int, int]]] = {}
+        for key, external_id, *place in message_queries.load_imported(earlier):
+            self._turns[key] = self._messages[_stored_id(external_id)] = _Place._make(place)
+
+    def plan(self) -> list[_Step]:
+        """Return every turn with what is new of it. A turn that has gone on since is another one from there."""
+        steps: list[_Step] = []
+        taken: set[str] = set()
+        for place, turn in enumerate(self._transcript.turns):
+            # Formats without ids keep their order, so the position identifies a turn as well.
+            key = _free_key(_stored_id(turn.external_id), place, taken)
+            new = [message for message in turn.messages if not self._is_stored(message, key)]
+            if new and key in self._turns:
+                key = _free_key(_stored_id(new[0].external_id), place, taken | self._turns.keys())
+            taken.add(key)
+            steps.append(_Step(turn=turn, key=key, messages=new))
+        last = max((place for place, step in enumerate(steps) if step.messages), default=-1)
+        return [replace(step, is_last=place == last) for place, step in enumerate(steps)]
+
+    def _is_stored(self, message: TranscriptMessage, key: str) -> bool:
+        return _stored_id(message.external_id) in self._messages if message.external_id else key in self._turns
+
+    def take(self, step: _Step) -> None:
+        """Store what is new of a turn, which the next one then continues."""
+        if step.turn.continues:
+            self._here = self._messages.get(_stored_id(step.turn.continues), self._root)
+        for message in step.turn.messages:
+            if step.messages and message is step.messages[0]:
+                self._store(step)
+            where = self._messages.get(_stored_id(message.external_id)) if message.external_id else None
+            self._here = where or self._turns.get(step.key, self._here)
+
+    def _store(self, step: _Step) -> None:
+        files = {
+            file.source: _prepare_file(file, self._owner_id) for message in step.messages for file in message.files
+        }
+        ready = [
+            message_queries.prepare_parts(_with_file(part, files) for part in message.parts)
+            for message in step.messages
+        ]
+        with change(self._here.session_id) as record:
+            ends = self._go_on(record)
+            for prepared in files.values():
+                file_port.add_file(record, prepared)
+            _write_turn(record, step, ready)
+            for seq, message in enumerate(step.messages, record.message_seq - len(step.messages) + 1):
+                self._here = self._messages[_stored_id(message.external_id)] = _Place(
+                    record.session_id, record.branch, seq
+                )
+            self._turns[step.key] = self._here
+            ends[record.branch] = record.message_seq
+            self._ends[record.session_id] = record.message_seq, ends
+            if step.is_last and not self._transcript.is_line:
+                chosen = self._messages.get(_stored_id(self._transcript.chosen), self._here)
+                if chosen.session_id == record.session_id:
+                    session_store.choose_branch(record, chosen.branch)
+
+    def _go_on(self, record: Change) -> dict[int, int]:
+        """Choose the branch that ends with the message to be continued, or begin one after it; a line goes on at its end.
+
+        Return the last number on each branch.
+        """
+        messages, ends = self._ends.get(record.session_id, (0, {0: 0}))
+        if messages != record.message_seq:
+            ends = last_seqs(record.session_id)
+        if self._transcript.is_line and not record.branch_seq:
+            return ends
+        _, branch, seq = self._here
+        if ends.get(branch, 0) != seq:
+            branch = session_store.begin_branch(record, parent=branch, after_seq=seq)
+        session_store.choose_branch(record, branch)
+        return ends
+
+
+def _write_turn(record: Change, step: _Step, ready: Sequence[Sequence[PreparedPart]]) -> None:
+    messages = step.messages
+    turn_id = turn_store.start_turn(
+        record,
+        model=next((message.model for message in reversed(messages) if message.model), ""),
+        origin=IMPORT,
+        idempotency_key=step.key,
+        created_at=messages[0].created_at,
+    )
+    for message, parts in zip(messages, ready, strict=True):
+        message_store.append_message(
             record,
-            model=next((message.model for message in reversed(turn.messages) if message.model), ""),
-            origin=IMPORT,
-            idempotency_key=key,
-            created_at=turn.messages[0].created_at,
+            turn_id=turn_id,
+            message=Message(role=message.role, parts=message.parts, is_summary=message.is_summary),
+            parts=parts,
+            model=message.model,
+            external_id=message.external_id,
+            created_at=message.created_at,
+            end=MessageEnd(
+                finish_reason=message.finish_reason or None,
+                outcome=Outcome.COMPLETE.value,
+                usage=_sum_usages([message]),
+            ),
         )
-        for message, parts in zip(turn.messages, ready, strict=True):
-            message_store.append_message(
-                record,
-                turn_id=turn_id,
-                message=Message(role=message.role, parts=message.parts, is_summary=message.is_summary),
-                parts=parts,
-                model=message.model,
-                external_id=message.external_id,
-                created_at=message.created_at,
-                end=MessageEnd(
-                    finish_reason=message.finish_reason or None,
-                    outcome=Outcome.COMPLETE.value,
-                    usage=_sum_usages([message]),
-                ),
-            )
-        usage, ended_at = _sum_usages(turn.messages), turn.messages[-1].created_at
-        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=usage, ended_at=ended_at)
-    report.turns_stored += 1
-    report.messages_stored += len(turn.messages)
-    report.parts_stored += sum(len(message.parts) for message in turn.messages)
+    usage, ended_at = _sum_usages(messages), messages[-1].created_at
+    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=usage, ended_at=ended_at)
+
+
+def _stored_id(external_id: str) -> str:
+    return encode_text(external_id)[:KEY_LENGTH]
+
+
+def _free_key(name: str, place: int, taken: Collection[str]) -> str:
+    names = (*([name] if name else []), f"#{place}")
+    return next(each for each in chain(names, (f"#{place}.{n}" for n in count(2))) if each not in taken)
 
 
 def _prepare_file(file: InlineFile, owner_id: int) -> file_port.PreparedFile:

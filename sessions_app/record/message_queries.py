@@ -330,6 +330,12 @@ def seqs_of_session(session_id: str) -> dict[str, int]:
     return dict(Message.objects.filter(session_id=session_id).values_list("id", "seq"))
 
 
+def load_imported(session_ids: Sequence[str]) -> list[tuple[str, str, str, int, int]]:
+    """Return the turn's key, the external id, the session, the branch and the number of each message of an import."""
+    rows = Message.objects.filter(session_id__in=session_ids, turn__idempotency_key__isnull=False).order_by("seq")
+    return list(rows.values_list("turn__idempotency_key", "external_id", "session_id", "branch", "seq"))
+
+
 def seqs_on_path(session_id: str, path: Path | None) -> list[int]:
     places = Message.objects.filter(session_id=session_id).order_by("seq").values_list("branch", "seq")
     return [seq for branch, seq in places if path is None or path.has(branch, seq)]

@@ -180,6 +180,22 @@ def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRec
     return None if row is None else _session(row)
 
 
+def forks_of_import(session_id: str) -> list[str]:
+    """Return the sessions that an import made of other branches of a conversation before sessions had branches.
+
+    They are forks of an imported session, and forks of those; one query for each level.
+    """
+    found: list[str] = []
+    above = [session_id]
+    while above:
+        rows = _VISIBLE.filter(parent_id__in=above, origin__startswith="import:").alias(
+            link=KeyTransform("link", "labels")
+        )
+        above = [id for id in rows.filter(link=FORK).values_list("id", flat=True) if id not in found]
+        found += above
+    return found
+
+
 def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> list[SessionRecord]:
     """Return a person's sessions that take messages from peers, by name; with ``name`` only the one that has it."""
     rows = _WITH_TURNS.filter(owned_by(owner_id), host_mode=True, archived_at__isnull=True)

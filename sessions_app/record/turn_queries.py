@@ -118,11 +118,6 @@ def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
     return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
 
 
-def turn_keys(session_id: str) -> set[str]:
-    rows = Turn.objects.filter(session_id=session_id, idempotency_key__isnull=False)
-    return set(rows.values_list("idempotency_key", flat=True))
-
-
 def _turns(rows: list[Turn]) -> list[TurnRecord]:
     messages: dict[str, list[str]] = defaultdict(list)
     places = ", ".join(["%s"] * len(rows))

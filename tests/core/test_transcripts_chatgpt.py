@@ -11,25 +11,23 @@ import pytest
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import AudioPart, CitationPart, DocumentPart, ImagePart, MediaPart, ReasoningPart, ToolState
 from mnesis_core.transcripts import FORMATS
-from mnesis_core.transcripts.values import ParseResult
-from tests.support.transcript_lines import data, everything, labels, messages, notes, only, spoken, tools
-
-CLOCK = 1_700_000_000
-
-
-def node(node_id: str, parent: str | None, role: str = "", said: Any = "", **message: Any) -> dict[str, Any]:
-    if not role:
-        return {"id": node_id, "message": None, "parent": parent, "children": []}
-    name = message.pop("name", None)
-    content = said if isinstance(said, dict) else {"content_type": "text", "parts": [said]}
-    body = {"id": node_id, "author": {"role": role, "name": name}, "content": content, "create_time": CLOCK}
-    return {"id": node_id, "message": {**body, **message}, "parent": parent, "children": []}
-
-
-def exported(*nodes: dict[str, Any], current: str | None = None, **fields: Any) -> dict[str, Any]:
-    mapping = {each["id"]: each for each in nodes}
-    about = {"title": "A talk", "create_time": CLOCK - 9, "conversation_id": "conv", "default_model_slug": "gpt-4o"}
-    return {**about, "mapping": mapping, "current_node": current or nodes[-1]["id"], **fields}
+from mnesis_core.transcripts.building import BRANCHES
+from mnesis_core.transcripts.chatgpt import ADRIFT
+from mnesis_core.transcripts.values import ROOT, ParseResult
+from tests.support.transcript_lines import (
+    SECOND,
+    data,
+    everything,
+    exported,
+    labels,
+    messages,
+    node,
+    notes,
+    only,
+    spoken,
+    tools,
+    tree,
+)
 
 
 def parsed(*conversations: Any) -> ParseResult:
@@ -55,7 +53,7 @@ def test_the_path_to_the_current_node_is_the_conversation() -> None:
     assert [(skip.kind, skip.count) for skip in result.report.skipped] == [("node", 1)]
 
 
-def test_every_other_branch_is_a_fork_that_says_where_it_leaves() -> None:
+def test_edited_questions_and_other_answers_are_branches() -> None:
     result = parsed(
         exported(
             node("u1", None, "user", "Hello"),
@@ -65,46 +63,65 @@ def test_every_other_branch_is_a_fork_that_says_where_it_leaves() -> None:
             node("u3", "a1", "user", "Two"),
             node("a3", "u3", "assistant", "Two it is"),
             node("u4", "a2", "user", "Never mind"),
-            current="u2",
+            current="a3",
         )
     )
     transcript = only(result)
-    assert spoken(transcript) == [("user", ["Hello"]), ("assistant", ["Hi"]), ("user", ["One"])]
-    forks = {
-        child.external_id: (child.parent.transcript_id, child.parent.message_id, [each[1][0] for each in spoken(child)])
-        for child in transcript.children
-        if child.parent and child.parent.kind == "fork"
-    }
-    assert forks == {
-        "conv/a2": ("conv", "u1", ["Good day", "Never mind"]),
-        "conv/u3": ("conv", "a1", ["Two", "Two it is"]),
-    }
+    assert tree(transcript) == [("", ["u1", "a1"]), ("", ["u2"]), ("u1", ["a2"]), ("", ["u4"]), ("a1", ["u3", "a3"])]
+    assert (transcript.chosen, transcript.children) == ("a3", ())
+    assert notes(result) == {BRANCHES: 1}
 
 
-def test_a_fork_of_a_fork_names_the_fork_and_comes_after_it() -> None:
+def test_branches_leave_branches_and_the_beginning_in_the_order_of_the_attempts() -> None:
+    conversation = exported(
+        node("root", None),
+        node("x3", "root", "user", "third"),
+        node("u1", "root", "user", "Hello"),
+        node("a1", "u1", "assistant", "Hi"),
+        node("a2", "u1", "assistant", "Good day"),
+        node("x1", "a2", "user", "old try"),
+        node("x2", "a2", "user", "new try"),
+        current="gone",
+    )
+    conversation["mapping"]["root"]["children"] = ["u1", "x3", [], "nobody"]
+    conversation["mapping"]["x2"]["message"]["create_time"] = SECOND + 1
+    transcript = only(parsed(conversation))
+    assert tree(transcript) == [
+        *(("", ["u1", "a1"]), (ROOT, ["x3"]), ("u1", ["a2"]), ("", ["x1"]), ("a2", ["x2"])),
+    ]
+    assert transcript.chosen == "x2"
+
+
+def test_a_conversation_without_other_attempts_is_a_line() -> None:
+    one = node("u1", None, "user", "Hello"), node("a1", "u1", "assistant", "Hi")
+    transcript = only(parsed(exported(*one)))
+    assert (transcript.is_line, transcript.chosen) == (True, "")
+
+
+def test_what_belongs_to_a_branch_without_a_message_is_kept_where_it_leaves() -> None:
+    hidden = {"content_type": "user_editable_context", "user_profile": "I am Ada"}
     transcript = only(
         parsed(
             exported(
-                node("u1", None, "user", "Hello"),
+                node("root", None),
+                node("h0", "root", "user", {**hidden, "user_profile": "of the root"}),
+                node("u1", "h0", "user", "Hello"),
                 node("a1", "u1", "assistant", "Hi"),
-                node("a2", "u1", "assistant", "Good day"),
-                node("x1", "a2", "user", "old try"),
-                node("x2", "a2", "user", "new try"),
+                node("h1", "u1", "user", hidden),
+                node("s", "h1", "system", "Be brief."),
+                node("h2", "root", "user", {**hidden, "user_profile": "of no message"}),
                 current="a1",
             )
         )
     )
-    assert [child.external_id for child in transcript.children] == ["conv/a2", "conv/x1"]
-    assert [[each[1][0] for each in spoken(child)] for child in transcript.children] == [
-        ["Good day", "new try"],
-        ["old try"],
-    ]
-    inner = transcript.children[1].parent
-    assert inner is not None
-    assert (inner.transcript_id, inner.message_id) == ("conv/a2", "a2")
+    assert tree(transcript) == [("", ["u1", "a1"]), ("u1", ["s"])]
+    kept = [data(message, "chatgpt:user_editable_context") for message in messages(transcript)]
+    assert [len(texts) for texts in kept] == [1, 1, 1]
+    assert "of no message" in kept[1][0]
+    assert transcript.system_prompt == ""
 
 
-def test_nodes_in_a_circle_and_nodes_without_a_parent_are_kept() -> None:
+def test_nodes_in_a_circle_and_nodes_without_a_parent_are_branches_and_are_told() -> None:
     result = parsed(
         exported(
             node("x", "y", "user", "round"),
@@ -113,12 +130,28 @@ def test_nodes_in_a_circle_and_nodes_without_a_parent_are_kept() -> None:
             node("z1", "z", "assistant", "first try"),
             node("z2", "z", "assistant", "still adrift"),
             node("u1", None, "user", "Hello"),
+            node("me", "me", "user", "alone"),
+            current="u1",
         )
     )
-    assert spoken(only(result)) == [("user", ["Hello"])]
-    lost = [[text for _, texts in spoken(child) for text in texts] for child in only(result).children]
-    assert lost == [["adrift", "still adrift"], ["first try"], ["round", "and round"]]
-    assert [child.parent.message_id for child in only(result).children if child.parent] == ["", "z", ""]
+    transcript = only(result)
+    assert tree(transcript) == [
+        *(("", ["u1"]), (ROOT, ["z", "z1"]), ("z", ["z2"]), (ROOT, ["x", "y"]), (ROOT, ["me"])),
+    ]
+    assert transcript.chosen == "u1"
+    assert notes(result) == {BRANCHES: 1, ADRIFT: 3}
+
+
+def test_ten_thousand_attempts_and_a_chain_of_three_thousand_branches_are_read() -> None:
+    said = [node("u", None, "user", "?"), *(node(f"a{i}", "u", "assistant", str(i)) for i in range(10_000))]
+    transcript = only(parsed(exported(*said, current="a7")))
+    assert [turn.continues for turn in transcript.turns] == ["", *["u"] * 9_999]
+    chain = [node("n0", None, "user", "0")]
+    for place in range(1, 3_000):
+        chain += [node(f"f{place}", f"n{place - 1}", "assistant", "x"), node(f"n{place}", f"n{place - 1}", "user", "y")]
+    deep = only(parsed(exported(*chain)))
+    assert [turn.continues for turn in deep.turns] == ["", *(f"n{place}" for place in range(2_999))]
+    assert deep.chosen == "n2999"
 
 
 def test_a_current_node_inside_a_circle_ends_a_conversation_all_the_same() -> None:
@@ -129,11 +162,11 @@ def test_a_current_node_inside_a_circle_ends_a_conversation_all_the_same() -> No
 def test_without_a_current_node_the_newest_leaf_ends_the_conversation() -> None:
     one = exported(
         node("u1", None, "user", "Hello"),
-        node("a1", "u1", "assistant", "new", create_time=CLOCK + 5),
+        node("a1", "u1", "assistant", "new", create_time=SECOND + 5),
         node("a2", "u1", "assistant", "old"),
         current="gone",
     )
-    assert spoken(only(parsed(one)))[1] == ("assistant", ["new"])
+    assert only(parsed(one)).chosen == "a1"
 
 
 def test_a_message_to_a_tool_is_a_call_and_the_tools_message_its_result() -> None:
@@ -215,7 +248,7 @@ def test_a_long_conversation_does_not_run_out_of_stack() -> None:
     assert len(only(parsed(exported(*nodes))).turns) == 5000
     forked = [node("n0", None, "user", "0"), *(node(f"n{i}", f"n{(i - 1) // 2}", "user", "x") for i in range(1, 5000))]
     transcript = only(parsed(exported(*forked)))
-    assert sum(len(each.turns) for each in (transcript, *transcript.children)) == 5000
+    assert len(transcript.turns) == 5000
 
 
 def test_a_file_without_a_conversation_is_refused() -> None:

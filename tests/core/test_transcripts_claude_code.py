@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,9 @@ from mnesis_core.messages import (
     TextPart,
     ToolState,
 )
+from mnesis_core.transcripts.building import BRANCHES
 from mnesis_core.transcripts.reading import dump_json
+from mnesis_core.transcripts.values import ROOT
 from tests.support.transcript_lines import (
     answered,
     data,
@@ -37,6 +40,7 @@ from tests.support.transcript_lines import (
     tool_result,
     tool_use,
     tools,
+    tree,
 )
 
 FORMAT = "claude_code"
@@ -62,6 +66,67 @@ def test_user_text_starts_a_turn_and_a_lone_tool_result_does_not() -> None:
         ["u3"],
     ]
     assert [turn.external_id for turn in transcript.turns] == ["u1", "u3"]
+
+
+def chained(*records: dict[str, Any]) -> list[dict[str, Any]]:
+    """Records of which each has the one before as its parent, unless it names one."""
+    before = None
+    for record in records:
+        record["parentUuid"] = record["parentUuid"] or before
+        before = record["uuid"]
+    return list(records)
+
+
+def at(parent: str, record: dict[str, Any]) -> dict[str, Any]:
+    return record | {"parentUuid": parent}
+
+
+def test_a_question_with_an_earlier_parent_begins_a_branch_and_so_does_a_second_answer() -> None:
+    hook = {"type": "system", "uuid": "s1", "parentUuid": None, "sessionId": "S"}
+    result = parsed(
+        FORMAT,
+        *chained(
+            hook,
+            said("u1", "first"),
+            answered("a1", "m1", text("yes")),
+            said("u2", "second"),
+            answered("a2", "m2", text("no")),
+            at("u2", answered("a3", "m3", text("or yes"))),
+            at("a1", {**hook, "uuid": "s2"}),
+            said("u3", "a caveat", isMeta=True),
+            said("u4", "second, edited"),
+            answered("a4", "m4", text("well")),
+            at("s1", said("u5", "first, edited")),
+        ),
+    )
+    assert tree(only(result)) == [
+        *(("", ["u1", "a1"]), ("", ["u2", "a2"]), ("u2", ["a3"]), ("a1", ["u3", "u4", "a4"]), (ROOT, ["u5"])),
+    ]
+    assert notes(result)[BRANCHES] == 3
+
+
+def test_results_of_several_calls_and_what_follows_them_are_no_branches() -> None:
+    records = chained(
+        said("u1", "go"),
+        answered("a1", "m1", tool_use("t1")),
+        answered("a2", "m1", tool_use("t2")),
+        at("a1", said("r1", [tool_result("t1")])),
+        at("a2", said("r2", [tool_result("t2")])),
+        at("r1", answered("a3", "m2", text("done"))),
+        at("a1", answered("a4", "m3", text("more"))),
+    )
+    assert only(parsed(FORMAT, *records)).is_line
+
+
+def test_a_parent_that_comes_later_or_never_or_is_the_record_itself_is_told() -> None:
+    records = chained(
+        said("u1", "one"), at("u3", said("u2", "two")), at("u3", said("u3", "three")), at("x", said("u4", "four"))
+    )
+    result = parsed(FORMAT, *records)
+    assert tree(only(result)) == [("", ["u1"]), ("", ["u2"]), ("", ["u3"]), ("", ["u4"])]
+    assert notes(result) == {
+        "messages name a parent that is not before them in the file; they continue the one before": 3
+    }
 
 
 def test_a_meta_record_is_a_user_message_inside_the_running_turn() -> None:

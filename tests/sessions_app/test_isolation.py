@@ -139,6 +139,7 @@ BY_SESSION: dict[Query, Ask] = {
     context_queries.load_context_items: lambda ask, who, its: ask(who.session_id),
     context_queries.load_events: lambda ask, who, its: ask(who.session_id),
     message_queries.load_live_texts: lambda ask, who, its: ask(who.session_id),
+    message_queries.load_imported: lambda ask, who, its: ask([who.session_id]),
     message_queries.load_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
     message_queries.load_message_rows: lambda ask, who, its: ask(who.session_id, [its.message]),
     message_queries.load_messages: lambda ask, who, its: ask(who.session_id),
@@ -167,7 +168,6 @@ BY_SESSION: dict[Query, Ask] = {
     page_branches.load_parent_id: lambda ask, who, its: ask(who.session_id, its.message),
     page_branches.load_question_id: lambda ask, who, its: ask(who.session_id, its.message),
     context_queries.standing_items: lambda ask, who, its: ask(who.session_id, [its.summary]),
-    turn_queries.turn_keys: lambda ask, who, its: ask(who.session_id),
     # Of a person it has what was deleted too: it was paid for.
     spending_store.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
     turn_queries.usage_of_files: lambda ask, who, its: ask(who.session_id),

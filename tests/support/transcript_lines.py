@@ -9,6 +9,7 @@ from mnesis_core.messages import DataPart, TextPart, ToolPart
 from mnesis_core.transcripts import FORMATS
 from mnesis_core.transcripts.values import ParseResult, Transcript, TranscriptMessage
 
+SECOND = 1_700_000_000
 CLOCK = "2026-02-10T21:00:{:02d}.000Z"
 
 
@@ -42,6 +43,11 @@ def notes(result: ParseResult) -> dict[str, int]:
 def messages(transcript: Transcript) -> list[TranscriptMessage]:
     """All messages in order."""
     return list(transcript.messages)
+
+
+def tree(transcript: Transcript) -> list[tuple[str, list[str]]]:
+    """Of every turn, what it continues and the ids of its messages."""
+    return [(turn.continues, [message.external_id for message in turn.messages]) for turn in transcript.turns]
 
 
 def spoken(transcript: Transcript) -> list[tuple[str, list[str]]]:
@@ -100,3 +106,20 @@ def tool_use(call_id: str, name: str = "Bash", **given: Any) -> dict[str, Any]:
 def tool_result(call_id: str, content: Any = "done", **fields: Any) -> dict[str, Any]:
     """A tool result block."""
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, **fields}
+
+
+def node(node_id: str, parent: str | None, role: str = "", said: Any = "", **message: Any) -> dict[str, Any]:
+    """A node of a conversation in ChatGPT's export."""
+    if not role:
+        return {"id": node_id, "message": None, "parent": parent, "children": []}
+    name = message.pop("name", None)
+    content = said if isinstance(said, dict) else {"content_type": "text", "parts": [said]}
+    body = {"id": node_id, "author": {"role": role, "name": name}, "content": content, "create_time": SECOND}
+    return {"id": node_id, "message": {**body, **message}, "parent": parent, "children": []}
+
+
+def exported(*nodes: dict[str, Any], current: str | None = None, **fields: Any) -> dict[str, Any]:
+    """A conversation in ChatGPT's export."""
+    mapping = {each["id"]: each for each in nodes}
+    about = {"title": "A talk", "create_time": SECOND - 9, "conversation_id": "conv", "default_model_slug": "gpt-4o"}
+    return {**about, "mapping": mapping, "current_node": current or nodes[-1]["id"], **fields}
