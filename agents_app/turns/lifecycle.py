@@ -212,7 +212,7 @@ def _new_fork(
     if (at_message_id is None) == (before_message_id is None):
         raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
     source = load_session(session_id, owner_id=owner.pk)
-    place = forking.find_place(source.id, at_message_id=at_message_id, before_message_id=before_message_id)
+    place = forking.find_place(source, at_message_id=at_message_id, before_message_id=before_message_id)
     # A character may be stored as five.
     fits = len(encode_text(source.title)) <= TITLE_LENGTH - len(FORK_SUFFIX)
     title = f"{source.title if fits else source.title[: claim.TITLE_FROM_MESSAGE]}{FORK_SUFFIX}".strip()

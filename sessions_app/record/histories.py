@@ -46,10 +46,10 @@ from mnesis_core.transcripts.values import (
     TranscriptTurn,
 )
 from sessions_app.record import file_port, message_queries, message_store, session_store, turn_store
-from sessions_app.record.branch_queries import last_seqs
+from sessions_app.record.branch_queries import last_seqs, path_through
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import PreparedPart
-from sessions_app.record.session_queries import find_imported, forks_of_import, load_forking
+from sessions_app.record.session_queries import Forking, find_imported, forks_of_import, load_forking
 from sessions_app.record.turn_queries import load_turns
 
 IMPORT = "import"
@@ -276,15 +276,19 @@ def _sum_usages(messages: Sequence[TranscriptMessage]) -> UsageRecord:
     )
 
 
-def find_place(session_id: str, *, at_message_id: str | None, before_message_id: str | None) -> StoredMessage | None:
+def find_place(
+    source: SessionRecord, *, at_message_id: str | None, before_message_id: str | None
+) -> StoredMessage | None:
     """Return the last message that a fork has: this one, or the one before that one, or ``None`` if there is none before it.
 
     :raises MessageNotFoundError: the session has no such message.
     """
+    message = message_queries.load_message(at_message_id or before_message_id or "", session_id=source.id)
     if at_message_id is not None:
-        return message_queries.load_message(at_message_id, session_id=session_id)
-    seq = message_queries.load_message(before_message_id or "", session_id=session_id).seq
-    return next(iter(message_queries.load_messages(session_id, after=seq - 2, before=seq, limit=1)), None)
+        return message
+    path = path_through(source, message.id)
+    before = message_queries.load_messages(source.id, before=message.seq, limit=1, newest=True, path=path)
+    return before[0] if before else None
 
 
 def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMessage | None, title: str) -> str:
@@ -327,8 +331,8 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
     fork = load_forking(fork_id)
     if fork.is_whole:
         return True
-    # The messages of a turn are consecutive, because a session runs one turn at a time.
-    left = _read_messages(fork.source_id, after=fork.copied, until=fork.messages)
+    # The messages of a turn are consecutive on a path, because a session runs one turn at a time.
+    left = _read_messages(fork)
     turns = groupby(left, key=lambda message: str(message.turn_id))
     copied = fork.copied
     while some := {turn_id: list(messages) for turn_id, messages in islice(turns, TURNS)}:
@@ -340,7 +344,9 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
             if record.message_seq != copied:
                 raise Conflict("another process copies this fork", session_id=fork_id)
             for turn_id, messages in some.items():
-                _copy_turn(record, originals[turn_id], messages, rows)
+                is_last = messages[-1].id == fork.at_message_id and fork.messages < fork.last_seq
+                key = fork.at_message_id if is_last else None
+                _copy_turn(record, originals[turn_id], messages, rows, key=key)
         copied = record.message_seq
         if deadline is not None and time.monotonic() > deadline and copied < fork.messages:
             return False
@@ -353,14 +359,21 @@ def _publish_fork(source_id: str, fork_id: str, *, at_message_id: str = "") -> N
         record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=at_message_id)
 
 
-def _read_messages(source_id: str, *, after: int, until: int) -> Iterator[StoredMessage]:
-    while messages := message_queries.load_messages(source_id, after=after, before=until + 1, limit=MESSAGES):
+def _read_messages(fork: Forking) -> Iterator[StoredMessage]:
+    after, end = fork.after_seq, fork.last_seq + 1
+    while messages := message_queries.load_messages(
+        fork.source_id, after=after, before=end, limit=MESSAGES, path=fork.path
+    ):
         yield from messages
         after = messages[-1].seq
 
 
-def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessage], rows: dict[str, Any]) -> None:
-    turn_id = turn_store.start_turn(record, model=original.model, origin=FORK, created_at=original.created_at)
+def _copy_turn(
+    record: Change, original: TurnRecord, messages: list[StoredMessage], rows: dict[str, Any], *, key: str | None
+) -> None:
+    turn_id = turn_store.start_turn(
+        record, model=original.model, origin=FORK, idempotency_key=key, created_at=original.created_at
+    )
     for message in messages:
         row = rows[message.id]
         message_store.append_message(

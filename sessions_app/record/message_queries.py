@@ -336,8 +336,9 @@ def load_imported(session_ids: Sequence[str]) -> list[tuple[str, str, str, int, 
     return list(rows.values_list("turn__idempotency_key", "external_id", "session_id", "branch", "seq"))
 
 
-def seqs_on_path(session_id: str, path: Path | None) -> list[int]:
-    places = Message.objects.filter(session_id=session_id).order_by("seq").values_list("branch", "seq")
+def seqs_on_path(session_id: str, path: Path | None, *, last_seq: int = END) -> list[int]:
+    rows = Message.objects.filter(session_id=session_id, seq__lte=last_seq)
+    places = rows.order_by("seq").values_list("branch", "seq")
     return [seq for branch, seq in places if path is None or path.has(branch, seq)]
 
 

@@ -12,11 +12,12 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce
 
 from mnesis_core import errors
+from mnesis_core.context.branches import Path, path_to
 from mnesis_core.files.references import GivenFile, referred_file
 from mnesis_core.messages import AudioPart, DocumentPart, FileRefPart, ImagePart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord, record_of
@@ -24,6 +25,8 @@ from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
 from sessions_app.ownership import HOME_OF_OWNER, owned_by
+from sessions_app.record.branch_queries import load_branches
+from sessions_app.record.message_queries import seqs_on_path
 
 BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
 LONGEST_LINE = 100  # more sessions above one another than delegation and forking make
@@ -37,7 +40,9 @@ _OWNED: dict[str, tuple[Any, type[errors.NotFound], str]] = {
 }
 _OF_FILES = (FileRefPart.type, ImagePart.type, AudioPart.type, DocumentPart.type)
 # Built once, because building these queries takes longer than running them.
-_TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
+# A fork of a path has fewer messages than the number of its last one; then the turn with that one has its id as key.
+_WHOLE = Turn.objects.filter(session=OuterRef(OuterRef("pk")), idempotency_key=OuterRef("id"))
+_TO_COME = Message.objects.filter(~Exists(_WHOLE), id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
 _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
 _NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
 _OPEN_TURN = Turn.objects.filter(session=OuterRef("pk"), ended_at__isnull=True)
@@ -62,6 +67,9 @@ class Forking:
     at_message_id: str  # the original of its last message; empty for a fork without messages
     copied: int
     messages: int  # when it is complete
+    path: Path | None = None  # in the original; ``None`` for one without branches
+    last_seq: int  # there, of its last message
+    after_seq: int  # there, of the last one that is copied
 
     @property
     def is_whole(self) -> bool:
@@ -82,18 +90,29 @@ def _is_of(row: Any, owner_id: int | None) -> bool:
 
 def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
     """:raises SessionNotFoundError: there is no such fork, or it belongs to a person other than ``owner_id``."""
-    last = Message.objects.filter(id=OuterRef("forked_message_id")).values("seq")
-    # A fork counts its messages from 1, as its original does.
+    last = Message.objects.filter(id=OuterRef("forked_message_id"))
     forks = Session.objects.filter(id=fork_id, origin=FORK, deleted_at__isnull=True)
-    row = forks.annotate(last_seq=Coalesce(Subquery(last), 0), home_id=HOME_OF_OWNER).first()
+    row = forks.annotate(
+        last_seq=Coalesce(Subquery(last.values("seq")), 0),
+        last_branch=Coalesce(Subquery(last.values("branch")), 0),
+        branches_there=F("parent__branch_seq"),
+        home_id=HOME_OF_OWNER,
+    ).first()
     if row is None or not _is_of(row, owner_id):
         raise errors.SessionNotFoundError(session_id=fork_id)
+    path = path_to(load_branches(row.parent_id), row.last_branch) if row.branches_there else None
+    # A fork counts its messages from 1, as an original without branches does.
+    seqs = range(1, row.last_seq + 1) if path is None else seqs_on_path(row.parent_id, path, last_seq=row.last_seq)
+    copied = min(row.message_seq, len(seqs))
     return Forking(
         id=row.id,
         source_id=row.parent_id,
         at_message_id=row.forked_message_id,
-        copied=min(row.message_seq, row.last_seq),
-        messages=row.last_seq,
+        copied=copied,
+        messages=len(seqs),
+        path=path,
+        last_seq=row.last_seq,
+        after_seq=seqs[copied - 1] if copied else 0,
     )
 
 

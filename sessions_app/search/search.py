@@ -47,7 +47,8 @@ _PART_JOINS = "JOIN message_parts p ON p.id = r.source_id JOIN messages m ON m.i
 
 VISIBLE = (
     "s.deleted_at IS NULL"
-    " AND NOT EXISTS (SELECT 1 FROM messages f WHERE f.id = s.forked_message_id AND f.seq > s.message_seq)"
+    " AND NOT EXISTS (SELECT 1 FROM messages f WHERE f.id = s.forked_message_id AND f.seq > s.message_seq"
+    " AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.session_id = s.id AND w.idempotency_key = f.id))"
 )
 """Deleted sessions are hidden, and so are incomplete forks (``session_queries.visible_sessions``)."""
 

@@ -13,6 +13,7 @@ from django_q.models import OrmQ
 
 from agents_app import tasks
 from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_session
 from compaction_app.queries import list_runs
 from mnesis_core.errors import Conflict, InvalidRequest, MessageNotFoundError, SessionNotFoundError
 from mnesis_core.messages import Message, Part, TextPart, ToolPart
@@ -23,8 +24,9 @@ from sessions_app.record import histories, message_store, session_store, turn_st
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items, load_events
 from sessions_app.record.message_queries import load_message_rows, load_messages
-from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.session_queries import list_sessions, load_forking, load_session
 from sessions_app.record.turn_queries import list_turns
+from sessions_app.search.search import Scope, search
 from tests.support.talks import exchange, new_session, say, tool
 
 HOSTILE = "␛0000 \x00 \ud800"
@@ -157,6 +159,76 @@ def test_an_archived_session_goes_on_in_a_fork(alice, source):
     exchange(made.id, "go on", "gladly")
 
 
+@pytest.fixture
+def tree(alice: User) -> SessionRecord:
+    """``a 1 b 2``, then after ``1`` another branch ``c 3``, and after ``c`` on that one another answer ``4``."""
+    session_id = new_session(alice, title="Tides")
+    exchange(session_id, "a", "1")
+    exchange(session_id, "b", "2")
+    branch_after(session_id, parent=0, after_seq=2)
+    exchange(session_id, "c", "3")
+    branch_after(session_id, parent=1, after_seq=5)
+    say(session_id, ("assistant", [TextPart(text="4")]))
+    return load_session(session_id)
+
+
+def branch_after(session_id: str, *, parent: int, after_seq: int) -> None:
+    with change(session_id) as record:
+        number = session_store.begin_branch(record, parent=parent, after_seq=after_seq)
+        session_store.choose_branch(record, number)
+
+
+def texts_of(session_id: str) -> list[str]:
+    return [part.text for parts in parts_of(session_id) for part in parts]
+
+
+@pytest.mark.both_databases
+def test_a_fork_of_a_branch_has_its_path_and_no_branches(alice, tree, monkeypatch):
+    monkeypatch.setattr(histories, "TURNS", 1)
+    paths = ["a", "a1", "a1b", "a1b2", "a1c", "a1c3", "a1c4"]
+    for at, path in enumerate(paths, 1):
+        made = fork(tree, alice, at=at)
+        assert "".join(texts_of(made.id)) == path
+        assert (made.branch_seq, made.message_seq) == (0, len(path))
+        exchange(made.id, "on", "and on")
+        assert load_session(made.id).message_seq == len(path) + 2
+        assert verify_session(made.id).problems == []
+        assert made.id in [hit.session_id for hit in search(Scope(owner_id=alice.pk), '"and on"').hits]
+    turns = list_turns(made.id)  # the newest first
+    assert [turn.state for turn in turns] == ["completed", "completed", "incomplete", "completed"]
+
+
+@pytest.mark.both_databases
+def test_a_fork_before_a_message_ends_with_its_parent(alice, tree):
+    messages = load_messages(tree.id)
+    made = [lifecycle.fork_session(tree.id, owner=alice, before_message_id=message.id) for message in messages]
+    assert ["".join(texts_of(one.id)) for one in made] == ["", "a", "a1", "a1b", "a1", "a1c", "a1c"]
+    branch_after(tree.id, parent=0, after_seq=0)
+    [other, _] = exchange(tree.id, "x", "5")
+    made = [lifecycle.fork_session(tree.id, owner=alice, before_message_id=other)]
+    assert texts_of(made[0].id) == []
+
+
+@pytest.mark.both_databases
+def test_half_a_fork_of_a_branch_is_not_seen_and_goes_on_where_it_was(alice, tree, monkeypatch):
+    monkeypatch.setattr(histories, "TURNS", 1)
+    last = load_messages(tree.id)[-1]
+    fork_id = histories.begin_fork(tree, owner=alice, last=last, title="Half")
+    monkeypatch.setattr(histories, "_copy_turn", dies_at_second_call(copy_turn := histories._copy_turn))
+    with pytest.raises(ZeroDivisionError):
+        histories.copy_messages(fork_id)
+    far = load_forking(fork_id)
+    assert (far.copied, far.messages, far.is_whole) == (2, 4, False)
+    assert [session.id for session in list_sessions(owner_id=alice.pk)] == [tree.id]
+    assert {hit.session_id for hit in search(Scope(owner_id=alice.pk), "a").hits} == {tree.id}
+    with pytest.raises(SessionNotFoundError):
+        load_session(fork_id)
+    monkeypatch.setattr(histories, "_copy_turn", copy_turn)
+    assert histories.copy_messages(fork_id)
+    assert "".join(texts_of(fork_id)) == "a1c4"
+    assert load_session(fork_id).id in [session.id for session in list_sessions(owner_id=alice.pk)]
+
+
 def begin(session_id: str, *parts: Part, is_finished: bool = True) -> list[str]:
     """A turn that runs: the question, and an answer with these parts."""
     with change(session_id) as record:
@@ -233,11 +305,11 @@ def test_half_a_fork_is_never_seen(alice, source, monkeypatch):
 def dies_at_second_call(function: Any) -> Any:
     calls: list[Any] = []
 
-    def call(*args: Any) -> None:
+    def call(*args: Any, **how: Any) -> None:
         calls.append(args)
         if len(calls) == 2:
             raise ZeroDivisionError
-        function(*args)
+        function(*args, **how)
 
     return call
 
@@ -265,7 +337,7 @@ def test_a_deleted_session_is_forked_by_nobody(alice, source):
     with pytest.raises(SessionNotFoundError):
         lifecycle.fork_session(source.id, owner=alice, at_message_id=message_id)
     with pytest.raises(MessageNotFoundError):
-        histories.find_place(source.id, at_message_id="msg_nosuch", before_message_id=None)
+        histories.find_place(source, at_message_id="msg_nosuch", before_message_id=None)
 
 
 def ask(program: Client, source: SessionRecord, *, at: int) -> Any:
