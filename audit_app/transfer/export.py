@@ -130,7 +130,7 @@ def export_readable(session_id: str, format: Readable) -> Generator[bytes, None,
     with snapshot():
         session = load_session(session_id)
         pieces = markdown_pieces if format == "markdown" else html_pieces
-        yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session.id)))
+        yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session)))
 
 
 class Spool:

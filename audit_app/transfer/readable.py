@@ -1,6 +1,7 @@
 """A session for people to read, as Markdown or HTML, and its memory in the layout of Autobyteus.
 
-A transcript has the messages in order and where the session was compacted. Texts of the session keep their form, but can
+A transcript has the messages in order and where the session was compacted: first the path to the end of the chosen branch,
+then what other branches say, one after the other; a message says in which of them it is also continued. Texts of the session keep their form, but can
 neither look like a heading of ours nor fetch or run anything.
 """
 
@@ -10,6 +11,7 @@ import base64
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +22,7 @@ from django.utils.safestring import mark_safe
 from markdown_it import MarkdownIt
 
 from compaction_app.queries import list_runs_after, list_summaries, load_summaries
+from mnesis_core.context.branches import END, Path, Stretch
 from mnesis_core.files.references import given_file
 from mnesis_core.messages import (
     CitationPart,
@@ -55,11 +58,13 @@ from sessions_app.pages.markdown import (
     show_invisible,
     shown_title,
 )
+from sessions_app.record.branch_queries import last_seqs, load_branches, path_in
 from sessions_app.record.context_queries import load_context_items
 from sessions_app.record.message_queries import load_message_rows, load_messages, usage_of
 
 MESSAGES = 20  # messages read at a time: for a transcript each may hold many long texts
 PAGE = 200
+MOST_NAMED = 10  # branches that leave at one message
 SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
 DEEPER = 3  # our own headings are of the first three levels
 _MARK = "<!-- entries -->"
@@ -117,6 +122,9 @@ def opening_of(session: SessionRecord) -> Opening:
         "Began": format_time(session.created_at),
         "Last changed": format_time(session.updated_at),
         "Messages": f"{session.message_seq:,}",
+        "Branches": f"{session.branch_seq + 1:,}; {session.branch} is chosen, and comes first"
+        if session.branch_seq
+        else "",
         "Labels": show_invisible(labels),
         "Comes from": "" if session.origin == "chat" else session.origin,
     }
@@ -127,10 +135,30 @@ def opening_of(session: SessionRecord) -> Opening:
     )
 
 
-def entries_of(session_id: str) -> Iterator[Entry]:
+def entries_of(session: SessionRecord) -> Iterator[Entry]:
     """Yield the messages and compactions of a session in order, reading ``MESSAGES`` messages at a time."""
+    path = path_in(session)
+    others = {} if path is None else _others(session.id, path)  # branch -> the message after which it is another one
+    leaving: dict[int, list[int]] = defaultdict(list)
+    for number, after in others.items():
+        leaving[after].append(number)
+    yield from _entries(session.id, path, leaving)
+    for number, after in others.items():
+        what = f"another continuation of message {after}" if after else "another beginning"
+        yield Entry(heading=f"Branch {number}", at=None, facts=(what,), blocks=())
+        yield from _entries(session.id, Path((Stretch(number, after + 1, END),)), leaving)
+
+
+def _others(session_id: str, path: Path) -> dict[int, int]:
+    branches, ends = load_branches(session_id), last_seqs(session_id)
+    left = {stretch.branch: stretch.last_seq for stretch in path.stretches}
+    begun = {number: left.get(number, branches[number].after_seq if number else 0) for number in sorted(ends)}
+    return {number: after for number, after in begun.items() if after < ends[number]}
+
+
+def _entries(session_id: str, path: Path | None, leaving: Mapping[int, Sequence[int]]) -> Iterator[Entry]:
     after = 0
-    while messages := load_messages(session_id, after=after, limit=MESSAGES):
+    while messages := load_messages(session_id, after=after, limit=MESSAGES, path=path):
         rows = load_message_rows(session_id, [message.id for message in messages])
         runs = [
             run
@@ -138,8 +166,10 @@ def entries_of(session_id: str) -> Iterator[Entry]:
             if run.summary_ids or run.pruned_parts or run.state in ("failed", "superseded")
         ]
         for message in messages:
-            yield _message_entry(message, rows[message.id])
-            yield from (_compaction_entry(run) for run in runs if run.after_message_seq == message.seq)
+            yield _message_entry(message, rows[message.id], leaving.get(message.seq, ()))
+            for run in runs:
+                if run.after_message_seq == message.seq:
+                    yield _compaction_entry(run, is_tree=path is not None)
         after = messages[-1].seq
 
 
@@ -147,7 +177,7 @@ def format_time(time: datetime) -> str:
     return f"{time:%-d %B %Y, %H:%M:%S} UTC"
 
 
-def _message_entry(message: StoredMessage, row: Any) -> Entry:
+def _message_entry(message: StoredMessage, row: Any, also: Sequence[int]) -> Entry:
     usage = usage_of(row)
     tokens = f"{format_count(usage.tokens_input)} tokens in, {format_count(usage.tokens_output)} out"
     facts = (
@@ -157,6 +187,7 @@ def _message_entry(message: StoredMessage, row: Any) -> Entry:
         "summary that it came with" if message.is_summary else "",
         "" if row.outcome in (None, "complete") else f"ended {row.outcome}",
         show_invisible(f"{row.error_code}: {row.error_message or ''}") if row.error_code else "",
+        _also_in(also),
     )
     return Entry(
         heading=SPEAKERS.get(message.role, message.role),
@@ -166,6 +197,12 @@ def _message_entry(message: StoredMessage, row: Any) -> Entry:
         seq=message.seq,
         role=message.role,
     )
+
+
+def _also_in(branches: Sequence[int]) -> str:
+    more = f" and {len(branches) - MOST_NAMED:,} more" if len(branches) > MOST_NAMED else ""
+    words = "branch" if len(branches) == 1 else "branches"
+    return f"also continued in {words} {', '.join(map(str, branches[:MOST_NAMED]))}{more}" if branches else ""
 
 
 def _blocks(parts: Sequence[StoredPart]) -> tuple[Block, ...]:
@@ -267,9 +304,10 @@ def _passage(label: str, text: str, language: str = "") -> Passage:
     return Passage(label=label, text=show_invisible(text), language=language)
 
 
-def _compaction_entry(run: RunRecord) -> Entry:
+def _compaction_entry(run: RunRecord, *, is_tree: bool) -> Entry:
     seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
     facts = (
+        f"branch {run.branch}" if is_tree else "",
         run.trigger,
         "" if run.state == "completed" else f"{run.state} {run.error_code or ''}".strip(),
         f"{format_count(run.tokens_before)} to {format_count(run.tokens_after)} tokens"

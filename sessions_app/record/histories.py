@@ -100,7 +100,7 @@ def store_transcripts(
             )
             report.sessions_created += 1
         report.sessions[transcript.external_id] = session_id
-        earlier = [session_id, *forks_of_import(session_id)] if imported else []
+        earlier = [session_id, *forks_of_import(session_id, owner_id=owner.pk)] if imported else []
         growth = _Growth(session_id, transcript, earlier=earlier, owner_id=owner.pk)
         for step in growth.plan():
             growth.take(step)

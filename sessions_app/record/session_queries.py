@@ -199,19 +199,16 @@ def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRec
     return None if row is None else _session(row)
 
 
-def forks_of_import(session_id: str) -> list[str]:
+def forks_of_import(session_id: str, *, owner_id: int) -> list[str]:
     """Return the sessions that an import made of other branches of a conversation before sessions had branches.
 
     They are forks of an imported session, and forks of those; one query for each level.
     """
+    rows = _VISIBLE.filter(owner_id=owner_id, origin__startswith="import:").alias(link=KeyTransform("link", "labels"))
     found: list[str] = []
     above = [session_id]
     while above:
-        rows = _VISIBLE.filter(parent_id__in=above, origin__startswith="import:").alias(
-            link=KeyTransform("link", "labels")
-        )
-        above = [id for id in rows.filter(link=FORK).values_list("id", flat=True) if id not in found]
-        found += above
+        found += (above := list(rows.filter(link=FORK, parent_id__in=above).values_list("id", flat=True)))
     return found
 
 

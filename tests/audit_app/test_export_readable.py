@@ -27,7 +27,7 @@ from audit_app.transfer.export import export_readable
 from audit_app.transfer.readable import Entry, Opening, markdown_pieces
 from compaction_app.compact import compact_now
 from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart
-from sessions_app.record import message_store
+from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message
 from sessions_app.record.session_store import soft_delete_session
@@ -102,6 +102,36 @@ def test_everything_is_in_it_and_in_order(browser: Client, talk: str, format: st
     assert -1 not in places, said[places.index(-1)]
     assert places == sorted(places)
     assert text.index("Compaction") < text.index("very last word")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.both_databases
+@pytest.mark.parametrize("format", ["markdown", "html"])
+def test_the_chosen_path_comes_first_and_other_branches_after_it(browser: Client, reader: User, format: str) -> None:
+    session_id = new_session(reader)
+    exchange(session_id, "Said first", "Answered first")
+    exchange(session_id, "Said second", "Answered second")
+    for parent, after, words in ((0, 2, "third"), (1, 5, "fourth"), (0, 0, "fifth"), (0, 4, "sixth")):
+        with change(session_id) as record:
+            branch = session_store.begin_branch(record, parent=parent, after_seq=after)
+            session_store.choose_branch(record, branch)
+        exchange(session_id, f"Said {words}", f"Answered {words}")
+    with change(session_id) as record:
+        session_store.begin_branch(record, parent=0, after_seq=1)  # nothing was said on it
+        session_store.choose_branch(record, 2)
+    _, text = exported(browser, session_id, format)
+    text = re.sub(r"<[^>]+>|[*#\\-]", " ", text)
+    said = [
+        *("6; 2 is chosen, and comes first", "Said first", "also continued in branch 0", "Answered first"),
+        *("Said third", "also continued in branch 1", "Said fourth", "Answered fourth"),
+        *("Branch 0", "another continuation of message 2", "Said second", "also continued in branch 4"),
+        *("Branch 1", "another continuation of message 5", "Answered third"),
+        *("Branch 3", "another beginning", "Said fifth", "Branch 4", "another continuation of message 4", "Said sixth"),
+    ]
+    found = re.findall("|".join(map(re.escape, said)), text)
+    # What is a fact of a message stands in its heading.
+    assert found == [*said[:4], said[5], said[4], *said[6:]]
+    assert text.count("Said first") == text.count("Answered sixth") == 1
 
 
 @pytest.mark.django_db(transaction=True)

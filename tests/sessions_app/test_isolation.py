@@ -128,6 +128,7 @@ BY_SESSION: dict[Query, Ask] = {
     branch_queries.ends_of_branches: lambda ask, who, its: ask(who.session_id),
     branch_queries.spans_of_branches: lambda ask, who, its: ask(who.session_id, [0]),
     branch_queries.ids_at: lambda ask, who, its: ask(who.session_id, [1]),
+    branch_queries.last_seqs: lambda ask, who, its: ask(who.session_id),
     branch_queries.load_branches: lambda ask, who, its: ask(who.session_id),
     branch_queries.load_path: lambda ask, who, its: ask(who.session_id),
     branch_queries.parents_of: lambda ask, who, its: ask(who.session_id, [(0, 2)]),
@@ -251,6 +252,8 @@ NOT_SCOPED: dict[Query, str] = {
         "their caller has loaded the session",
     ),
     **dict.fromkeys((page_branches.with_versions, page_branches.versions_at_end), "they read nothing"),
+    branch_queries.path_through: "its caller has loaded the session",
+    session_queries.forks_of_import: "its caller has found the session by its owner",
     **dict.fromkeys(
         (
             *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),

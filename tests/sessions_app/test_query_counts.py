@@ -304,10 +304,12 @@ WRITES: dict[str, Row] = {
     "a fork of 4 messages": (
         lambda s: copy_messages(
             begin_fork(
-                session_queries.load_session(s.idle_id),
+                source := session_queries.load_session(s.idle_id),
                 owner=s.owner,
                 last=find_place(
-                    s.idle_id, at_message_id=message_queries.load_messages(s.idle_id)[3].id, before_message_id=None
+                    source,
+                    at_message_id=message_queries.load_messages(s.idle_id)[3].id,
+                    before_message_id=None,
                 ),
                 title="",
             )
