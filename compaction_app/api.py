@@ -64,6 +64,7 @@ class NodeOut(Out):
     tokens_output: int
     cost_micros: int
     freshness: str
+    branch: int  # that it was made for; it serves every branch that has all of its messages
 
 
 class SummaryOut(NodeOut):

@@ -11,4 +11,6 @@ class CompactionConfig(AppConfig):
         # Here, not above: apps.py is read before any model can be made.
         from sessions_app.search import index
 
-        index.SOURCES["summaries"] = index.Source(table="summary_nodes", field="text", part_type="summary")
+        index.SOURCES["summaries"] = index.Source(
+            table="summary_nodes", field="text", part_type="summary", branch="x.branch"
+        )

@@ -30,12 +30,21 @@ from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
 from sessions_app.ownership import owned_by
 from sessions_app.record import context_queries
-from sessions_app.record.branch_queries import path_in
+from sessions_app.record.branch_queries import load_path, path_in
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
 from sessions_app.record.lease import expired
 from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session, seqs_on_path
 from sessions_app.record.session_queries import load_session
+from sessions_app.search.search import Scope
 
+# In a tree several branches may have a leaf for the same message; of those that serve one, the longest stands there.
+_COVERING = (
+    "SELECT m.seq, n.id, m.branch, l.branch, l.seq FROM messages m"
+    " JOIN summary_edges e ON e.session_id = m.session_id AND e.source_id = m.id"
+    " JOIN summary_nodes n ON n.id = e.node_id JOIN messages l ON l.session_id = m.session_id AND l.seq = n.last_seq"
+    " WHERE m.session_id = %s AND m.seq IN ({places}) AND n.superseded_seq IS NULL"
+    " ORDER BY n.last_seq - n.first_seq, n.created_at, n.id"
+)
 MOST_RUNS = 500
 MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
 HEAD_CHARACTERS = 400
@@ -275,6 +284,16 @@ def spans_of_summaries(ids: Sequence[str], *, session_id: str) -> dict[str, tupl
     return {id: (first, last) for id, first, last in rows}
 
 
+def within_summary(scope: Scope, summary: SummaryRecord) -> Scope:
+    """Return a scope of the messages that a summary stands for; one query, and another one in a tree."""
+    first, last = summary.first_seq, summary.last_seq
+    path = load_path(summary.session_id, summary.branch)
+    here = replace(scope, session_id=summary.session_id, first_seq=first, last_seq=last)
+    if path is None:
+        return here
+    return replace(here, stretches=tuple(path.within(first, last)), messages=summary.message_count)
+
+
 def ends_of_summaries(session_id: str) -> dict[str, int]:
     """Return the number of the last message that each summary of a session stands for."""
     return dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "last_seq"))
@@ -291,22 +310,17 @@ def load_preview_entries(positions: dict[str, int], *, session_id: str) -> list[
 
 
 def covering_summaries(session_id: str, message_seqs: Sequence[int], *, path: Path | None = None) -> dict[int, str]:
-    """Return for each message of a path the leaf that stands for it in its newest revision, where there is one."""
+    """Return for each message the leaf that stands for it in its newest revision, where there is one; one query.
+
+    :param path: for messages on it only leaves that stand on it count
+    """
     if not message_seqs:
         return {}
-    rows = SummaryNode.objects.filter(
-        session_id=session_id,
-        kind="leaf",
-        superseded_seq__isnull=True,
-        last_seq__gte=min(message_seqs),
-        first_seq__lte=max(message_seqs),
-    )
-    spans = list(rows.values_list("first_seq", "last_seq", "id"))
+    places = ", ".join(["%s"] * len(message_seqs))
+    rows = fetch(_COVERING.format(places=places), [session_id, *message_seqs])
     if path is not None:
-        serving = {span.id for span in context_queries.load_spans(session_id) if path.has(span.branch, span.last_seq)}
-        # Of several, made for different branches, the longest stands there.
-        spans = sorted((span for span in spans if span[2] in serving), key=lambda span: span[1] - span[0])
-    return {seq: id for seq in message_seqs for first, last, id in spans if first <= seq <= last}
+        rows = [row for row in rows if path.has(row[3], row[4]) or not path.has(row[2], row[0])]
+    return {seq: id for seq, id, *_ in rows}
 
 
 def leaves_of_messages(session_of: Mapping[str, str]) -> dict[str, str]:
@@ -515,11 +529,14 @@ def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
     seq = seq_of_message(message_id, session_id=session_id)
     graph = load_graph(session_id)
     edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", session_id=session_id)
-    # Several were made for different branches, or are revisions of each other.
-    leaves = list(dict.fromkeys(graph.newest(id) for id in edges.values_list("node_id", flat=True)))
-    above = list(dict.fromkeys([*leaves, *(node for leaf in leaves for node in graph.above(leaf.id))]))
-    standing = _standing([message_id, *(node.id for node in above)], session_id)
-    return MessageLineage(seq=seq, above=above, in_context=standing)
+    # Several were made for different branches, or are revisions of each other: what stands in the context comes first.
+    leaves = dict.fromkeys(graph.newest(id) for id in edges.order_by("node_id").values_list("node_id", flat=True))
+    lines = [[leaf, *graph.above(leaf.id)] for leaf in leaves]
+    standing = standing_items(session_id, [message_id, *(node.id for line in lines for node in line)])
+    lines.sort(key=lambda line: not any(node.id in standing for node in line))
+    above = list(dict.fromkeys(node for line in lines for node in line))
+    in_context = next((id for id in (message_id, *(node.id for node in above)) if id in standing), None)
+    return MessageLineage(seq=seq, above=above, in_context=in_context)
 
 
 def expand_step(summary: SummaryRecord) -> list[tuple[str, SummaryRecord]]:

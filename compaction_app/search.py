@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from ninja import Field, Query, Router
 
-from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary
+from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary, within_summary
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import (
     AudioPart,
@@ -66,7 +66,10 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 
 class HitOut(Out):
-    """One place that matches. ``matches`` are places in the snippet: (first, after the last) character."""
+    """One place that matches. ``matches`` are places in the snippet: (first, after the last) character.
+
+    ``branch`` is that of the message; of a summary the one that it was made for.
+    """
 
     session_id: str
     session_title: Text
@@ -74,6 +77,7 @@ class HitOut(Out):
     message_id: str | None
     message_seq: int
     last_seq: int
+    branch: int
     role: str
     part_id: str | None
     part_type: str
@@ -144,7 +148,7 @@ def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summar
     if summary_id is None:
         return where
     summary = load_summary(summary_id, session_id=session_id, owner_id=owner_id)
-    return replace(where, session_id=summary.session_id, first_seq=summary.first_seq, last_seq=summary.last_seq)
+    return within_summary(where, summary)
 
 
 def search_out(result: SearchResult) -> dict[str, Any]:

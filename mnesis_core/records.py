@@ -397,6 +397,7 @@ class SummaryRecord(NewSummary):
     superseded_seq: int | None
     revises: str | None
     restores: str | None  # the earlier revision whose text it has
+    branch: int  # that it was made for; it serves every branch that has all of its messages
     freshness: str  # ``fresh``, or ``stale`` when a summary under it was revised to another text since.
     source_ids: list[tuple[str, str]]  # (``message`` or ``summary``, id), in order
 

@@ -33,12 +33,14 @@ from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFou
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord
 from mnesis_core.text import printable
-from sessions_app.api import MessageList, message_page, session_page
+from sessions_app.api import MessageList, messages_out, session_page
 from sessions_app.callers import Caller
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import check_caller
 from sessions_app.operations import Operation, operation, perform
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.record.turn_queries import list_turns, load_turn
 from sessions_app.schemas import JSONEncoder
@@ -412,7 +414,8 @@ def _read(uri: str, owner_id: int) -> types.TextResourceContents:
         raise InvalidRequest(f"This is no id of {kind}.", field="uri")
     if kind == "sessions":
         session = load_session(id, owner_id=owner_id)
-        page = message_page(id, owner_id=owner_id, after=max(session.message_seq - NEWEST, 0), limit=NEWEST)
+        newest = load_messages(id, limit=NEWEST, newest=True, path=path_in(session))
+        page = {"items": messages_out(id, newest), "next_cursor": None}
         messages = MessageList.model_validate(page).model_dump()["items"]
         text = write(SessionRead.model_validate(session).dict() | {"messages": messages})
         return types.TextResourceContents(uri=uri, mime_type=JSON, text=text)

@@ -34,6 +34,7 @@ from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import Frame, Viewer, follow, make_check, viewer_of
 from sessions_app.record import message_queries
+from sessions_app.record.branch_queries import path_in
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
@@ -229,7 +230,8 @@ def _find_place(
         if request.model != session.model:
             raise errors.InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
         if any(said.role == "assistant" for said in request.messages):
-            known = completions.known_from(message_queries.load_messages(session.id, limit=RECENT, newest=True))
+            recent = message_queries.load_messages(session.id, limit=RECENT, newest=True, path=path_in(session))
+            known = completions.known_from(recent)
         else:  # a request without answers is new whatever the record says
             known = completions.Known(is_empty=session.message_seq == 0)
         return session, completions.diff_request(request.messages, known), False

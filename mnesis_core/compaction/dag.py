@@ -34,6 +34,7 @@ class Node:
     tokens_input: int
     tokens_output: int
     cost_micros: int
+    branch: int = 0  # that it was made for
     sources: tuple[str, ...] = ()  # the summaries that were read for it, in order; none for a leaf
     revises_id: str | None = None
     restores_id: str | None = None

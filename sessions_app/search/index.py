@@ -110,6 +110,7 @@ class Source:
     part_type: str
     first_seq: str = "first_seq"
     last_seq: str = "last_seq"
+    branch: str = "0"  # a column of the table, or 0
 
 
 SOURCES: dict[str, Source] = {}  # by kind; registered by each app when it is ready, since imports follow foreign keys

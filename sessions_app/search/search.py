@@ -10,12 +10,14 @@ valid while new messages come.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 from django.db import connection
 
+from mnesis_core.context.branches import Stretch
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import record_of
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
@@ -62,6 +64,8 @@ class Scope:
     kind: Kind = "all"
     first_seq: int | None = None
     last_seq: int | None = None  # with first_seq: only texts of these messages, in one session
+    stretches: tuple[Stretch, ...] = ()  # with them, in a session with branches: where these messages are
+    messages: int = 0  # and how many they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,7 @@ class Hit:
     message_id: str | None
     message_seq: int  # the first message
     last_seq: int
+    branch: int  # of the message, or for which a summary was made; 0 of what belongs to no branch
     role: str
     part_type: str
     snippet: str
@@ -104,6 +109,7 @@ class _Candidate(NamedTuple):
     first_seq: int
     last_seq: int
     message_id: str | None
+    branch: int
     role: str
     part_type: str
     text: str
@@ -152,7 +158,7 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
     numbers = f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} AND {VISIBLE}"
     total = int(fetch(numbers, values)[0][0])
     if scope.first_seq is not None and scope.last_seq is not None:
-        total = max(0, min(total, scope.last_seq) - scope.first_seq + 1)
+        total = scope.messages or max(0, min(total, scope.last_seq) - scope.first_seq + 1)
     searched = total
     # The index covers everything; without it, only the entries that were read were searched.
     if not walk.ended and (walk.cut_off or not query.words):
@@ -213,7 +219,19 @@ def _condition(scope: Scope) -> tuple[str, list[Any]]:
         own = f"s.id = e.session_id AND s.organisation_id = {HOME} AND {VISIBLE}"
         wanted[f"EXISTS (SELECT 1 FROM sessions s WHERE {own})"] = scope.owner_id
     used = {condition: value for condition, value in wanted.items() if value is not None or "%s" not in condition}
-    return "".join(f" AND {condition}" for condition in used), [value for value in used.values() if value is not None]
+    on_path, places = _on_path(scope.stretches) if scope.stretches else ("", [])
+    values = [value for value in used.values() if value is not None]
+    return "".join(f" AND {condition}" for condition in used) + on_path, [*values, *places]
+
+
+def _on_path(stretches: Sequence[Stretch]) -> tuple[str, list[Any]]:
+    # In groups, since SQLite allows expressions of depth 1,000.
+    one, size = "(b.branch = %s AND b.seq BETWEEN %s AND %s)", 200
+    groups = [" OR ".join([one] * len(stretches[start : start + size])) for start in range(0, len(stretches), size)]
+    ends = "SELECT COUNT(*) FROM messages b WHERE b.session_id = e.session_id AND b.seq IN (e.first_seq, e.last_seq)"
+    is_there = " OR ".join(f"({group})" for group in groups)
+    condition = f" AND ({ends} AND ({is_there})) = CASE WHEN e.first_seq = e.last_seq THEN 1 ELSE 2 END"
+    return condition, [value for stretch in stretches for value in stretch]
 
 
 def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
@@ -222,10 +240,10 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
         by_kind[kind if kind in SOURCES else PARTS].append(id)
     segments: dict[tuple[str, str], tuple[Any, ...]] = {}
     for kind, ids in by_kind.items():
-        names, text, joins = "p.message_id, m.role, p.part_type", _PART_TEXT, _PART_JOINS
+        names, text, joins = "p.message_id, m.branch, m.role, p.part_type", _PART_TEXT, _PART_JOINS
         if kind != PARTS:
             source = SOURCES[kind]
-            names, text = f"NULL, '', '{source.part_type}'", f"x.{source.field}"
+            names, text = f"NULL, {source.branch}, '', '{source.part_type}'", f"x.{source.field}"
             joins = f"JOIN {source.table} x ON x.id = r.source_id"
         places = ", ".join(["%s"] * len(ids))
         cursor.execute(_SEGMENTS.format(places=places, names=names, text=text, joins=joins), [*ids, PIECE])
@@ -234,8 +252,8 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
     for *entry, start in entries:
         if (segment := segments.get((entry[3], entry[4]))) is None:
             continue  # an entry without its row, which an intact record never has
-        first, message_id, role, part_type, text = segment
+        first, message_id, branch, role, part_type, text = segment
         piece = decode_text(text[start - first : start - first + PIECE])
         piece = spaced_json(piece) if part_type in JSON_TOLD else piece
-        candidates.append(_Candidate._make((*entry, message_id, role, part_type, readable(piece))))
+        candidates.append(_Candidate._make((*entry, message_id, branch, role, part_type, readable(piece))))
     return candidates

@@ -253,6 +253,7 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     **dict.fromkeys((page_branches.with_versions, page_branches.versions_at_end), "they read nothing"),
     branch_queries.path_through: "its caller has loaded the session",
+    compaction_queries.within_summary: "its caller has loaded the summary",
     session_queries.forks_of_import: "its caller has found the session by its owner",
     **dict.fromkeys(
         (

@@ -1,4 +1,4 @@
-"""``manage.py sessions list|read|interrupt|archive|reopen|fork|compact|approve|refuse|host|send|inbox|delete``."""
+"""``manage.py sessions list|read|branches|choose|interrupt|archive|reopen|fork|compact|approve|refuse|host|send|inbox|delete``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from agents_app.endpoints.terminal import deciding, read_message
 from agents_app.management.commands.run import Command as RunCommand
 from agents_app.schemas import DecisionIn
-from agents_app.turns import lifecycle
+from agents_app.turns import branches, lifecycle
+from agents_app.turns.branches import BranchList, BranchOut
 from agents_app.turns.claim import deliver
 from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_page
 from compaction_app.compact import compact_now
@@ -20,12 +21,13 @@ from mnesis_core.text import excerpt, printable
 from mnesis_core.turns.inbox import Draft, MessageKind
 from sessions_app.api import MessageList, SessionList, message_page, session_page
 from sessions_app.management.acting import find_user
+from sessions_app.record.branch_queries import load_path
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.schemas import Out, SessionOut, TurnOut
 
 VERBS = (
-    *("read", "interrupt", "archive", "reopen", "fork", "compact"),
+    *("read", "branches", "choose", "interrupt", "archive", "reopen", "fork", "compact"),
     *("approve", "refuse", "host", "send", "inbox", "delete"),
 )
 _CHOICE = {"yes": True, "no": False, "all": None}
@@ -33,8 +35,8 @@ _CHOICE = {"yes": True, "no": False, "all": None}
 
 class Command(RunCommand):
     help = (
-        "List, read, interrupt, archive, reopen, fork, compact or delete sessions; approve or refuse a tool call; have one "
-        "stay alive for messages, send it one, or list its inbox. Deleted sessions are hidden; all their rows stay."
+        "List, read, interrupt, archive, reopen, fork, compact or delete sessions; list the branches of one, and choose one "
+        "of them; approve or refuse a tool call; have one stay alive for messages, send it one, or list its inbox. Deleted sessions are hidden; all their rows stay."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -43,6 +45,14 @@ class Command(RunCommand):
             sub = subs.add_parser(verb)
             sub.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
             self.add_common(sub)
+            if verb == "read":
+                sub.add_argument(
+                    "--branch", type=int, help="the branch whose messages are read (default: the chosen one)"
+                )
+            if verb == "choose":
+                sub.add_argument(
+                    "branch", type=int, help="the number of the branch that the next message is to continue"
+                )
             if verb == "fork":
                 place = sub.add_mutually_exclusive_group(required=True)
                 place.add_argument("--at", metavar="MESSAGE", help="the last message that it has")
@@ -98,14 +108,30 @@ class Command(RunCommand):
     def do_read(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         if options["as_json"]:
             session = SessionRead.model_validate(load_session(session_id, owner_id=owner_id)).dict()
-            self.print_json(session | {"messages": _every(message_page, MessageList, session_id, owner_id)})
+            page_of = partial(message_page, branch=options["branch"])
+            self.print_json(session | {"messages": _every(page_of, MessageList, session_id, owner_id)})
             return
-        after = 0
-        while messages := load_messages(session_id, after=after, limit=200):
+        path, after = load_path(session_id, options["branch"]), 0
+        while messages := load_messages(session_id, after=after, limit=200, path=path):
             for message in messages:
                 text = self.readable(text_of(tuple(stored.part for stored in message.parts)))
                 self.stdout.write(f"[{message.seq}] {message.role}: {text}\n")
             after = messages[-1].seq
+
+        if path is not None:
+            self.print_note(f"This is branch {path.branch}; all of them: manage.py sessions branches {session_id}")
+
+    def do_branches(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        found = branches.list_branches(session_id, owner_id=owner_id)
+        self.show(
+            lambda: BranchList(items=found).model_dump()["items"],
+            lambda: map(_branch_line, found),
+            as_json=options["as_json"],
+        )
+
+    def do_choose(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        branches.choose_branch(session_id, options["branch"], owner_id=owner_id)
+        self.do_branches(session_id, owner_id, options)
 
     def do_interrupt(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         self._print(TurnOut, lifecycle.interrupt(session_id, owner_id=owner_id), options)
@@ -160,6 +186,12 @@ class Command(RunCommand):
             lambda: [f"{record.id}  {record.state}"],
             as_json=options["as_json"],
         )
+
+
+def _branch_line(branch: BranchOut) -> str:
+    begins = f"after {branch.after_message_id}" if branch.after_message_id else "with the session"
+    end = f", to {branch.last_message_id}" if branch.last_message_id else ""
+    return f"{'*' if branch.is_chosen else ' '} {branch.number}  {branch.messages} messages {begins}{end}"
 
 
 def _line_of(message: dict[str, Any]) -> str:

@@ -27,6 +27,8 @@ def lcm_grep(
 ) -> str:
     """Search the whole history of this conversation, also what is no longer in context; or what its files hold.
 
+    What was said on another branch of the conversation is found too, and marked as such.
+
     Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a
     regular expression (RE2). With summary_id only what that summary stands for. Returns excerpts with the ids of
     messages and parts, grouped by the summary that stands for them; lcm_read reads on at any of them.
@@ -80,4 +82,4 @@ def _answer(context: ToolContext, text: str, tell: Callable[[Found], str]) -> st
         if not hits:
             raise
         head = "Nothing that is kept here has this id; it is only named in:"
-        return "\n".join([head, *map(grepping.describe_hit, hits)])
+        return "\n".join([head, *grepping.describe_hits(hits)])

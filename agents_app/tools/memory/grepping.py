@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from time import monotonic
 
+from agents_app.tools.memory.paths import Paths, load_paths
 from agents_app.tools.memory.reach import Family, find, wanted_id
-from compaction_app.queries import covering_summaries, load_summary
+from compaction_app.queries import covering_summaries, load_summary, within_summary
 from files_app.queries import list_files, load_file_reference, search_file, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, NotFound
 from mnesis_core.files.lines import FileSearch, Mode, parse_lines
@@ -36,8 +36,7 @@ def grep(family: Family, pattern: str, *, mode: SearchMode, summary_id: str, lim
     if summary_id.strip():
         summary_place = find(family, wanted_id(summary_id))
         summary = load_summary(summary_place.id, session_id=summary_place.session_id)
-        scope = Scope(owner_id=family.owner_id, session_id=summary_place.session_id)
-        scopes = [replace(scope, first_seq=summary.first_seq, last_seq=summary.last_seq)]
+        scopes = [within_summary(Scope(owner_id=family.owner_id), summary)]
     found: list[tuple[str, SearchResult]] = []
     session, _, rest = (cursor.strip() or "0:").partition(":")
     if not (session.isascii() and session.isdecimal() and len(session) < 4 and int(session) < len(scopes)):
@@ -79,16 +78,26 @@ def find_mentions(family: Family, id: str) -> list[Hit]:
     return mentions[:MENTIONS]
 
 
-def describe_hit(hit: Hit) -> str:
+def describe_hit(hit: Hit, paths: Paths) -> str:
+    is_placed = hit.message_id or hit.kind == "summaries"
+    beside = f", {where}" if is_placed and (where := paths.beside(hit.branch, hit.last_seq)) else ""
     if hit.message_id is None:
-        return f"- {hit.part_type} {hit.source_id} (messages {hit.message_seq} to {hit.last_seq}): {hit.snippet}"
-    place = f"message {hit.message_seq} ({hit.message_id}, {hit.source_id}, {hit.role}, {hit.part_type})"
+        place = f"{hit.part_type} {hit.source_id} (messages {hit.message_seq} to {hit.last_seq}{beside})"
+    else:
+        place = f"message {hit.message_seq} ({hit.message_id}, {hit.source_id}, {hit.role}, {hit.part_type}{beside})"
     return f"- {place}: {hit.snippet}"
+
+
+def describe_hits(hits: Sequence[Hit]) -> list[str]:
+    paths = {session_id: load_paths(session_id) for session_id in {hit.session_id for hit in hits}}
+    return [describe_hit(hit, paths[hit.session_id]) for hit in hits]
 
 
 def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Iterator[str]:
     # The groups stand in the order of their best hits.
-    covering = covering_summaries(session_id, [hit.message_seq for hit in hits if hit.message_id])
+    paths = load_paths(session_id)
+    said = [hit.message_seq for hit in hits if hit.message_id]
+    covering = covering_summaries(session_id, said, path=paths.chosen)
     groups: dict[str, list[str]] = {}
     for hit in hits:
         if not hit.message_id:
@@ -97,7 +106,7 @@ def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Itera
             group = f"Summarised by {summary_id}"
         else:
             group = "Not summarised"
-        groups.setdefault(group, []).append(describe_hit(hit))
+        groups.setdefault(group, []).append(describe_hit(hit, paths))
     where = "" if is_only else f" in session {session_id}"
     for group, lines in groups.items():
         yield f"{group}{where}:"

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from agents_app.queries import list_items
 from agents_app.queries import load_run as load_map
+from agents_app.tools.memory.paths import Paths, load_paths
 from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
 from agents_app.tools.registry import ToolContext
 from compaction_app.queries import describe_summary as describe_node
@@ -175,6 +176,7 @@ def describe_summary(found: Found) -> str:
         more = f"lcm_read of {summary.id} goes on with offset={LONGEST_TEXT}"
         text = f"{text[:LONGEST_TEXT]}\n[{len(text):,} characters; {more}]"
     return (
+        f"{_marked(load_paths(found.session_id).beside_summary(summary))}"
         f"{summary.kind} summary {summary.id}, level {summary.level}, depth {summary.depth}, {summary.token_count} tokens, "
         f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count} messages)\n"
         f"sources: {_ids([id for _, id in summary.source_ids])}\nparents: {_ids([above.id for above in node.above])}{later}\n"
@@ -187,21 +189,24 @@ def describe_message(found: Found) -> str:
     lineage = trace_message(message.id, session_id=found.session_id)
     parts = "".join(f"\n- {_part_line(stored)}" for stored in message.parts[:MOST_IDS])
     more = f"\n- and {len(message.parts) - MOST_IDS} more" if len(message.parts) > MOST_IDS else ""
+    paths = load_paths(found.session_id)
     place = "no" if lineage.in_context is None else f"{lineage.in_context} stands for it"
     if lineage.in_context == message.id:
         place = "yes"
     return (
+        f"{_marked(paths.beside_message(message.id))}"
         f"message {message.seq} of session {found.session_id}: {message.id}, {message.role}, "
         f"{message.created_at:%Y-%m-%d %H:%M} UTC, about {message.token_estimate} tokens, turn {message.turn_id}\n"
         f"in context: {place}\nsummarised by: {_ids([node.id for node in lineage.above])}\n"
-        f"parts:{parts}{more}\n{neighbours(found.session_id, message)}"
+        f"parts:{parts}{more}\n{neighbours(paths, message)}"
     )
 
 
 def describe_part(found: Found) -> str:
     stored = load_part(found.id, session_id=found.session_id)
     message_id = session_queries.message_of_part(found.id, session_id=found.session_id)
-    return f"part {_part_line(stored)}\nof message {message_id}\nlcm_read with its id gives all of it."
+    mark = _marked(_beside_part(found))
+    return f"{mark}part {_part_line(stored)}\nof message {message_id}\nlcm_read with its id gives all of it."
 
 
 def describe_run(found: Found) -> str:
@@ -217,8 +222,9 @@ def describe_run(found: Found) -> str:
 def describe_turn(found: Found) -> str:
     turn = load_turn(found.id, session_id=found.session_id)
     error = f"\n{turn.error_code}: {turn.error_message}" if turn.error_code else ""
+    beside = load_paths(found.session_id).beside_message(turn.message_ids[0]) if turn.message_ids else ""
     return (
-        f"turn {turn.seq} of session {found.session_id}: {turn.id}, {turn.state}, model {turn.model}, "
+        f"{_marked(beside)}turn {turn.seq} of session {found.session_id}: {turn.id}, {turn.state}, model {turn.model}, "
         f"{_usage(turn.usage)}\nmessages: {_ids(turn.message_ids)}{error}"
     )
 
@@ -234,9 +240,10 @@ def describe_call(found: Found) -> str:
 
 def describe_session(found: Found) -> str:
     session = session_queries.load_session(found.id)
+    branches = f", on {session.branch_seq + 1} branches, {session.branch} chosen" if session.branch_seq else ""
     return (
         f"session {session.id}: {excerpt(session.title, EXCERPT) or 'untitled'}, {session.state}, model {session.model}, "
-        f"{session.message_seq} messages in {session.turn_seq} turns\nparent: {session.parent_id or 'none'}\n"
+        f"{session.message_seq} messages in {session.turn_seq} turns{branches}\nparent: {session.parent_id or 'none'}\n"
         f"launched or forked from it: {_ids([kin.id for kin in session_queries.load_children(session.id)])}"
     )
 
@@ -284,13 +291,18 @@ def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
         raise InvalidRequest("first_line is for files; offset reads on here", field="first_line")
     match found.kind:
         case "msg":
-            message = load_message(found.id, session_id=found.session_id)
-            place = f"[{place_of(message)}]\n{neighbours(found.session_id, message)}"
+            message, paths = load_message(found.id, session_id=found.session_id), load_paths(found.session_id)
+            beside = _marked(paths.beside_message(message.id))
+            place = f"[{place_of(message)}]\n{beside}{neighbours(paths, message)}"
             return f"{_stretch(text_of_message(message), offset, limit)}\n{place}"
         case "part":
-            return _stretch(text_of_part(load_part(found.id, session_id=found.session_id)), offset, limit)
+            text = _stretch(text_of_part(load_part(found.id, session_id=found.session_id)), offset, limit)
+            beside = _marked(_beside_part(found))
+            return f"{text}\n{beside}" if beside else text
         case "sum":
-            return _stretch(load_summary(found.id, session_id=found.session_id).text, offset, limit)
+            summary = load_summary(found.id, session_id=found.session_id)
+            beside = _marked(load_paths(found.session_id).beside_summary(summary))
+            return f"{beside}{_stretch(summary.text, offset, limit)}"
         case "file":
             if first_line > 0:
                 return read_numbered(found, first_line=first_line, limit=limit)
@@ -373,11 +385,24 @@ def text_of_part(stored: StoredPart) -> str:
             assert_never(part)
 
 
-def neighbours(session_id: str, message: StoredMessage) -> str:
-    before = load_messages(session_id, before=message.seq, limit=1, newest=True)
-    after = load_messages(session_id, after=message.seq, limit=1)
+def neighbours(paths: Paths, message: StoredMessage) -> str:
+    """Return the messages before and after one on the chosen path, or else on the path of its own branch."""
+    path, session_id = paths.through(message.id), paths.session_id
+    before = load_messages(session_id, before=message.seq, limit=1, newest=True, path=path)
+    after = load_messages(session_id, after=message.seq, limit=1, path=path)
     lines = [f"before: {_line(other)}" for other in before] + [f"after: {_line(other)}" for other in after]
     return "\n".join(lines) or "This is the only message."
+
+
+def _marked(beside: str) -> str:
+    return f"[{beside}]\n" if beside else ""
+
+
+def _beside_part(found: Found) -> str:
+    paths = load_paths(found.session_id)
+    if paths.chosen is None:
+        return ""
+    return paths.beside_message(session_queries.message_of_part(found.id, session_id=found.session_id))
 
 
 def place_of(message: StoredMessage) -> str:
@@ -427,18 +452,20 @@ def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) 
 def expand(found: Found, *, cursor: int, tokens: int) -> str:
     summary = load_summary(found.id, session_id=found.session_id)
     start = max(cursor, 0)
-    shown: list[str] = []
+    beside = load_paths(found.session_id).beside_summary(summary)
+    shown = [f"[{beside}]"] if beside else []
+    heads = len(shown)
     room = tokens - LEFT_OVER
     for id, text in _sources(summary, start):
         size = estimate_text(text)
-        if shown and size > room:
-            return "\n\n".join([*shown, f"[go on with cursor={start + len(shown)}]"])
+        if len(shown) > heads and size > room:
+            return "\n\n".join([*shown, f"[go on with cursor={start + len(shown) - heads}]"])
         if size > room:
             kept = text[: characters_within(text, max(room, 1))]
             text = f"{kept}\n[cut at {len(kept)} of {len(text)} characters; lcm_read of {id} reads all of it]"
         shown.append(text)
         room -= min(size, room)
-    return "\n\n".join(shown) or f"[{summary.id} has no source from {start} on]"
+    return "\n\n".join(shown) if len(shown) > heads else f"[{summary.id} has no source from {start} on]"
 
 
 def _sources(summary: SummaryRecord, start: int) -> Iterator[tuple[str, str]]:
