@@ -14,8 +14,11 @@ from django.contrib.auth.models import User
 from agents_app.tools.memory.grepping import LARGEST_PAGE
 from agents_app.tools.registry import ToolContext
 from agents_app.turns import lifecycle
+from agents_app.turns.branches import choose_branch
 from compaction_app import store as compaction_store
+from compaction_app.compact import compact_now
 from compaction_app.context import build_context
+from compaction_app.queries import list_summaries
 from files_app.contents import put_content
 from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.errors import FileNotText, InvalidRequest, MnesisError, NotFound, PermissionDenied
@@ -28,6 +31,7 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
 from tests.support.inspected import add_summary, add_turn, claim, finish, revise, tool_part
 from tests.support.tools import find_tool
+from tests.support.trees import make_tree
 
 ASKING = {"lcm_describe": "id", "lcm_read": "id", "lcm_expand": "summary_id"}
 
@@ -370,3 +374,93 @@ def test_the_demo_model_understands_what_is_found(session):
         ],
     )
     assert "you said in message 1: “My dentist is Dr Weber.”" in said
+
+
+BESIDE = "beside the path of this conversation"
+
+
+def numbers_of(text: str) -> dict[int, bool]:
+    """The messages that are told of, and whether each is said to be beside the path."""
+    lines = re.findall(r"^- message (\d+) \(([^:]*)", text, re.MULTILINE)
+    return {int(number): BESIDE in about for number, about in lines}
+
+
+@pytest.mark.both_databases
+def test_what_is_on_another_branch_is_found_and_said_to_be_there(alice):
+    session = load_session(make_tree(alice))
+    messages = {message.seq: message for message in load_messages(session.id)}
+    found = numbers_of(ask(session, "lcm_grep", pattern="marigold"))
+    assert found == {1: False, 3: False, 5: True, 7: True, 9: True, 11: True}
+    found = numbers_of(ask(session, "lcm_grep", pattern="tulip", limit=50))
+    assert {number for number, is_beside in found.items() if not is_beside} == {13}
+    assert numbers_of(ask(session, "lcm_grep", pattern="rose")) == {21: False}
+    for number, where in ((5, "branch 0"), (15, "branch 1"), (23, "branch 3")):
+        message = messages[number]
+        for name, id in (
+            *(("lcm_read", message.id), ("lcm_describe", message.id), ("lcm_read", message.parts[0].id)),
+            *(("lcm_describe", message.parts[0].id), ("lcm_describe", message.turn_id)),
+        ):
+            assert f"on {where}, {BESIDE}" in ask(session, name, id=id)
+    for number in (1, 4, 13, 14, 21):
+        for name in ("lcm_read", "lcm_describe"):
+            assert BESIDE not in ask(session, name, id=messages[number].id)
+    assert "25 messages" not in ask(session, "lcm_describe", id=session.id)
+    assert "on 5 branches, 2 chosen" in ask(session, "lcm_describe", id=session.id)
+
+
+@pytest.mark.both_databases
+def test_the_neighbours_of_a_message_are_those_of_its_path(alice):
+    session = load_session(make_tree(alice))
+    messages = {message.seq: message for message in load_messages(session.id)}
+    expected = {
+        **{1: (0, 2), 4: (3, 13), 13: (4, 14), 14: (13, 21), 22: (21, 0)},
+        **{5: (4, 6), 12: (11, 0), 15: (14, 16), 20: (19, 0), 23: (0, 24)},
+    }
+    for number, around in expected.items():
+        text = ask(session, "lcm_read", id=messages[number].id)
+        before, after = (re.findall(rf"^{word}: message (\d+)", text, re.MULTILINE) for word in ("before", "after"))
+        assert (before, after) == tuple([str(one)] if one else [] for one in around)
+
+
+@pytest.mark.both_databases
+def test_a_summary_of_another_branch_is_read_as_one_and_stands_for_its_own_messages_only(alice):
+    session = load_session(make_tree(alice))
+    summary = next(one for one in list_summaries(session.id) if one.kind == "leaf" and one.last_seq > 12)
+    its = {1, 2, 3, 4, *range(13, summary.last_seq + 1)}
+    assert (summary.first_seq, summary.message_count) == (1, len(its))
+    mark = f"on branch 1, {BESIDE}"
+    for name, id in (("lcm_read", summary.id), ("lcm_describe", summary.id)):
+        assert mark in ask(session, name, id=id)
+    text = ask(session, "lcm_grep", pattern="Noted", summary_id=summary.id, limit=50)
+    assert set(numbers_of(text)) == {number for number in its if number % 2 == 0}
+    assert f"in {len(its)} messages searched" in text
+    assert set(numbers_of(ask(session, "lcm_grep", pattern=".*", mode="regex", summary_id=summary.id, limit=50))) == its
+    helper = launch(session, alice)
+    text = ask(helper, "lcm_expand", summary_id=summary.id)
+    assert text.startswith(f"[{mark}]\n")
+    first, _, rest = text.partition("[go on with cursor=")
+    while rest:
+        first, _, rest = ask(helper, "lcm_expand", summary_id=summary.id, cursor=int(rest.partition("]")[0])).partition(
+            "[go on with cursor="
+        )
+        text += first
+    assert {int(number) for number in re.findall(r"^message (\d+) \(", text, re.MULTILINE)} == its
+    choose_branch(session.id, 1, owner_id=alice.pk)
+    for name, id in (("lcm_read", summary.id), ("lcm_describe", summary.id)):
+        assert BESIDE not in ask(session, name, id=id)
+    assert f"summarised by: {summary.id}" in ask(session, "lcm_describe", id=load_messages(session.id)[0].id)
+    _, _, group = ask(session, "lcm_grep", pattern="marigold").partition(f"Summarised by {summary.id}:")
+    assert set(numbers_of(group.partition("Not summarised:")[0])) == {1, 3}
+
+
+@pytest.mark.both_databases
+def test_each_branch_is_told_of_the_summary_that_stands_on_it(alice):
+    session = load_session(make_tree(alice))
+    choose_branch(session.id, 0, owner_id=alice.pk)
+    assert compact_now(session.id).summary_ids
+    first = load_messages(session.id)[0]
+    for branch in (0, 1, 0):
+        choose_branch(session.id, branch, owner_id=alice.pk)
+        told = {summary.branch: summary for summary in list_summaries(session.id) if summary.kind == "leaf"}
+        assert f"stands for it\nsummarised by: {told[branch].id}" in ask(session, "lcm_describe", id=first.id)
+        assert f"Summarised by {told[branch].id}" in ask(session, "lcm_grep", pattern='"number 0"')

@@ -12,47 +12,20 @@ from django.db import transaction
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import import_sessions
-from compaction_app.compact import compact_now
 from compaction_app.context import load_state
 from compaction_app.queries import cover
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
 from mnesis_core.transcripts.session_file import Header, RowLine, read_sessions, session_lines
 from sessions_app.models import Branch, Session
-from sessions_app.record import session_store
 from sessions_app.record.branch_queries import load_branches, load_path
-from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from tests.audit_app.test_export import Undone, Values, forged, is_refused_or_named, rows_of
 from tests.support.cast import make_user
 from tests.support.second_verifier import problems_of_session, read_export
-from tests.support.talks import exchange, new_session
+from tests.support.talks import exchange
+from tests.support.trees import make_tree
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
-
-
-def leave(session_id: str, *, parent: int, after_seq: int) -> None:
-    """Begin a branch and choose it."""
-    with change(session_id) as record:
-        session_store.choose_branch(record, session_store.begin_branch(record, parent=parent, after_seq=after_seq))
-
-
-def make_tree(owner: User) -> str:
-    """Twelve messages, compacted; after the fourth another branch, on that one another, one from the beginning, an empty one."""
-    session_id = new_session(owner)
-    for number in range(6):
-        exchange(session_id, f"The marigold number {number} is orange.", "Noted: orange. " * 20)
-    leave(session_id, parent=0, after_seq=4)
-    for number in range(4):
-        exchange(session_id, f"The tulip number {number} is red.", "Noted: red. " * 20)
-    assert compact_now(session_id).summary_ids
-    leave(session_id, parent=1, after_seq=14)
-    exchange(session_id, "The rose is white.", "Noted.")
-    leave(session_id, parent=0, after_seq=0)
-    exchange(session_id, "Hello.", "Hello.")
-    leave(session_id, parent=0, after_seq=12)
-    with change(session_id) as record:
-        session_store.choose_branch(record, 2)
-    return session_id
 
 
 @pytest.fixture
