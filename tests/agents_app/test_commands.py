@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,7 @@ from mnesis_core.records import SessionRecord, TurnRecord
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions
 from tests.support.story import spoken
+from tests.support.trees import make_tree
 
 
 @tool(needs_approval=True)
@@ -175,6 +177,34 @@ def test_sessions_are_listed_read_forked_and_compacted(alice: User, script: Any)
     earlier = json.loads(run("sessions", "fork", turn["session_id"], "--before", turn["message_ids"][1], "--json")[0])
     assert [spoken(message) for message in load_messages(earlier["id"])] == ["What is the capital?"]
     assert "completed" in run("sessions", "compact", turn["session_id"])[0]
+
+
+def test_branches_are_listed_chosen_and_read(alice: User) -> None:
+    session_id = make_tree(alice)
+    listed = run("sessions", "branches", session_id)[0].splitlines()
+    assert [line[:4] for line in listed] == ["  0 ", "  1 ", "* 2 ", "  3 ", "  4 "]
+    assert re.fullmatch(r"  1  8 messages after msg_\w+, to msg_\w+", listed[1])
+    assert re.fullmatch(r"  3  2 messages with the session, to msg_\w+", listed[3])
+    assert re.fullmatch(r"  4  0 messages after msg_\w+", listed[4])
+    output, errors, _ = run("sessions", "read", session_id)
+    assert re.findall(r"^\[(\d+)\]", output, re.MULTILINE) == ["1", "2", "3", "4", "13", "14", "21", "22"]
+    assert f"branch 2; all of them: manage.py sessions branches {session_id}" in errors
+    assert re.findall(r"^\[(\d+)\]", run("sessions", "read", session_id, "--branch", "3")[0], re.M) == ["23", "24"]
+    whole = json.loads(run("sessions", "read", session_id, "--json")[0])["messages"]
+    assert len(whole) == 24
+    [first, second] = json.loads(run("sessions", "read", session_id, "--json", "--branch", "3")[0])["messages"]
+    assert (first["branch"], first["parent_id"], second["parent_id"]) == (3, None, first["id"])
+    chosen = json.loads(run("sessions", "choose", session_id, "3", "--json")[0])
+    assert [branch["number"] for branch in chosen if branch["is_chosen"]] == [3]
+    assert run("sessions", "choose", session_id, "0")[0].startswith("* 0  12 messages with the session")
+
+
+def test_a_branch_that_is_not_there_is_named_by_its_code(alice: User, bob: User, session: SessionRecord) -> None:
+    for words in (("choose", session.id, "1"), ("choose", session.id, "-1"), ("read", session.id, "--branch", "9")):
+        _, errors, status = run("sessions", *words)
+        assert ("BRANCH_NOT_FOUND" in errors, status) == (True, 4)
+    for words in (("choose", session.id, "0"), ("branches", session.id)):
+        assert run("sessions", *words, user="bob")[2] == 4
 
 
 def test_a_message_may_be_piped_in(alice: User) -> None:

@@ -263,3 +263,24 @@ async def test_anothers_maps_are_not_there(caller: Caller, session: SessionRecor
     for verb in ("read", "wait", "items", "pause", "resume", "cancel", "retry"):
         assert (await call(stranger, f"maps/{verb}", run_id=run["id"]))["data"]["code"] == "OPERATOR_RUN_NOT_FOUND"
     assert (await call(stranger, "maps/llm", **asked))["data"]["code"] == "SESSION_NOT_FOUND"
+
+
+async def test_branches_are_begun_listed_chosen_and_read(caller: Caller, script: Any, session: SessionRecord) -> None:
+    script("1", "2", "3")
+    await call(caller, "turn/start", session_id=session.id, message="a", wait=True)
+    question, _ = (await call(caller, "session/history", session_id=session.id))["items"]
+    turn = await call(caller, "turn/start", session_id=session.id, message="b", parent_id="root", wait=True)
+    assert turn["state"] == "completed"
+    await call(caller, "turn/start", session_id=session.id, parent_id=question["id"], wait=True)
+    listed = (await call(caller, "branches/list", session_id=session.id))["items"]
+    assert [(one["number"], one["after_message_id"], one["messages"]) for one in listed] == [
+        *((0, None, 2), (1, None, 2), (2, question["id"], 1)),
+    ]
+    chosen = (await call(caller, "branches/choose", session_id=session.id, branch=1))["items"]
+    assert [one["is_chosen"] for one in chosen] == [False, True, False]
+    page = await call(caller, "session/history", session_id=session.id, branch=2)
+    assert [message["seq"] for message in page["items"]] == [1, 5]
+    error = await call(caller, "branches/choose", session_id=session.id, branch=7)
+    assert error["data"]["code"] == "BRANCH_NOT_FOUND"
+    error = await call(caller, "turn/start", session_id=session.id, message="c", parent_id="msg_none")
+    assert error["data"]["code"] == "MESSAGE_NOT_FOUND"

@@ -26,6 +26,7 @@ from tests.support.cast import caller_of
 from tests.support.inspected import add_session, add_turn, tool_part
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.story import say
+from tests.support.trees import make_tree
 
 TOOLS = (
     "mnesis_run mnesis_resume mnesis_interrupt mnesis_send mnesis_llm_map mnesis_agentic_map mnesis_sessions lcm_grep lcm_grep_file lcm_describe lcm_expand "
@@ -182,6 +183,15 @@ async def test_it_reads_resources_with_hostile_text_in_them(sample: Sample) -> N
         assert "a tide table" in read.contents[0].text  # type: ignore[union-attr]
         read = await client.read_resource(f"mnesis://summaries/{summary.id}")
         assert summary.id in read.contents[0].text  # type: ignore[union-attr]
+
+
+async def test_a_session_is_read_with_the_newest_messages_of_its_chosen_branch(alice: User) -> None:
+    session_id = await db(make_tree, alice)
+    async with agent(alice) as client:
+        read = await client.read_resource(f"mnesis://sessions/{session_id}")
+    messages = json.loads(read.contents[0].text)["messages"]  # type: ignore[union-attr]
+    assert [message["seq"] for message in messages] == [1, 2, 3, 4, 13, 14, 21, 22]
+    assert messages[4]["parent_id"] == messages[3]["id"]
 
 
 async def test_somebody_elses_things_are_not_found(sample: Sample) -> None:

@@ -26,6 +26,8 @@ from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.live import Viewer
 from sessions_app.models import ApiKey
+from sessions_app.record.branch_queries import load_path
+from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
 from tests.support.story import history, spoken
@@ -288,3 +290,20 @@ async def test_hostile_bodies_are_refused_in_openais_shape(program):
 async def test_another_model_than_the_sessions_is_refused(script, session, program):
     response = await program.ask("Hello", session=session.id, model="other")
     assert (response.status_code, response.json()["error"]["param"]) == (422, "model")
+
+
+async def test_a_request_is_compared_with_the_chosen_branch_and_continues_it(script, session, program):
+    script("1", "2", "3", "4")
+    await program.ask("a", session=session.id)
+    await program.ask("b", session=session.id)
+    first = (await history(session))[1]
+    started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="c", parent_id=first.id)
+    await lifecycle.wait_turn(session.id, started.turn.id, owner_id=session.owner_id)
+    said = [("user", "a"), ("assistant", "1"), ("user", "b"), ("assistant", "2"), ("user", "d")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    response = await program.ask("", session=session.id, messages=messages)
+    assert response.status_code == 200
+    # That branch has not heard of the exchange with b.
+    path = await db(load_path, session.id)
+    found = await db(load_messages, session.id, path=path)
+    assert [spoken(message) for message in found] == ["a", "1", "c", "3", "b", "2", "d", "4"]

@@ -52,6 +52,24 @@ def test_a_session_from_its_beginning_to_its_proof(client: Client):
     assert "demo" in [model["alias"] for model in client.models()]
 
 
+def test_a_question_is_edited_answered_again_and_its_branch_chosen(client: Client):
+    session_id = client.create_session()["id"]
+    client.say(session_id, "Remember: the harbour code is Tern-4471.")
+    client.say(session_id, "Remember: the harbour code is Gull-12.", parent_id="root")
+    edited = list(client.messages(session_id, branch=1))
+    assert [(message["branch"], message["parent_id"]) for message in edited] == [(1, None), (1, edited[0]["id"])]
+    again = client.say(session_id, None, parent_id=edited[0]["id"])
+    assert (again.turn["state"], len(again.turn["message_ids"])) == ("completed", 1)
+    assert [branch["messages"] for branch in client.branches(session_id)] == [2, 2, 1]
+    assert [branch["is_chosen"] for branch in client.choose_branch(session_id, 0)] == [True, False, False]
+    assert "Tern-4471" in client.say(session_id, "What is the harbour code?").text
+    assert [message["seq"] for message in client.messages(session_id, branch=0)] == [1, 2, 6, 7]
+    with raises("BRANCH_NOT_FOUND"):
+        client.choose_branch(session_id, 3)
+    with raises("MESSAGE_NOT_FOUND"):
+        client.say(session_id, "Hm", parent_id="msg_none")
+
+
 def test_a_session_goes_to_a_file_and_comes_back(client: Client, tmp_path: Path):
     session = client.create_session(title="Tides")
     client.say(session["id"], "Remember: the harbour code is Tern-4471.")

@@ -167,13 +167,17 @@ class Client(Connection):
             made = self._send(dict[str, Any], requests.get("sessions", made["id"], "fork"))
         return self.read_session(made["id"])
 
-    def start_turn(self, session_id: str, message: str, **options: Unpack[requests.TurnOptions]) -> values.Turn:
-        """Start a turn and return at once."""
+    def start_turn(self, session_id: str, message: str | None, **options: Unpack[requests.TurnOptions]) -> values.Turn:
+        """Start a turn and return at once.
+
+        With ``parent_id`` it continues that message, on a branch of its own where others do so already. Without a message
+        it answers again what a user said there.
+        """
         request = requests.post_keyed("sessions", session_id, "turns", message=message, **options)
         return self._send(values.Turn, request)
 
     def stream(
-        self, session_id: str, message: str, **options: Unpack[requests.TurnOptions]
+        self, session_id: str, message: str | None, **options: Unpack[requests.TurnOptions]
     ) -> Generator[values.Frame, None]:
         """Start a turn and follow it until it stops."""
         after = (self.read_session(session_id))["last_seq"]
@@ -184,7 +188,7 @@ class Client(Connection):
                 if stops(frame, turn["id"]):
                     return
 
-    def say(self, session_id: str, message: str, **options: Unpack[requests.TurnOptions]) -> values.Answer:
+    def say(self, session_id: str, message: str | None, **options: Unpack[requests.TurnOptions]) -> values.Answer:
         """Start a turn and wait until it stops."""
         return self.wait(self.start_turn(session_id, message, **options))
 
@@ -250,9 +254,18 @@ class Client(Connection):
         """Return what the model would see now, or saw as of event ``at``, in the format of a provider."""
         return self._send(values.Context, requests.get("sessions", session_id, "context", format=format, at=at))
 
-    def messages(self, session_id: str, *, after: int = 0) -> Iterator[values.Message]:
-        """Iterate over the messages after message ``after``, oldest first."""
-        return self._pages(requests.get("sessions", session_id, "messages"), parameter="after", first=after)
+    def messages(self, session_id: str, *, after: int = 0, branch: int | None = None) -> Iterator[values.Message]:
+        """Iterate over the messages after message ``after``, oldest first: all of them, or those to the end of a branch."""
+        request = requests.get("sessions", session_id, "messages", branch=branch)
+        return self._pages(request, parameter="after", first=after)
+
+    def branches(self, session_id: str) -> list[values.Branch]:
+        """Return every branch of a session, beginning with the one that it began with."""
+        return self._items(requests.get("sessions", session_id, "branches"))
+
+    def choose_branch(self, session_id: str, branch: int) -> list[values.Branch]:
+        """Choose the branch that the next message continues and that models see, and return every branch."""
+        return self._items(requests.post("sessions", session_id, "branches", "choose", branch=branch))
 
     def events(self, session_id: str, *, after: int = 0) -> Iterator[values.Event]:
         """Iterate over the events after event ``after`` that are in the ledger now."""

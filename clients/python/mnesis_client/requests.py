@@ -86,6 +86,8 @@ class TurnOptions(TypedDict, total=False):
     """Switch the host mode of the session on or off, from this turn on."""
     model: str
     """The model to ask in this turn in place of the session's."""
+    parent_id: str
+    """The message that it continues, or ``root`` for none; by default the last one of the chosen branch."""
     idempotency_key: str
     """A random one by default."""
 

@@ -118,9 +118,25 @@ class Part(TypedDict):
     """What else pictures, sounds, documents, sources and parts of providers hold, such as ``media_type``, ``url``, ``data``."""
 
 
+class Branch(TypedDict):
+    """A line of messages. Branch 0 begins with the session; another one after a message of its ``parent``."""
+
+    number: int
+    is_chosen: bool
+    parent: int | None
+    after_message_id: str | None
+    """``None`` where it begins before the first message."""
+    last_message_id: str | None
+    messages: int
+    """Its own, without those before it."""
+
+
 class Message(TypedDict):
     id: str
     seq: int
+    branch: int
+    parent_id: str | None
+    """The message before it on its path."""
     turn_id: str | None
     role: Literal["system", "user", "assistant"]
     is_summary: bool
@@ -194,6 +210,7 @@ class Hit(TypedDict):
     kind: str
     message_id: str | None
     message_seq: int
+    branch: int
     part_id: str | None
     summary_id: str | None
     file_id: str | None
@@ -223,6 +240,8 @@ class Summary(TypedDict):
     first_seq: int
     last_seq: int
     message_count: int
+    branch: int
+    """That it was made for."""
     source_ids: list[str]
     file_ids: list[str]
 
