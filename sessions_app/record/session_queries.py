@@ -204,7 +204,8 @@ def forks_of_import(session_id: str, *, owner_id: int) -> list[str]:
 
     They are forks of an imported session, and forks of those; one query for each level.
     """
-    rows = _VISIBLE.filter(owner_id=owner_id, origin__startswith="import:").alias(link=KeyTransform("link", "labels"))
+    imported = _VISIBLE.filter(owned_by(owner_id), origin__startswith="import:")
+    rows = imported.alias(link=KeyTransform("link", "labels"))
     found: list[str] = []
     above = [session_id]
     while above:
