@@ -463,4 +463,4 @@ def test_each_branch_is_told_of_the_summary_that_stands_on_it(alice):
         choose_branch(session.id, branch, owner_id=alice.pk)
         told = {summary.branch: summary for summary in list_summaries(session.id) if summary.kind == "leaf"}
         assert f"stands for it\nsummarised by: {told[branch].id}" in ask(session, "lcm_describe", id=first.id)
-        assert f"Summarised by {told[branch].id}" in ask(session, "lcm_grep", pattern='"number 0"')
+        assert f"Summarised by {told[branch].id}" in ask(session, "lcm_grep", pattern='"marigold number 0"')

@@ -131,6 +131,7 @@ def test_the_chosen_path_comes_first_and_other_branches_after_it(browser: Client
     found = re.findall("|".join(map(re.escape, said)), text)
     # What is a fact of a message stands in its heading.
     assert found == [*said[:4], said[5], said[4], *said[6:]]
+    assert re.findall(r"Branch (\d)", text) == ["0", "1", "3", "4"]
     assert text.count("Said first") == text.count("Answered sixth") == 1
 
 
