@@ -59,7 +59,7 @@ def path_in(session: HasBranches, branch: int | None = None, *, at: int | None =
     return _path(session.id, session.branch, session.branch_seq, branch=branch, at=at)
 
 
-def path_through(session: SessionRecord, message_id: str) -> Path | None:
+def path_through(session: HasBranches, message_id: str) -> Path | None:
     """Return the path to the end of the branch that a message is on; ``None`` in a session without branches, or without it."""
     place = place_of(session.id, message_id) if session.branch_seq else None
     return path_in(session, place[0]) if place else None

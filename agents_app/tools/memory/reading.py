@@ -190,14 +190,15 @@ def describe_message(found: Found) -> str:
     parts = "".join(f"\n- {_part_line(stored)}" for stored in message.parts[:MOST_IDS])
     more = f"\n- and {len(message.parts) - MOST_IDS} more" if len(message.parts) > MOST_IDS else ""
     paths = load_paths(found.session_id)
+    beside = paths.beside_message(message.id)
+    above = [node.id for node in lineage.above if beside or not paths.beside(node.branch, node.last_seq)]
     place = "no" if lineage.in_context is None else f"{lineage.in_context} stands for it"
     if lineage.in_context == message.id:
         place = "yes"
     return (
-        f"{_marked(paths.beside_message(message.id))}"
-        f"message {message.seq} of session {found.session_id}: {message.id}, {message.role}, "
+        f"{_marked(beside)}message {message.seq} of session {found.session_id}: {message.id}, {message.role}, "
         f"{message.created_at:%Y-%m-%d %H:%M} UTC, about {message.token_estimate} tokens, turn {message.turn_id}\n"
-        f"in context: {place}\nsummarised by: {_ids([node.id for node in lineage.above])}\n"
+        f"in context: {place}\nsummarised by: {_ids(above)}\n"
         f"parts:{parts}{more}\n{neighbours(paths, message)}"
     )
 
