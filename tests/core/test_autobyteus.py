@@ -117,7 +117,7 @@ def test_leaf_summaries_are_episodes_with_their_turns():
 def summary(id: str, kind: str, sources: list[tuple[str, str]], superseded_seq: int | None = None) -> SummaryRecord:
     numbers = dict.fromkeys(
         ("depth", "level", "token_count", "source_tokens", "first_seq", "last_seq", "message_count", "tokens_input"), 1
-    )
+    ) | {"branch": 0}
     return SummaryRecord(
         id=id,
         session_id="sess_1",

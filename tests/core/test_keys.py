@@ -22,6 +22,7 @@ def record_of(key: KeyText) -> KeyRecord:
         created_at=NOW,
         last_used_at=None,
         revoked_at=None,
+        is_at_home=True,
     )
 
 

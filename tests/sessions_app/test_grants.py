@@ -209,7 +209,7 @@ def test_without_a_setting_the_connected_role_is_compared_unless_it_owns_the_tab
 def test_print_shows_the_sql_and_does_nothing(a_role: str) -> None:
     statements = said("--app", a_role, "--print").splitlines()
     assert f'CREATE ROLE "{a_role}" LOGIN;' in statements
-    assert f'GRANT SELECT, INSERT, UPDATE ("removed_seq") ON "context_items" TO "{a_role}";' in statements
+    assert f'GRANT SELECT, INSERT, UPDATE ("removed_seq", "until") ON "context_items" TO "{a_role}";' in statements
     assert not [line for line in statements if '"events"' in line and ("UPDATE" in line or "DELETE" in line)]
     with pytest.raises(CommandError, match="Name a role"):
         said("--app", "")
