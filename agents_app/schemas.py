@@ -157,7 +157,7 @@ class TurnStartIn(MessageIn):
 
 
 class TurnIn(TurnStartIn):
-    """The same, and how the answer comes."""
+    """A turn to start, and whether its answer is streamed."""
 
     stream: bool = False
 
@@ -177,7 +177,7 @@ class ToolResultsIn(Schema):
 
 
 class AnswerIn(ToolResultsIn):
-    """The same, and of which turn."""
+    """Results of one or more tool calls, and the turn that made them."""
 
     turn_id: str
 
@@ -190,7 +190,7 @@ class ApprovalIn(Schema):
 
 
 class DecisionIn(ApprovalIn):
-    """The same, and on which."""
+    """A person's word on a tool call, and the call."""
 
     part_id: str
 

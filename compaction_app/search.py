@@ -131,7 +131,7 @@ def search_all(
     limit: Limit = 20,
     cursor: str | None = None,
 ) -> dict[str, Any]:
-    """The same in every session of the caller."""
+    """Find words or a pattern in everything that was said in any session of yours."""
     where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id)
     return search_out(search(where, q, mode=mode, limit=limit, cursor=cursor))
 

@@ -140,7 +140,7 @@ async def wait_map(caller: Caller, asked: WaitForMap) -> Any:
 
 @operation("events/subscribe", result=dict[str, Any])
 def subscribe(caller: Caller, asked: OfSession) -> dict[str, Any]:
-    """Only for a standing connection, which has a method of its own under this name.
+    """Refuse: only a standing connection can subscribe, and it has a method of its own under this name.
 
     :raises InvalidRequest: always.
     """

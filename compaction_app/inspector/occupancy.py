@@ -152,7 +152,7 @@ class Standing:
 
 
 class StandingInTree:
-    """The same in a session with branches: of the branch that each call was made on."""
+    """What ``Standing`` is, in a session with branches: the context is that of the branch that a call was made on."""
 
     def __init__(self, session_id: str, tokens: Mapping[str, int], branch_of: Mapping[str, int]) -> None:
         self._branches, self._spans = load_branches(session_id), load_spans(session_id)

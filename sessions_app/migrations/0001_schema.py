@@ -11,13 +11,12 @@ from sessions_app.search.index import engine
 
 
 def create_index(apps: Any, schema_editor: Any) -> None:
-    """The part of the search index that no model describes."""
+    """Create the part of the search index that no model describes."""
     for statement in engine(schema_editor.connection).create:
         schema_editor.execute(statement, params=None)
 
 
 def drop_index(apps: Any, schema_editor: Any) -> None:
-    """The same backwards."""
     for statement in engine(schema_editor.connection).drop:
         schema_editor.execute(statement, params=None)
 

@@ -51,7 +51,7 @@ def sign(context: ToolContext, what: str) -> str:
 
 
 def actors(session_id: str, *types: str) -> list[dict[str, str]]:
-    """Who acts by the entries of a session, or by those of these types, each once, in order."""
+    """Return who acts by the entries of a session, or by those of these types, each once, in order."""
     entries = Event.objects.filter(session_id=session_id).order_by("seq")
     found = [json.loads(entry.body)["actor"] for entry in entries if not types or entry.type in types]
     return list({json.dumps(actor): actor for actor in found}.values())
@@ -67,7 +67,7 @@ def for_(user: User, kind: str, **more: str) -> dict[str, str]:
 
 @pytest.fixture
 def ada_acts(alice: User) -> Any:
-    """As an endpoint lets Alice act."""
+    """Let Alice act as she does through an endpoint."""
     return acting_as(Actor(kind=ActorKind.USER, ref=ref_of(alice.pk), via="api", request=ASKED))
 
 

@@ -76,7 +76,7 @@ def theirs(alice: User) -> SessionRecord:
 
 
 def answer(request: Request) -> Script:
-    """Both models: the one here, and the one at the caller's."""
+    """Answer as both models do: the one here and the one at the caller's."""
     if is_summary_request(request):
         return "- Somebody asked for words, and got them."
     asked = request.payload["messages"][-1]["content"]

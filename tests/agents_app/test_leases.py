@@ -77,7 +77,7 @@ async def test_leases_are_renewed_while_the_event_loop_and_all_database_threads_
 
 
 def lease_of(turn_id: str) -> datetime:
-    """Until when a turn's process has it."""
+    """Return until when a turn's process has it."""
     return Turn.objects.values_list("lease_expires_at", flat=True).get(id=turn_id)
 
 

@@ -42,7 +42,7 @@ def sample(db: None) -> Sample:
 def migrated(
     tmp_path_factory: pytest.TempPathFactory, postgres_url: str, django_db_blocker: Any
 ) -> Iterator[dict[str, str]]:
-    """By kind, a database with nothing but tables, to be copied: migrating takes a second."""
+    """Make a database of each kind with nothing but tables, to be copied: migrating takes a second."""
     name = f"migrated_{os.getpid()}"
     file = tmp_path_factory.mktemp("migrated") / "empty.sqlite3"
     with _on_server(postgres_url, name) as url, django_db_blocker.unblock():
@@ -108,7 +108,7 @@ def session_id() -> str:
 
 @pytest.fixture(autouse=True)
 def few_entries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that what is said of one row comes at several times."""
+    """Read few entries at a time, so that what is said of one row comes in several batches."""
     monkeypatch.setattr(ledger, "ENTRIES_AT_A_TIME", 2)
 
 

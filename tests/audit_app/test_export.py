@@ -70,13 +70,13 @@ def first_exported(site_role_name: str, django_db_blocker: Any) -> Exported:
 
 @pytest.fixture
 def exported(db: None, first_exported: Exported) -> Exported:
-    """Who and what the sample was, its lines, its rows: copies, for tests that change them."""
+    """Return copies of the sample, its lines and its rows, for tests that change them."""
     return copy.deepcopy(first_exported)
 
 
 @pytest.fixture
 def eve(db: None) -> User:
-    """Who imports. Her number is nobody's of the sample."""
+    """The person who imports. Her number is nobody's of the sample."""
     User.objects.create_user("nobody")
     return User.objects.create_superuser("eve")
 

@@ -44,7 +44,7 @@ def tree(db: None) -> tuple[str, list[bytes], dict[str, Any], list[int]]:
 
 @pytest.fixture
 def eve(db: None) -> User:
-    """Who imports."""
+    """The person who imports."""
     User.objects.create_user("nobody")
     return make_user("eve")
 

@@ -92,7 +92,7 @@ def test_the_tables_of_the_document_are_those_of_the_models() -> None:
 
 
 def fields_of_events() -> dict[str, tuple[set[str], set[str]]]:
-    """By type, the fields that section 8.5 says a body has, and those that it may have."""
+    """Return by type the fields that section 8.5 says a body has, and those that it may have."""
     found = {}
     for types, words in EVENT_ROW.findall(DOCUMENT[DOCUMENT.index("### 8.5") : DOCUMENT.index("### 8.6")]):
         outside = re.sub(r": a list of .*", "", words)

@@ -55,7 +55,7 @@ def browser(reader: User) -> Client:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, module: ModuleType, **values: int) -> None:
-    """As a site's own configuration would."""
+    """Set limits of files as a site's own configuration would."""
     config = Config(files=FileConfig(**values))
     monkeypatch.setattr(module, "site_config", lambda: config)
 

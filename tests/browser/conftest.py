@@ -44,7 +44,6 @@ class Portal:
         return session_id
 
     def wait_until_idle(self, session_id: str) -> None:
-        """Until no turn runs."""
         wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running", seconds=60)
 
     def context(self, **options: Any) -> BrowserContext:
@@ -105,7 +104,7 @@ class Windows:
 
 
 def find_chromium() -> str:
-    """Where a Chromium is installed; empty where none is."""
+    """Return the path of an installed Chromium; empty if there is none."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for name in names if (path := shutil.which(name))), "")
 

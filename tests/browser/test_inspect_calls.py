@@ -27,7 +27,7 @@ def compacted(portal: Portal) -> str:
 
 
 def title(page: Page) -> str:
-    """Which call is shown."""
+    """Return the title, which says which call is shown."""
     return page.locator("#call-title").inner_text().strip()
 
 

@@ -29,7 +29,7 @@ def execute(portal: Portal, *statements: tuple[str, tuple[object, ...]]) -> None
 
 @contextmanager
 def unguarded(portal: Portal, table: str) -> Iterator[None]:
-    """Without the triggers of a table, for the length of the block."""
+    """Remove the triggers of a table for the length of the block."""
     with closing(sqlite3.connect(portal.site.directory / DATABASE, timeout=20)) as database:
         found = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
         triggers = database.execute(found, (table,)).fetchall()

@@ -26,14 +26,14 @@ def answer(page: Page) -> str:
 
 
 def wait_for_words(page: Page, count: int) -> None:
-    """Until the running answer has so many words on the page."""
+    """Wait until the running answer has so many words on the page."""
     # Not wait_for_function: it evaluates text inside the page, which the page's policy forbids.
     script = "count => (document.querySelector('.live')?.textContent.split(' ').length ?? 0) > count"
     wait_until(lambda: page.evaluate(script, count), seconds=60)
 
 
 def wait_for_end(page: Page) -> None:
-    """Until the turn is over and the page shows what the record says."""
+    """Wait until the turn is over and the page shows what the record says."""
     expect(page.get_by_role("button", name="Stop")).to_be_hidden()
     expect(page.locator(".message[data-running]")).to_have_count(0)
     expect(page.locator(".live")).to_have_count(0)

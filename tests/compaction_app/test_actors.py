@@ -30,7 +30,7 @@ def acts(alice: User) -> Any:
 
 
 def actors(session_id: str, start: str) -> list[dict[str, str]]:
-    """Who acts by the entries whose types begin so, each once, in order."""
+    """Return who acts by the entries whose types begin so, each once, in order."""
     entries = Event.objects.filter(session_id=session_id, type__startswith=start).order_by("seq")
     found = [json.loads(entry.body)["actor"] for entry in entries]
     return [actor for place, actor in enumerate(found) if actor not in found[:place]]

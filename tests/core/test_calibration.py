@@ -99,7 +99,7 @@ def test_after_ten_turns_the_estimate_is_within_a_tenth_of_the_models_own_count(
 
 
 def test_the_estimate_alone_is_not_as_near() -> None:
-    """Else the test above could not fail."""
+    """If it were, the test above could not fail."""
     context, count = growing_contexts("cjk", 20)[-1], counter("o200k_base")
     reported = sum(FRAMING + count(message["content"]) for message in render(context)["messages"])
     assert abs(context.used_tokens - reported) / reported > 0.1

@@ -34,7 +34,7 @@ def history(*oldest: Part, turns: int = 6) -> list[StoredMessage]:
 
 
 def without_turns(messages: list[StoredMessage]) -> list[StoredMessage]:
-    """The same without turns, as an import may bring it."""
+    """Return messages that belong to no turn, as an import may bring them."""
     return [message(item.seq, item.role, *(stored.part for stored in item.parts), turn=None) for item in messages]
 
 

@@ -75,7 +75,7 @@ def all_texts(result: ParseResult) -> set[str]:
 
 
 def missing(texts: Iterable[str], found: set[str]) -> list[str]:
-    """Those texts that stand nowhere, neither alone nor inside another one."""
+    """Return the texts that stand nowhere, neither alone nor inside another one."""
     alone = {text.strip() for text in texts} - found
     together = "\n".join(found)
     return [text for text in alone if text not in together]

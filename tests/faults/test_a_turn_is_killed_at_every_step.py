@@ -68,7 +68,7 @@ def steps_that_were_last(events: dict[str, list[LedgerEvent]]) -> set[str]:
 
 
 def expire_leases() -> None:
-    """So much later that the dead count as dead."""
+    """Let the leases be over, so that dead processes count as dead."""
     Turn.objects.filter(state="running").update(lease_expires_at=timezone.now() - timedelta(seconds=1))
 
 

@@ -195,7 +195,7 @@ def test_a_refusal_before_the_body_came_is_followed_by_the_next_request(site: Si
 
 @pytest.fixture(scope="module")
 def uvicorn(site: Site) -> Iterator[tuple[int, psutil.Process]]:
-    """The same site's pages by another server."""
+    """Serve the pages of the site by another server."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "mnesis_site.asgi:application", "--port", str(port)]
     server = subprocess.Popen(command, cwd=ROOT, env=site.environment, stderr=subprocess.DEVNULL)

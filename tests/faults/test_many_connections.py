@@ -102,7 +102,7 @@ def preview(caller: Caller, summary: str) -> int:
 
 
 async def server_sent(client: httpx.AsyncClient, session: str, begun: asyncio.Barrier) -> tuple[str, str]:
-    """The words of a streamed turn, and how it ended. It is read when all have begun."""
+    """Return the words of a streamed turn, and how it ended. It is read when all have begun."""
     text = ""
     body = {"message": MESSAGE, "stream": True}
     async with client.stream("POST", f"/api/sessions/{session}/turns", json=body) as answer:
@@ -117,7 +117,7 @@ async def server_sent(client: httpx.AsyncClient, session: str, begun: asyncio.Ba
 
 
 async def completion(client: httpx.AsyncClient, begun: asyncio.Barrier, *, stream: bool) -> tuple[str, str]:
-    """The same for a chat completion, whose turn has ended well if it stopped by itself."""
+    """Return the words of a chat completion, and how its turn ended: well, if the answer stopped by itself."""
     body = {"model": "demo", "stream": stream, "messages": [{"role": "user", "content": MESSAGE}]}
     if not stream:
         await begun.wait()
@@ -143,7 +143,7 @@ def _end(finish_reason: str) -> str:
 
 
 async def over_socket(caller: Caller, session: str, begun: asyncio.Barrier) -> tuple[str, str]:
-    """The same over a websocket."""
+    """Return the words of a turn that is followed on a websocket, and how it ended."""
     text = ""
     async with caller.socket(session, open_timeout=PATIENCE_SECONDS, max_size=None) as socket:
         await socket.send(json.dumps({"type": "turn", "message": MESSAGE}))

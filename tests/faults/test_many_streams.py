@@ -67,7 +67,7 @@ def large_caller(tmp_path: Path) -> Iterator[Caller]:
 
 
 async def check_answers(site: Site, caller: Caller, count: int) -> list[Seen]:
-    """So many turns at once, each followed on a socket of its own; and the record has what each client saw."""
+    """Run so many turns at once, each followed on its own socket, and check that the record has what each client saw."""
     sessions = [caller.new_session() for _ in range(count)]
     # They knock one after the other, and then speak all at once.
     all_there, gate = asyncio.Barrier(count), asyncio.Semaphore(CONNECTING_AT_ONCE)

@@ -18,7 +18,7 @@ __all__ = ["alice", "program", "script", "session", "session_id"]
 
 @pytest.fixture
 def alice(db: None) -> User:
-    """Whose files these are."""
+    """The owner of the files."""
     return make_user("alice")
 
 

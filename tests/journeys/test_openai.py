@@ -133,7 +133,7 @@ def test_the_callers_tools_run_at_the_caller(caller: Caller, client: OpenAI, ses
 
 
 def streamed(client: OpenAI, session: str, messages: list[Any]) -> tuple[str, ChatCompletion]:
-    """The same by a stream, put together by the package."""
+    """Ask for a stream, and let the package put it together; returns the session's id and the answer."""
     headers = {SESSION: session} if session else {}
     with client.chat.completions.stream(
         model="demo", messages=messages, tools=[WEATHER], extra_headers=headers

@@ -11,11 +11,11 @@ from tests.journeys.conftest import Caller
 from tests.support.openapi import Ids, find_lies, make_things
 
 EXAMPLES = 2 if connection.vendor == "postgresql" else 1
-"""Of each kind; only PostgreSQL refuses values of its own accord."""
+"""Examples of each kind of request; only PostgreSQL refuses values of its own accord."""
 
 
 def with_files(caller: Caller, things: Ids) -> Ids:
-    """The same with the ids of a text and of a file that is none."""
+    """Return these ids, and those of a file that is text and of one that is not."""
     given = {"a.log": b"low\nhigh tide\n" * 500, "b.bin": b"\x00\x01" * 500}
     answers = [
         caller.client.post("/api/files", data={"session_id": things["session_id"][0]}, files={"file": (name, content)})

@@ -55,7 +55,6 @@ def unbounded(schema: dict[str, Any], name: str, seen: frozenset[str]) -> Iterat
 
 
 def unbounded_object(schema: dict[str, Any], name: str, seen: frozenset[str]) -> Iterator[str]:
-    """The same for an object."""
     if (more := schema.get("additionalProperties")) and "maxProperties" not in schema:
         yield name
     if isinstance(more, dict):

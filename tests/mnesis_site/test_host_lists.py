@@ -57,7 +57,7 @@ def test_a_site_that_is_not_for_its_own_machine_lists_nothing(tmp_path: Path) ->
 
 
 def counts(environment: dict[str, str]) -> str:
-    """Which lists the settings of a process have."""
+    """Return which lists the settings of a process have."""
     done = subprocess.run(
         [sys.executable, "-c", COUNTS], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )

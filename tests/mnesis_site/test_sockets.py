@@ -37,7 +37,7 @@ def open_socket(server: Any, path: str, headers: list[tuple[bytes, bytes]]) -> A
 
 
 async def ask_who(**headers: str) -> dict[str, Any] | None:
-    """Who a socket with these headers belongs to; ``None`` when it is refused."""
+    """Return who a socket with these headers belongs to; ``None`` when it is refused."""
     raw = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     socket = open_socket(SocketAuth(tell_who), "/ws/anything", headers=[(b"host", b"localhost:8000"), *raw])
     await socket.send_input({"type": "websocket.connect"})

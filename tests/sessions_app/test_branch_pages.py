@@ -42,7 +42,6 @@ def choose(session_id: str, number: int) -> None:
 
 
 def said_at(session_id: str, seq: int) -> str:
-    """When a message was said."""
     return Message.objects.get(session_id=session_id, seq=seq).created_at.isoformat()
 
 

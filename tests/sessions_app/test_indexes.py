@@ -42,7 +42,7 @@ class Index(NamedTuple):
 
 
 def indexes() -> list[Index]:
-    """Those that hold every row of a table of ours, on columns alone."""
+    """Return the indexes that hold every row of a table of ours, on columns alone."""
     found = []
     with connection.cursor() as cursor:
         for model in OURS:

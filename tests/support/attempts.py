@@ -74,12 +74,12 @@ def at_once(acts: list[Callable[[], object]]) -> None:
 
 
 def die() -> None:
-    """Likewise, in the thread that asks a model."""
+    """Die in the thread that asks a model."""
     raise Killed
 
 
 def lose_lease(run_id: str) -> None:
-    """So much later that the process that had it counts as dead."""
+    """Let the lease of a compaction be over, so that the process that had it counts as dead."""
     past = timezone.now() - timedelta(seconds=1)
     assert CompactionRun.objects.filter(id=run_id, state="running").update(lease_expires_at=past) == 1
 

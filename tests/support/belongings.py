@@ -58,7 +58,7 @@ class Things:
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Who asks, in which session of theirs."""
+    """A person who asks, and a session of theirs."""
 
     owner_id: int
     session_id: str

@@ -23,7 +23,7 @@ def caller_of(user: User, *, may_write: bool = True) -> Caller:
 
 @pytest.fixture
 def owner(db: None) -> User:
-    """Whose sessions these are, without committing anything."""
+    """The owner of the sessions, in a test that commits nothing."""
     return make_user("ada")
 
 

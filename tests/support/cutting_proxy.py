@@ -26,7 +26,7 @@ class CuttingProxy:
 
     @property
     def url(self) -> str:
-        """Where to connect instead."""
+        """The address to connect to instead."""
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> CuttingProxy:

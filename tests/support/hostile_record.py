@@ -114,7 +114,7 @@ def _talk(session: str) -> list[str]:
 
 
 def _begin_branches(session: str) -> None:
-    """So many that the switcher at the third message has a field; the talk goes on on branch 0."""
+    """Begin so many branches that the switcher at the third message has a field; the talk goes on on branch 0."""
     with change(session) as record:
         for _ in range(VERSIONS):
             session_store.begin_branch(record, parent=0, after_seq=2)

@@ -29,7 +29,7 @@ OTHERS = "somebody-else"
 
 @pytest.fixture(autouse=True)
 def _hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a process that serves the web, and looks for nothing that it was not called for."""
+    """Make this a process that serves the web, and that looks for nothing that it was not called for."""
     monkeypatch.setattr(runner, "takes_messages", True)
     monkeypatch.setattr(runner_module, "SWEEP_SECONDS", 1_000.0)
     monkeypatch.setattr(runner, "_swept_at", time.monotonic())

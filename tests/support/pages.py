@@ -15,7 +15,7 @@ Ask = Callable[..., str]
 
 @pytest.fixture
 def reader(db: None) -> User:
-    """Who it is."""
+    """The person who is signed in."""
     return make_user("ada")
 
 

@@ -19,7 +19,7 @@ class ProviderServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address that it listens at."""
         return f"http://127.0.0.1:{self.server_port}"
 
     def __enter__(self) -> ProviderServer:
@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 def _openai(body: dict[str, Any], answer: str) -> dict[str, Any]:

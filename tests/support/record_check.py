@@ -56,7 +56,7 @@ _FOLDED_TWICE = """
 
 
 def _entries(ask: Ask) -> dict[str, list[tuple[int, str, str, str, str]]]:
-    """Of each session, its ledger in order: seq, type, body, hash before, hash."""
+    """Return the ledger of each session in order: seq, type, body, hash before, hash."""
     entries = defaultdict(list)
     for session_id, *entry in ask(
         "SELECT session_id, seq, type, body, prev_hash, hash FROM events ORDER BY session_id, seq"

@@ -10,7 +10,7 @@ LOOK_SECONDS = 0.2
 
 
 def main() -> None:
-    """Until it is killed."""
+    """Recover turns until the process is killed."""
     print("looks", flush=True)
     while True:
         if closed := recover_turns(lease_owner="recoverer"):

@@ -54,7 +54,7 @@ def script(settings: Any) -> Iterator[Callable[..., ScriptedModel]]:
 
 @pytest.fixture
 def alice(transactional_db: None) -> User:
-    """Whose sessions these are."""
+    """The owner of the sessions."""
     return get_user_model().objects.create_user("alice")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 
 def streamed(answer: Any) -> bytes:
-    """All of it."""
 
     async def joined() -> bytes:
         return b"".join([piece async for piece in answer.streaming_content])

@@ -64,14 +64,14 @@ def make_rich_session(owner: User) -> str:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """What happens in here has not happened afterwards; no foreign key is checked."""
+    """Undo what the block does to the database; no foreign key is checked."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)
 
 
 def chain_again(session_id: str, *, head: bool) -> None:
-    """The hashes of a session's entries made anew, as a person could who knows how."""
+    """Make the hashes of a session's entries anew, as a person could who knows how."""
     previous, last = GENESIS, 0
     for event in Event.objects.filter(session_id=session_id).order_by("seq"):
         now = entry_hash(prev_hash=previous, seq=event.seq, type=event.type, body=event.body)
@@ -107,7 +107,7 @@ def erase(session_id: str) -> None:
 
 
 def as_if_never_here(session_id: str) -> None:
-    """The same, with its entries in the directory, and the guards as they were."""
+    """Erase a session with its entries in the directory, and leave the guards as they were."""
     remove_guards(connection, guarded_models())
     erase(session_id)
     plain(DirectoryEntry).filter(session_id=session_id).delete()

@@ -27,7 +27,7 @@ def only(result: ParseResult) -> Transcript:
 
 
 def assert_balanced(result: ParseResult) -> None:
-    """For every kind of record: read = stored + skipped."""
+    """Check that the records read of each kind are those stored and those skipped."""
     report = result.report
     for kind, count in report.read.items():
         skipped = sum(each.count for each in report.skipped if each.kind == kind)
@@ -46,7 +46,7 @@ def messages(transcript: Transcript) -> list[TranscriptMessage]:
 
 
 def tree(transcript: Transcript) -> list[tuple[str, list[str]]]:
-    """Of every turn, what it continues and the ids of its messages."""
+    """Return what each turn continues, with the ids of its messages."""
     return [(turn.continues, [message.external_id for message in turn.messages]) for turn in transcript.turns]
 
 

@@ -11,7 +11,7 @@ from tests.support.cast import make_user
 
 @pytest.fixture
 def alice(db: None) -> User:
-    """Whose sessions these are."""
+    """The owner of the sessions."""
     return make_user("alice")
 
 

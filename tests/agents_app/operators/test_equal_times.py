@@ -28,7 +28,7 @@ class Page(Protocol):
     """A page of a list from a cursor on."""
 
     def __call__(self, *, limit: int, cursor: str | None) -> dict[str, Any]:
-        """``items`` and ``next_cursor``."""
+        """Return ``items`` and ``next_cursor``."""
 
 
 def test_calls_that_began_together_are_all_listed(owner: User) -> None:
@@ -53,7 +53,7 @@ def test_runs_that_began_together_are_all_listed(owner: User) -> None:
 
 
 def _ids(page_of: Page) -> list[str]:
-    """Of every item, two a page."""
+    """Return the ids of all items, read in pages of two."""
     page = page_of(limit=2, cursor=None)
     ids = [item.id for item in page["items"]]
     while page["next_cursor"]:

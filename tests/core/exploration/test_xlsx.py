@@ -36,7 +36,7 @@ def written() -> bytes:
 
 
 def with_shared_texts(*texts: str) -> bytes:
-    """As Excel writes: cells name their texts by number."""
+    """Make a workbook as Excel does, whose cells name their texts by number."""
     rows = "".join(f'<row r="{at + 1}"><c r="A{at + 1}" t="s"><v>{at}</v></c></row>' for at in range(len(texts)))
     table = "".join(f"<si><r><t>{text}</t></r></si>" for text in texts)
     return changed(
