@@ -46,6 +46,7 @@ from tests.support.tampered import undone
 Rows = dict[str, list[dict[str, Any]]]
 Edit = dict[str, Any]
 """``table`` and ``where``, and one of ``set`` and ``remove``; ``table`` and ``add``; or ``rehash``."""
+Case = tuple[str, list[Edit]]
 
 PERSON = Actor(
     kind=ActorKind.USER, ref="0123456789abcdefABCD-_", via=Via.PAGE, request="req_01KB0000000000000000000005"
@@ -286,162 +287,149 @@ def tampering_cases(session: str) -> list[dict[str, Any]]:
     return cases
 
 
-def cases_of(rows: Rows) -> list[tuple[str, list[Edit]]]:
-    return [*_tampering(rows), *(_pruning(rows) if "branches" in rows else [])]
+def cases_of(rows: Rows) -> list[Case]:
+    of_tree = _branch_cases(rows) if "branches" in rows else []
+    return [*_content_cases(rows), *_work_cases(rows), *_ledger_cases(rows), *of_tree]
 
 
-def _pruning(rows: Rows) -> list[tuple[str, list[Edit]]]:
-    """What is done to a tree."""
-    session, branch, edge = rows["sessions"][0], rows["branches"][0], rows["summary_edges"][0]
-    said = next(row for row in rows["messages"] if row["branch"] == branch["number"])
-    summary = next(row for row in rows["context_items"] if row["until"] is not None)
-    message = next(row for row in rows["context_items"] if row["item_id"] == said["id"])
-
-    def put(table: str, row: dict[str, Any], **values: Any) -> list[Edit]:
-        return [{"table": table, "where": _key(row), "set": values}]
-
-    another = branch | {"id": "branch_01KB0000000000000000000009", "number": branch["number"] + 1}
+def _content_cases(rows: Rows) -> list[Case]:
+    """Changes of the session's own row, and of messages and their parts."""
+    session = rows["sessions"][0]
+    spoken = _first(rows, "message_parts", lambda row: row["part_type"] == "text" and row["content"])
+    tool = _first(rows, "message_parts", lambda row: row["output"])
+    message = _first(rows, "messages", lambda row: row["finalized_at"])
+    escaped = spoken["content"].replace("␛0000", "␛0001")
+    integers, reversed_config = {"integers": [9007199254740992]}, dict(reversed(session["config"].items()))
     return [
-        ("what a branch begins after", put("branches", branch, after_seq=branch["after_seq"] - 1)),
-        ("a branch that begins in itself", put("branches", branch, parent=branch["number"])),
-        ("the number of a branch", put("branches", branch, number=7)),
-        ("a branch that is gone", [{"table": "branches", "where": _key(branch), "remove": True}]),
-        ("a branch that was put in", [{"table": "branches", "add": another}]),
-        ("the chosen branch", put("sessions", session, branch=branch["number"])),
-        ("the number of branches", put("sessions", session, branch_seq=9)),
-        ("a message on another branch", put("messages", said, branch=0)),
-        ("a message on a branch that there is not", put("messages", said, branch=9)),
-        ("an item on another branch", put("context_items", message, branch=0)),
-        ("how far a summary reaches", put("context_items", summary, until=summary["until"] + 1)),
-        ("a summary that does not say how far it reaches", put("context_items", summary, until=None)),
-        ("a summary made for another branch", put("summary_edges", edge, branch=1)),
+        ("nothing", []),
+        ("a letter of what was said", [_put("message_parts", spoken, content=spoken["content"] + ".")]),
+        ("the escape of one character", [_put("message_parts", spoken, content=escaped)]),
+        ("an output that was set once", [_put("message_parts", tool, output="forged")]),
+        ("an output where there was none", [_put("message_parts", spoken, output="forged")]),
+        ("a salt", [_put("message_parts", spoken, salt="00" * 32)]),
+        ("the salt of the session", [_put("sessions", session, salt="00" * 32)]),
+        ("a state", [_put("message_parts", tool, tool_state="error")]),
+        ("a time by a microsecond", [_put("messages", message, recorded_at="2026-01-01T00:00:00.000001+00:00")]),
+        ("a number from NULL to 0", [_put("messages", message, tokens_cache_read=0)]),
+        ("a boolean", [_put("messages", message, is_summary=True)]),
+        ("a title, which may change", [_put("sessions", session, title="Another")]),
+        ("a number in JSON", [_put("sessions", session, config=session["config"] | integers)]),
+        ("the order and the form of JSON, which say nothing", [_put("sessions", session, config=reversed_config)]),
+        ("an archive mark", [_put("sessions", session, archived_at="2026-01-01T00:00:00+00:00")]),
+        ("a counter", [_put("sessions", session, message_seq=session["message_seq"] + 1)]),
     ]
 
 
-def _tampering(rows: Rows) -> list[tuple[str, list[Edit]]]:
-    def first(table: str, has: Callable[[dict[str, Any]], object] = lambda row: True) -> dict[str, Any]:
-        return next(row for row in rows[table] if has(row))
+def _work_cases(rows: Rows) -> list[Case]:
+    """Changes of turns, calls, the context, summaries, files and runs, and rows that are gone or were put in."""
+    spoken = _first(rows, "message_parts", lambda row: row["part_type"] == "text" and row["content"])
+    message = _first(rows, "messages", lambda row: row["finalized_at"])
+    turn, call, item = rows["turns"][0], rows["model_calls"][0], rows["context_items"][-1]
+    edge, node = rows["summary_edges"][0], rows["summary_nodes"][0]
+    file, run, line = rows["file_references"][0], rows["operator_runs"][0], rows["operator_items"][0]
+    failed = _first(rows, "operator_items", lambda row: row["state"] == "failed")
+    another = spoken | {"id": "part_01KB0000000000000000000009", "part_index": 77}
+    return [
+        ("the end of a turn", [_put("turns", turn, state="failed")]),
+        ("a lease, which nothing proves", [_put("turns", turn, lease_owner="me")]),
+        ("the end of a call", [_put("model_calls", call, state="failed")]),
+        ("a manifest", [_put("model_calls", call, manifest=[])]),
+        ("an item of the context that leaves it", [_put("context_items", item, removed_seq=3)]),
+        ("an item of the context that is gone", [_take("context_items", item)]),
+        ("a source of a summary", [_put("summary_edges", edge, position=7)]),
+        ("a summary that is stale", [_put("summary_nodes", node, freshness="stale")]),
+        ("a message that is gone", [_take("messages", message)]),
+        ("a part that is gone", [_take("message_parts", spoken)]),
+        ("a part that was put in", [{"table": "message_parts", "add": another}]),
+        ("a file's content that is another's", [_put("file_references", file, content_id="cd" * 32)]),
+        ("a file's size, so that its content must be there", [_put("file_references", file, size=1)]),
+        ("the results of a run", [_put("operator_runs", run, completed_count=77)]),
+        ("the end of an item", [_put("operator_items", line, state="failed")]),
+        ("the place of a line", [_put("operator_items", line, line_offset=1)]),
+        ("why an item failed", [_put("operator_items", failed, error="forged")]),
+    ]
 
-    def put(table: str, row: dict[str, Any], **values: Any) -> Edit:
-        return {"table": table, "where": _key(row), "set": values}
 
-    def take(table: str, row: dict[str, Any]) -> Edit:
-        return {"table": table, "where": _key(row), "remove": True}
-
-    session = rows["sessions"][0]
-    spoken = first("message_parts", lambda row: row["part_type"] == "text" and row["content"])
-    tool = first("message_parts", lambda row: row["output"])
-    message = first("messages", lambda row: row["finalized_at"])
-    turn, item, edge = first("turns"), rows["context_items"][-1], rows["summary_edges"][0]
-    entry, call = first("events", lambda row: row["type"] == "message.created"), first("model_calls")
-    last, node = rows["events"][-1], first("summary_nodes")
-    run, file = first("operator_runs"), first("file_references")
-    line, failed = first("operator_items"), first("operator_items", lambda row: row["state"] == "failed")
+def _ledger_cases(rows: Rows) -> list[Case]:
+    """Changes of entries, salts and the head, also with hashes that are made anew."""
+    session, last, newest_turn = rows["sessions"][0], rows["events"][-1], rows["turns"][-1]
+    entry = _first(rows, "events", lambda row: row["type"] == "message.created")
     body = json.loads(entry["body"])
-    anew = [{"rehash": "entries"}], [{"rehash": "entries and head"}]
+    entries: Edit = {"rehash": "entries"}
+    whole: Edit = {"rehash": "entries and head"}
+    unsorted = json.dumps(dict(reversed(body.items())), ensure_ascii=False)
 
     def written(**values: Any) -> Edit:
         text = json.dumps(body | values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return put("events", entry, body=text)
+        return _put("events", entry, body=text)
 
     return [
-        ("nothing", []),
-        ("a letter of what was said", [put("message_parts", spoken, content=spoken["content"] + ".")]),
-        (
-            (
-                "the escape of one character",
-                [put("message_parts", spoken, content=spoken["content"].replace("␛0000", "␛0001"))],
-            )
-        ),
-        ("an output that was set once", [put("message_parts", tool, output="forged")]),
-        ("an output where there was none", [put("message_parts", spoken, output="forged")]),
-        ("a salt", [put("message_parts", spoken, salt="00" * 32)]),
-        ("the salt of the session", [put("sessions", session, salt="00" * 32)]),
-        ("a state", [put("message_parts", tool, tool_state="error")]),
-        ("a time by a microsecond", [put("messages", message, recorded_at="2026-01-01T00:00:00.000001+00:00")]),
-        ("a number from NULL to 0", [put("messages", message, tokens_cache_read=0)]),
-        ("a boolean", [put("messages", message, is_summary=True)]),
-        ("a title, which may change", [put("sessions", session, title="Another")]),
-        ("a number in JSON", [put("sessions", session, config=session["config"] | {"integers": [9007199254740992]})]),
-        (
-            (
-                "the order and the form of JSON, which say nothing",
-                [put("sessions", session, config=dict(reversed(session["config"].items())))],
-            )
-        ),
-        ("an archive mark", [put("sessions", session, archived_at="2026-01-01T00:00:00+00:00")]),
-        ("a counter", [put("sessions", session, message_seq=session["message_seq"] + 1)]),
-        ("the end of a turn", [put("turns", turn, state="failed")]),
-        ("a lease, which nothing proves", [put("turns", turn, lease_owner="me")]),
-        ("the end of a call", [put("model_calls", call, state="failed")]),
-        ("a manifest", [put("model_calls", call, manifest=[])]),
-        ("an item of the context that leaves it", [put("context_items", item, removed_seq=3)]),
-        ("an item of the context that is gone", [take("context_items", item)]),
-        ("a source of a summary", [put("summary_edges", edge, position=7)]),
-        ("a summary that is stale", [put("summary_nodes", node, freshness="stale")]),
-        ("a message that is gone", [take("messages", message)]),
-        ("a part that is gone", [take("message_parts", spoken)]),
-        (
-            (
-                "a part that was put in",
-                [
-                    {
-                        "table": "message_parts",
-                        "add": spoken | {"id": "part_01KB0000000000000000000009", "part_index": 77},
-                    }
-                ],
-            )
-        ),
-        ("a file's content that is another's", [put("file_references", file, content_id="cd" * 32)]),
-        ("a file's size, so that its content must be there", [put("file_references", file, size=1)]),
-        ("the results of a run", [put("operator_runs", run, completed_count=77)]),
-        ("the end of an item", [put("operator_items", line, state="failed")]),
-        ("the place of a line", [put("operator_items", line, line_offset=1)]),
-        ("why an item failed", [put("operator_items", failed, error="forged")]),
-        ("the time of an entry", [put("events", entry, created_at="2026-01-01T00:00:00+00:00")]),
-        ("the type of an entry", [put("events", entry, type="message.finalized")]),
+        ("the time of an entry", [_put("events", entry, created_at="2026-01-01T00:00:00+00:00")]),
+        ("the type of an entry", [_put("events", entry, type="message.finalized")]),
         ("a body", [written(role="system")]),
-        ("a body, and the hashes made anew", [written(role="system"), *anew[0]]),
-        ("a body, and the hashes and the head made anew", [written(role="system"), *anew[1]]),
-        ("a body without its claims, and all made anew", [written(rows=[]), *anew[1]]),
-        ("a body that is no object, and all made anew", [put("events", entry, body="[1]"), *anew[1]]),
-        ("a body whose rows are none, and all made anew", [written(rows=None), *anew[1]]),
+        ("a body, and the hashes made anew", [written(role="system"), entries]),
+        ("a body, and the hashes and the head made anew", [written(role="system"), whole]),
+        ("a body without its claims, and all made anew", [written(rows=[]), whole]),
+        ("a body that is no object, and all made anew", [_put("events", entry, body="[1]"), whole]),
+        ("a body whose rows are none, and all made anew", [written(rows=None), whole]),
         (
-            (
-                "a claim about an unknown table, and all made anew",
-                [
-                    written(rows=[*body["rows"], ["nosuch", "x", "0"]]),
-                    *anew[1],
-                ],
-            )
+            "a claim about an unknown table, and all made anew",
+            [written(rows=[*body["rows"], ["nosuch", "x", "0"]]), whole],
         ),
-        (
-            (
-                "a body with members in another order, and all made anew",
-                [
-                    put("events", entry, body=json.dumps(dict(reversed(body.items())), ensure_ascii=False)),
-                    *anew[1],
-                ],
-            )
-        ),
-        ("the salt of one row", [put("turns", rows["turns"][-1], salt="")]),
-        ("the salt of the session's row", [put("sessions", session, own_salt="another")]),
-        ("an actor", [put("turns", rows["turns"][-1], actor="{}")]),
-        ("an entry without its form, and all made anew", [_without("v", last), *anew[1]]),
-        ("an entry without its actor, and all made anew", [_without("actor", last), *anew[1]]),
-        ("an entry of an unknown form, and all made anew", [written(v=3), *anew[1]]),
-        ("an entry that is gone", [take("events", entry)]),
-        ("the last entry that is gone", [take("events", last)]),
-        ("the last entry that is gone, and the head made anew", [take("events", last), *anew[1]]),
+        ("a body with members in another order, and all made anew", [_put("events", entry, body=unsorted), whole]),
+        ("the salt of one row", [_put("turns", newest_turn, salt="")]),
+        ("the salt of the session's row", [_put("sessions", session, own_salt="another")]),
+        ("an actor", [_put("turns", newest_turn, actor="{}")]),
+        ("an entry without its form, and all made anew", [_without("v", last), whole]),
+        ("an entry without its actor, and all made anew", [_without("actor", last), whole]),
+        ("an entry of an unknown form, and all made anew", [written(v=3), whole]),
+        ("an entry that is gone", [_take("events", entry)]),
+        ("the last entry that is gone", [_take("events", last)]),
+        ("the last entry that is gone, and the head made anew", [_take("events", last), whole]),
         ("an entry before the first", [{"table": "events", "add": last | {"seq": -1}}]),
-        ("the head", [put("sessions", session, head_hash="00" * 32)]),
+        ("the head", [_put("sessions", session, head_hash="00" * 32)]),
     ]
 
 
-def _without(name: str, entry: Mapping[str, Any]) -> Edit:
+def _branch_cases(rows: Rows) -> list[Case]:
+    session, branch, edge = rows["sessions"][0], rows["branches"][0], rows["summary_edges"][0]
+    said = _first(rows, "messages", lambda row: row["branch"] == branch["number"])
+    summary = _first(rows, "context_items", lambda row: row["until"] is not None)
+    message = _first(rows, "context_items", lambda row: row["item_id"] == said["id"])
+    another = branch | {"id": "branch_01KB0000000000000000000009", "number": branch["number"] + 1}
+    return [
+        ("what a branch begins after", [_put("branches", branch, after_seq=branch["after_seq"] - 1)]),
+        ("a branch that begins in itself", [_put("branches", branch, parent=branch["number"])]),
+        ("the number of a branch", [_put("branches", branch, number=7)]),
+        ("a branch that is gone", [_take("branches", branch)]),
+        ("a branch that was put in", [{"table": "branches", "add": another}]),
+        ("the chosen branch", [_put("sessions", session, branch=branch["number"])]),
+        ("the number of branches", [_put("sessions", session, branch_seq=9)]),
+        ("a message on another branch", [_put("messages", said, branch=0)]),
+        ("a message on a branch that there is not", [_put("messages", said, branch=9)]),
+        ("an item on another branch", [_put("context_items", message, branch=0)]),
+        ("how far a summary reaches", [_put("context_items", summary, until=summary["until"] + 1)]),
+        ("a summary that does not say how far it reaches", [_put("context_items", summary, until=None)]),
+        ("a summary made for another branch", [_put("summary_edges", edge, branch=1)]),
+    ]
+
+
+def _first(rows: Rows, table: str, has: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    return next(row for row in rows[table] if has(row))
+
+
+def _put(table: str, row: dict[str, Any], **values: Any) -> Edit:
+    return {"table": table, "where": _key(row), "set": values}
+
+
+def _take(table: str, row: dict[str, Any]) -> Edit:
+    return {"table": table, "where": _key(row), "remove": True}
+
+
+def _without(name: str, entry: dict[str, Any]) -> Edit:
     body = {key: value for key, value in json.loads(entry["body"]).items() if key != name}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return {"table": "events", "where": _key(entry), "set": {"body": text}}
+    return _put("events", entry, body=text)
 
 
 def _key(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -462,7 +450,7 @@ def directory_cases(there: Rows) -> list[dict[str, Any]]:
         row for row in there["events"] if (row["session_id"], row["seq"]) == (last["session_id"], last["entries"])
     )
     where = {"seq": last["seq"]}
-    edits: list[tuple[str, list[Edit]]] = [
+    edits: list[Case] = [
         ("nothing", []),
         ("a session that is gone", [{"table": "sessions", "where": {"id": session["id"]}, "remove": True}]),
         ("an owner", [{"table": "sessions", "where": {"id": session["id"]}, "set": {"owner_id": 77}}]),

@@ -226,6 +226,19 @@ _SESSION = {
     **{"config": {"z": 1e23, "a": [0.1, 2.0, -0.0, 9007199254740993], "n": {"\ufffd": 1, "😀": 2}, "t": "␛0000"}},
     **{"created_at": "2026-11-26T09:30:00+00:00", "archived_at": None, "agent": "default", "origin": "fork"},
 }
+_OPTIONS = (
+    *("1", "-1", "0", "-0", "1.0", "-0.0", "1.50", "0.1", "1e5", "100000.0", "1e16", "1e+16", "1E+16", "1e-5", "1e-05"),
+    *("0.0001", "9007199254740993", "1e400", "NaN", "01", "true", "null", "[]", "[ ]", '"é"', '"\\u00e9"', '"\\/"'),
+    *('"\\u0000"', '"\\\\u0000"', '"\\ud800"', '"\\ud83d\\ude00"', '"😀"', '"\\u001f"', '"\\u001F"', '"\\n"'),
+    *('"\\u000a"', '{"a":1,"a":1}', '{"b":1,"a":2}'),
+)
+_LINES = (
+    *(f'{{"table":"turns","row":{{"options":{value}}}}}' for value in _OPTIONS),
+    *('{"row":{},"table":"turns"}', '{"table":"turns","row":{},"more":1}', '{"table":"turns"}', "[]", "", " {}"),
+    *('{"table":"turns","row":{}} ', '{"table":"turns", "row":{}}', '{"table":"turns","row":[]}'),
+    *('{"table":7,"row":{}}', '{"table":"messages","row":{}}', '{"table":"turns","row":{}}'),
+    "\ufeff" + '{"table":"turns","row":{}}',
+)
 
 
 def _commitments() -> list[dict[str, Any]]:
@@ -262,66 +275,6 @@ def _entries() -> list[dict[str, Any]]:
     return entries
 
 
-def _lines() -> list[str]:
-    values = (
-        *(
-            "1",
-            "-1",
-            "0",
-            "-0",
-            "1.0",
-            "-0.0",
-            "1.50",
-            "0.1",
-            "1e5",
-            "100000.0",
-            "1e16",
-            "1e+16",
-            "1E+16",
-            "1e-5",
-            "1e-05",
-            "0.0001",
-        ),
-        *(
-            "9007199254740993",
-            "1e400",
-            "NaN",
-            "01",
-            "true",
-            "null",
-            "[]",
-            "[ ]",
-            '"é"',
-            '"\\u00e9"',
-            '"\\/"',
-            '"\\u0000"',
-            '"\\\\u0000"',
-        ),
-        *(
-            '"\\ud800"',
-            '"\\ud83d\\ude00"',
-            '"😀"',
-            '"\\u001f"',
-            '"\\u001F"',
-            '"\\n"',
-            '"\\u000a"',
-            '{"a":1,"a":1}',
-            '{"b":1,"a":2}',
-        ),
-    )
-    return [
-        *(f'{{"table":"turns","row":{{"options":{value}}}}}' for value in values),
-        *('{"row":{},"table":"turns"}', '{"table":"turns","row":{},"more":1}', '{"table":"turns"}', "[]", "", " {}"),
-        *(
-            '{"table":"turns","row":{}} ',
-            '{"table":"turns", "row":{}}',
-            '{"table":"turns","row":[]}',
-            '{"table":7,"row":{}}',
-        ),
-        *('{"table":"messages","row":{}}', '{"table":"turns","row":{}}', "\ufeff" + '{"table":"turns","row":{}}'),
-    ]
-
-
 GIVEN: Mapping[str, Callable[[], list[Any]]] = {
     "texts.json": lambda: [[ord(character) for character in text] for text in _TEXTS],
     "times.json": lambda: list(_TIMES),
@@ -329,7 +282,7 @@ GIVEN: Mapping[str, Callable[[], list[Any]]] = {
     "bodies.json": lambda: list(_BODIES),
     "entries.json": _entries,
     "commitments.json": _commitments,
-    "lines.json": _lines,
+    "lines.json": lambda: list(_LINES),
 }
 
 
