@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import groupby, starmap, zip_longest
+from itertools import groupby, starmap
+from math import ceil
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Length
@@ -47,7 +48,7 @@ _SPANS = (
 )
 _OUTLINES = (
     "SELECT i.item_id, i.item_type, i.added_seq, i.removed_seq, COALESCE(m.seq, 0), COALESCE(m.role, ''), i.branch, p.id, p.part_type,"
-    " CASE WHEN p.part_type = 'tool' AND p.compacted_at IS NOT NULL THEN COALESCE(p.compacted_seq, 0) END"
+    " CASE WHEN p.part_type = 'tool' AND p.compacted_at IS NOT NULL THEN COALESCE(p.compacted_seq, 0) END, i.position"
     " FROM context_items i LEFT JOIN messages m ON m.id = i.item_id LEFT JOIN message_parts p ON p.message_id = m.id"
     " WHERE i.session_id = %s AND {which} ORDER BY i.position, i.id, p.part_index"
 )
@@ -67,7 +68,7 @@ _ITEM_COLUMNS = ("item_type", "item_id", "position", "added_seq", "removed_seq")
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
 _TURN_CALLS = ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
 _NEWEST_CALL = CompiledQuery(lambda: _TURN_CALLS.order_by("-created_at").only(*_MEASURED)[:1])
-T = TypeVar("T")
+IDS_A_STATEMENT = 1000
 HEAD = 600  # characters of the beginnings of inputs and outputs
 
 Place = tuple[int, int, int]  # the event, the message's seq and the part's index of a tombstone
@@ -122,15 +123,30 @@ def _standing(session_id: str, path: Path | None, *, at: int | None = None) -> l
     if path is None:
         return [(_NOW, [])] if at is None else [(_AS_OF, [at, at])]
     until = END if at is None else at
-    standing, verbatim = standing_spans(path, load_spans(session_id, at=until))
     conditions: list[tuple[str, list[Any]]] = []
-    for start in range(0, len(standing), 1000):
-        ids = [span.id for span in standing[start : start + 1000]]
-        conditions.append((f"i.item_id IN ({', '.join(['%s'] * len(ids))})", ids))
-    for start in range(0, len(verbatim), STRETCHES_A_STATEMENT):
-        where, values = in_stretches(verbatim[start : start + STRETCHES_A_STATEMENT], "i.position")
-        conditions.append((f"i.item_type = 'message' AND i.added_seq <= %s AND {where}", [until, *values]))
+    for ids, stretches in _batches(session_id, path, until):
+        among = ", ".join(["%s"] * len(ids)) or "NULL"
+        where, values = in_stretches(stretches, "i.position")
+        stands = f"(i.item_id IN ({among}) OR i.item_type = 'message' AND {where})"
+        conditions.append((f"i.added_seq <= %s AND {stands}", [until, *ids, *values]))
     return conditions
+
+
+def _batches(session_id: str, path: Path, at: int) -> list[tuple[list[str], list[Stretch]]]:
+    """Return the summaries and the stretches of messages that stood for a path, in batches that each fit in a statement.
+
+    What they find has to be put in order together: a summary of one batch may stand between the messages of another.
+    """
+    standing, verbatim = standing_spans(path, load_spans(session_id, at=at))
+    ids = [span.id for span in standing]
+    count = max(ceil(len(ids) / IDS_A_STATEMENT), ceil(len(verbatim) / STRETCHES_A_STATEMENT))
+    return [
+        (
+            ids[number * IDS_A_STATEMENT : (number + 1) * IDS_A_STATEMENT],
+            verbatim[number * STRETCHES_A_STATEMENT : (number + 1) * STRETCHES_A_STATEMENT],
+        )
+        for number in range(count)
+    ]
 
 
 def load_spans(session_id: str, *, at: int = END) -> list[Span]:
@@ -143,11 +159,7 @@ def select_context(session_id: str, *, at: int, path: Path | None) -> list[Query
     rows = ContextItem.objects.filter(session_id=session_id, added_seq__lte=at)
     if path is None:
         return [rows.filter(Q(removed_seq__isnull=True) | Q(removed_seq__gt=at))]
-    standing, verbatim = standing_spans(path, load_spans(session_id, at=at))
-    some = zip_longest(
-        _in_batches([span.id for span in standing], 1000), _in_batches(verbatim, STRETCHES_A_STATEMENT), fillvalue=()
-    )
-    return [rows.filter(_stands(ids, stretches)) for ids, stretches in some] or [rows.none()]
+    return [rows.filter(_stands(*batch)) for batch in _batches(session_id, path, at)] or [rows.none()]
 
 
 def _stands(ids: Sequence[str], stretches: Sequence[Stretch]) -> Q:
@@ -155,10 +167,6 @@ def _stands(ids: Sequence[str], stretches: Sequence[Stretch]) -> Q:
     for branch, first, last in stretches:
         which |= Q(item_type="message", branch=branch, position__range=(first, last))
     return which
-
-
-def _in_batches(values: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
@@ -263,6 +271,7 @@ def load_outlines_on(path: Path, session_id: str, *, at: int) -> list[ItemOutlin
         for which, values in _standing(session_id, path, at=at)
         for row in fetch(_OUTLINES.format(which=which), [session_id, *values])
     ]
+    rows.sort(key=itemgetter(-1))  # by position; the parts of a message stay in order
     # That they left the context of another branch says nothing here.
     return [outline._replace(removed_seq=None) for outline in _outlines(rows)]
 
@@ -272,7 +281,7 @@ def _outlines(rows: Iterable[tuple[Any, ...]]) -> list[ItemOutline]:
     for _, group in groupby(rows, key=itemgetter(0)):
         own = list(group)
         item_id, item_type, added, removed, seq, role, branch = own[0][:7]
-        parts = [row[7:] for row in own if row[7] is not None]
+        parts = [row[7:10] for row in own if row[7] is not None]
         outlines.append(
             ItemOutline(
                 item_id,
@@ -332,13 +341,7 @@ def list_tombstones(
     if part_id:
         rows = rows.filter(id=part_id)
     if before is not None:
-        seq, message_seq, index = before
-        same = Q(compacted_seq=seq)
-        rows = rows.filter(
-            Q(compacted_seq__lt=seq)
-            | same & Q(message__seq__lt=message_seq)
-            | same & Q(message__seq=message_seq, part_index__lt=index)
-        )
+        rows = rows.filter(_before(before))
     active = ContextItem.objects.filter(
         session_id=session_id, item_type="message", item_id=OuterRef("message_id"), removed_seq__isnull=True
     )
@@ -368,6 +371,17 @@ def list_tombstones(
             Tombstone(output=output or "", characters=characters or 0, tokens=tokens or 0, is_on_path=is_on_path, **row)
         )
     return tombstones
+
+
+def _before(place: Place) -> Q:
+    """Return the condition that a tombstone is older than the one at a place."""
+    seq, message_seq, index = place
+    same = Q(compacted_seq=seq)
+    return (
+        Q(compacted_seq__lt=seq)
+        | same & Q(message__seq__lt=message_seq)
+        | same & Q(message__seq=message_seq, part_index__lt=index)
+    )
 
 
 def tally_tombstones(session_id: str) -> TombstoneTally:

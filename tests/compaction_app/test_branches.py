@@ -16,16 +16,22 @@ from agents_app.turns import lifecycle
 from agents_app.turns.branches import choose_branch, continue_after
 from audit_app.proof.verify import verify_session
 from compaction_app import revise
-from compaction_app.compact import compact_now
-from compaction_app.context import build_context, load_state
+from compaction_app.compact import compact_now, compact_session, request_manual
+from compaction_app.context import build_context, load_state, rebuild_payload
+from compaction_app.manifests import load_manifest
 from compaction_app.queries import cover, list_summaries
-from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.context.branches import LINE
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
+from mnesis_core.errors import ContextChanged
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.records import SessionRecord, TurnState
-from sessions_app.record import branch_queries, message_store, turn_store
+from sessions_app.record import branch_queries, context_queries, message_queries, message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.timeline_queries import load_context_page
+from sessions_app.record.turn_queries import load_call
+from tests.support.inspected import add_summary, claim, finish
 from tests.support.second_opinion import assert_agreed
 
 pytestmark = pytest.mark.both_databases
@@ -81,6 +87,11 @@ class Talk:
         items = [entry.id if isinstance(entry, SummaryEntry) else entry.message.id for entry in entries]
         return [found for item in items for found in down(item)], items
 
+    def outlined(self, number: int) -> list[str]:
+        path = branch_queries.load_path(self.session.id, number) or LINE
+        outlines = context_queries.load_outlines_on(path, self.session.id, at=load_session(self.session.id).event_seq)
+        return [outline.id for outline in outlines]
+
     def revise(self, which: int) -> None:
         newest = [summary for summary in list_summaries(self.session.id) if summary.superseded_seq is None]
         if newest:
@@ -95,7 +106,9 @@ class Talk:
         assert report.problems == []
         assert_agreed(self.session.id, report)
         for number in range(load_session(self.session.id).branch_seq + 1):
-            assert self.expanded(branch=number)[0] == self.line(self.tip_of(number))
+            stood_for, items = self.expanded(branch=number)
+            assert stood_for == self.line(self.tip_of(number))
+            assert self.outlined(number) == items
         assert self.expanded()[0] == self.line(self.tip)
         assert cover(self.session.id).ok
         for seq, stood_for, items in self.past:
@@ -133,13 +146,24 @@ def walk(talk: Talk, chosen: list[tuple[str, int]]) -> None:
             case "revise":
                 talk.revise(*numbers)
             case _:
-                compact_now(talk.session.id)
+                assert compact_now(talk.session.id).state == "completed"
         talk.note()
 
 
+def read_at_once(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Let a statement read so many stretches of messages and so many summaries at the most."""
+    for module in (branch_queries, context_queries, message_queries):
+        monkeypatch.setattr(module, "STRETCHES_A_STATEMENT", most)
+    monkeypatch.setattr(context_queries, "IDS_A_STATEMENT", most)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("trees", [25, pytest.param(600, marks=pytest.mark.soak)])
-def test_every_branch_stands_for_its_path_whatever_was_done(alice, script, trees: int) -> None:
+@pytest.mark.parametrize("at_once", [200, 2])
+@pytest.mark.parametrize("trees", [15, pytest.param(300, marks=pytest.mark.soak)])
+def test_every_branch_stands_for_its_path_whatever_was_done(
+    alice, script, monkeypatch: pytest.MonkeyPatch, trees: int, at_once: int
+) -> None:
+    read_at_once(monkeypatch, at_once)
     script(lambda request: "- The ledgers moved.", window=4_000)
 
     @settings(
@@ -185,10 +209,102 @@ def test_a_branch_from_the_middle_of_a_summary_reads_the_originals(alice, script
         talk.say(8)
     middle = list(talk.parents)[5]
     compact_now(talk.session.id)
-    assert list_summaries(talk.session.id)
+    [first, *_] = list_summaries(talk.session.id)
+    assert (first.first_seq, first.last_seq) > (1, 6)
+    of_branch_0 = talk.expanded()[1]
+
     talk.say(2, after=middle)
     assert talk.expanded()[1] == talk.line(talk.tip)
+    said = {message.id: message.parts[0].part for message in load_messages(talk.session.id, limit=100)}
+    shown = [entry.message for entry in load_state(talk.session.id).entries if isinstance(entry, MessageEntry)]
+    assert [message.parts[0].part for message in shown] == [said[id] for id in talk.line(talk.tip)]
+
+    for _ in range(4):
+        talk.say(8)
     compact_now(talk.session.id)
+    made = [summary for summary in list_summaries(talk.session.id) if summary.id in talk.expanded()[1]]
+    assert made
+    sources = {id for summary in made for _, id in summary.source_ids}
+    assert sources <= set(talk.line(talk.tip))
+    assert sources & set(talk.line(middle))
+    assert talk.expanded(branch=0)[1] == of_branch_0
     talk.choose(0)
     compact_now(talk.session.id)
     talk.check()
+
+
+@pytest.mark.parametrize("at_once", [200, 1])
+def test_a_summary_between_messages_keeps_its_place(alice, script, monkeypatch: pytest.MonkeyPatch, at_once) -> None:
+    script()
+    read_at_once(monkeypatch, at_once)
+    talk = Talk(session=lifecycle.create_session(owner=alice))
+    for _ in range(4):
+        talk.say(1)
+    talk.say(1, after=list(talk.parents)[5])
+    run = claim(talk.session.id)
+    line = talk.line(talk.tip)
+    summary = add_summary(talk.session.id, run, line[2:4], (3, 4), branch=1)
+    finish(talk.session.id, run)
+    expected = [*line[:2], summary, *line[4:]]
+    assert talk.expanded()[1] == talk.outlined(1) == expected
+    assert [item.item_id for item in context_queries.load_context_items(talk.session.id)] == expected
+    seq = load_session(talk.session.id).event_seq
+    path = branch_queries.load_path(talk.session.id)
+    pages = [load_context_page(talk.session.id, at=seq, path=path, offset=place, limit=1) for place in range(7)]
+    assert [item.item_id for page in pages for item in page] == expected
+    context = build_context(talk.session.id)
+    with change(talk.session.id) as record:
+        call_id = turn_store.start_call(
+            record,
+            turn_id=None,
+            message_id=None,
+            model="demo",
+            provider_model="demo",
+            parameters={},
+            manifest=context.stored_manifest,
+            context_seq=context.context_seq,
+            digest=context.digest,
+            estimated_tokens=context.estimated_tokens,
+        )
+    call = load_call(call_id)
+    assert load_manifest(call) == context.assembled.manifest
+    assert rebuild_payload(call).digest_matches
+
+
+def test_a_compaction_is_of_the_branch_that_asked_for_it(alice, script) -> None:
+    script(lambda request: "- The ledgers moved.", window=4_000)
+    talk = Talk(session=lifecycle.create_session(owner=alice, config=CONFIG))
+    for _ in range(8):
+        talk.say(8)
+    first, asked_on = list(talk.parents)[1], talk.tip
+    run_id = request_manual(talk.session.id)
+    talk.say(8, after=first)
+    for _ in range(6):
+        talk.say(8)
+    run = compact_session(talk.session.id, run_id=run_id)
+    assert (run.state, run.branch) == ("completed", 0)
+    assert run.summary_ids
+    assert set(run.summary_ids) & set(talk.expanded(branch=0)[1])
+    assert talk.expanded()[1] == talk.line(talk.tip)
+    sources = {id for summary in list_summaries(talk.session.id) for _, id in summary.source_ids}
+    assert sources <= set(talk.line(asked_on))
+    talk.check()
+
+
+def test_what_has_left_the_context_of_a_branch_is_not_summarised_again(alice, script) -> None:
+    script()
+    talk = Talk(session=lifecycle.create_session(owner=alice))
+    for _ in range(4):
+        talk.say(1)
+    run = claim(talk.session.id)
+    line = talk.line(talk.tip)
+    add_summary(talk.session.id, run, line[:4], (1, 4))
+    talk.say(1, after=line[1])  # on branch 1 the originals stand
+    talk.say(1, after=line[4])  # on branch 2 the summary stands for them
+    for source_ids in (line[:2], line[3:5]):
+        with pytest.raises(ContextChanged):
+            add_summary(talk.session.id, run, source_ids, (1, 5), branch=2)
+    again = add_summary(talk.session.id, run, line[:2], (1, 2), branch=1)
+    finish(talk.session.id, run)
+    assert talk.expanded(branch=1)[1][0] == again
+    assert again not in talk.expanded(branch=2)[1]
