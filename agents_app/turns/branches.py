@@ -63,21 +63,21 @@ def choose_branch(session_id: str, number: int, *, owner_id: int) -> None:
     if not 0 <= number <= load_session(session_id, owner_id=owner_id).branch_seq:
         raise BranchNotFoundError(branch=number)
     with change(session_id) as record:
-        if number != record.branch:
-            _refuse_if_busy(session_id)
+        if number != record.branch and (turn := open_turn(session_id)):
+            raise SessionBusy(session_id=session_id, turn_id=turn[0], state=turn[1])
         session_store.choose_branch(record, number)
 
 
 def continue_after(record: Change, message_id: str, *, says_nothing: bool = False) -> None:
     """Choose the branch that ends with a message, or begin one after it; ``root`` is the place before the first message.
 
+    The caller claims a turn in the same change, which refuses a session that is busy.
+
     :param says_nothing: the turn has no message of its own: it answers this one again
     :raises InvalidRequest: a turn that says nothing can only answer what a user said.
     :raises MessageNotFoundError: the session has no such message.
-    :raises SessionBusy: a turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
     """
-    _refuse_if_busy(record.session_id)
     if message_id == ROOT:
         if says_nothing:
             raise InvalidRequest("there is nothing to answer before the first message; send one", field="message")
@@ -93,9 +93,3 @@ def continue_after(record: Change, message_id: str, *, says_nothing: bool = Fals
     if seq < last:
         branch = session_store.begin_branch(record, parent=branch, after_seq=seq)
     session_store.choose_branch(record, branch)
-
-
-def _refuse_if_busy(session_id: str) -> None:
-    """:raises SessionBusy: a turn is running, or waits."""
-    if (turn := open_turn(session_id)) is not None:
-        raise SessionBusy(session_id=session_id, turn_id=turn[0], state=turn[1])

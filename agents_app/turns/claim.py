@@ -105,8 +105,7 @@ def claim_turn(
     check_options(options, characters=config.limits.message_characters)
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
-    said_with = f"{json.dumps(message)}{json.dumps(list(files))}" if files else json.dumps(message)
-    digest = hashlib.sha256((said_with + asked + (json.dumps(parent_id) if parent_id else "")).encode()).hexdigest()
+    digest = _request_digest(message, files, asked, parent_id)
     close_dead_turn(session, lease_owner)
     threshold = config.files.inline_threshold
     given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]
@@ -136,6 +135,12 @@ def claim_turn(
         title_from_message(record, session, message or "")
         change_hosting(record, host_mode=options.host_mode)
     return StartedTurn(turn=turn, seq=seq, is_new=True)
+
+
+def _request_digest(message: str | None, files: Sequence[str], options: str, parent_id: str | None) -> str:
+    of_files = json.dumps(list(files)) if files else ""
+    of_parent = json.dumps(parent_id) if parent_id else ""
+    return hashlib.sha256(f"{json.dumps(message)}{of_files}{options}{of_parent}".encode()).hexdigest()
 
 
 def find_started(session_id: str, idempotency_key: str | None, digest: str) -> StartedTurn | None:

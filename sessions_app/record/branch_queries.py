@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from django.db.models import Count, Max, Min, Q, QuerySet
@@ -143,29 +143,26 @@ def parents_of(session_id: str, places: Sequence[tuple[int, int]]) -> dict[int, 
 
     ``places`` are pairs of branch and number, in order. The first message of all has none before it.
     """
-    seqs: dict[int, int] = {}  # number -> that of the one before
-    newest: dict[int, int] = {}
+    if not places:
+        return {}
     first: dict[int, int] = {}  # by branch
+    newest: dict[int, int] = {}  # by branch
+    parents: dict[int, int] = {}
     for branch, seq in places:
+        first.setdefault(branch, seq)
         if branch in newest:
-            seqs[seq] = newest[branch]
-        else:
-            first[branch] = seq
+            parents[seq] = newest[branch]
         newest[branch] = seq
-    if first.keys() - {0}:
-        seqs |= {seq: branch.after_seq for seq, branch in _beginnings(session_id, first)}
     earlier = Q()
     for branch, seq in first.items():
         earlier |= Q(branch=branch, seq__lt=seq)
-    before = Message.objects.filter(earlier, session_id=session_id).order_by() if first else Message.objects.none()
-    seqs |= {first[branch]: last for branch, last in before.values_list("branch").annotate(last=Max("seq"))}
-    ids = ids_at(session_id, sorted(set(seqs.values())))
-    return {seq: ids[parent] for seq, parent in seqs.items() if parent in ids}
-
-
-def _beginnings(session_id: str, first: dict[int, int]) -> Iterator[tuple[int, Branch]]:
-    branches = load_branches(session_id)
-    return ((seq, branches[number]) for number, seq in first.items() if number in branches)
+    rows = Message.objects.filter(earlier, session_id=session_id).order_by()
+    begun = load_branches(session_id) if first.keys() - {0} else {}
+    before = {branch.number: branch.after_seq for branch in begun.values()}
+    before |= dict(rows.values_list("branch").annotate(last=Max("seq")))
+    parents |= {seq: before[branch] for branch, seq in first.items() if branch in before}
+    ids = ids_at(session_id, sorted(set(parents.values())))
+    return {seq: ids[parent] for seq, parent in parents.items() if parent in ids}
 
 
 def ids_at(session_id: str, seqs: Sequence[int]) -> dict[int, str]:

@@ -148,10 +148,7 @@ def create_session(
     """
     now = timezone.now()
     with durable_transaction(), _named_once(external_id, peer_name if host_mode else ""):
-        if session_id and Session.objects.filter(id=session_id).exists():
-            raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
-        if parent_id and not Session.objects.filter(id=parent_id).exists():
-            raise SessionNotFoundError(session_id=parent_id)
+        _check_ids(session_id, parent_id)
         session = Session.objects.create(
             id=session_id or new_id("sess"),
             owner_id=owner.pk,
@@ -174,6 +171,16 @@ def create_session(
         )
         _publish_created(session)
     return session.id
+
+
+def _check_ids(session_id: str | None, parent_id: str | None) -> None:
+    """:raises DuplicateIDError: there is a session ``session_id`` already.
+    :raises SessionNotFoundError: there is no session ``parent_id``.
+    """
+    if session_id and Session.objects.filter(id=session_id).exists():
+        raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
+    if parent_id and not Session.objects.filter(id=parent_id).exists():
+        raise SessionNotFoundError(session_id=parent_id)
 
 
 def _organisation(owner: AbstractBaseUser, parent_id: str | None) -> RawSQL:

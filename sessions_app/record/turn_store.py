@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -182,7 +181,6 @@ def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: 
     lease.renew(lease.due(mine, now), now)
 
 
-@transaction.atomic
 def request_interrupt(record: Change, turn_id: str) -> None:
     """Ask for the end of a running turn; asking again changes nothing."""
     if record.update(_TURNS, {"interrupt_requested_at": record.now}, id=turn_id, interrupt_requested_at=None):

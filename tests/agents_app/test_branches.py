@@ -37,11 +37,6 @@ async def ask(session, message, parent_id=None, **more):
     return await ended(started.turn)
 
 
-def said_to(model):
-    """What each request to a model was made of."""
-    return [[spoken(message) for message in request.prompt.messages] for request in model.requests]
-
-
 async def branches_of(session):
     return await db(branches.list_branches, session.id, owner_id=session.owner_id)
 
