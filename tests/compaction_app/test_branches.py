@@ -238,22 +238,36 @@ def test_a_summary_between_messages_keeps_its_place(alice, script, monkeypatch: 
     script()
     read_at_once(monkeypatch, at_once)
     talk = Talk(session=lifecycle.create_session(owner=alice))
-    for _ in range(4):
-        talk.say(1)
-    talk.say(1, after=list(talk.parents)[5])
+    for branch in range(3):
+        for turn in range(3):
+            talk.say(1, after=talk.line(talk.tip)[2 * branch - 1] if branch and not turn else None)
+    line = talk.line(talk.tip)  # two messages of branch 0, two of branch 1, and six of branch 2
+    assert len(line) == 10
     run = claim(talk.session.id)
-    line = talk.line(talk.tip)
-    summary = add_summary(talk.session.id, run, line[2:4], (3, 4), branch=1)
+    shown = [*line]
+    # The first summary stands behind messages of two branches; in the end there are more summaries than runs of messages.
+    for place in (4, 0, 1, 3):
+        first = list(talk.parents).index(shown[place]) + 1
+        summary = add_summary(talk.session.id, run, shown[place : place + 2], (first, first + 1), branch=2)
+        shown[place : place + 2] = [summary]
+        assert_shown(talk, shown)
     finish(talk.session.id, run)
-    expected = [*line[:2], summary, *line[4:]]
-    assert talk.expanded()[1] == talk.outlined(1) == expected
-    assert [item.item_id for item in context_queries.load_context_items(talk.session.id)] == expected
-    seq = load_session(talk.session.id).event_seq
-    path = branch_queries.load_path(talk.session.id)
-    pages = [load_context_page(talk.session.id, at=seq, path=path, offset=place, limit=1) for place in range(7)]
-    assert [item.item_id for page in pages for item in page] == expected
-    context = build_context(talk.session.id)
-    with change(talk.session.id) as record:
+    talk.check()
+
+
+def assert_shown(talk: Talk, items: list[str]) -> None:
+    """Check that each way of reading the context of the chosen branch gives these items in this order."""
+    session = load_session(talk.session.id)
+    path = branch_queries.load_path(session.id)
+    assert talk.expanded()[1] == talk.outlined(session.branch) == items
+    assert [item.item_id for item in context_queries.load_context_items(session.id)] == items
+    pages = [
+        load_context_page(session.id, at=session.event_seq, path=path, offset=place, limit=1)
+        for place in range(len(items) + 1)
+    ]
+    assert [item.item_id for page in pages for item in page] == items
+    context = build_context(session.id)
+    with change(session.id) as record:
         call_id = turn_store.start_call(
             record,
             turn_id=None,
