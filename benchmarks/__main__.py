@@ -82,6 +82,10 @@ BENCHMARKS = {
         "A search over a million tokens, against the database's own full text; and beside twice as much of others",
         ("query", "plain ms", "our ms", "our time / plain", "beside others / alone"),
     ),
+    "recall": (
+        "Evidence of LoCoMo's questions found by a search, in percent, beside plain FTS5 in memory",
+        ("search", "questions", "@5", "@10", "@20", "days @5", "ms a question"),
+    ),
     "files": (
         "Files explored, each in a process of its own, against reading and hashing the same bytes",
         (

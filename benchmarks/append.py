@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from benchmarks.support.databases import Plain, plain_connection
 from benchmarks.support.talk import make_turn_ready, make_turns, write_turn
 from mnesis_core.messages import Message
-from mnesis_core.search import words_of
+from mnesis_core.search.words import words_of
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from sessions_app.search.index import stored_words

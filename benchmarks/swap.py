@@ -18,7 +18,7 @@ from benchmarks.support.databases import Plain, plain_connection
 from benchmarks.support.summaries import TEXT, claim, new_summary
 from benchmarks.support.talk import make_turns, write_turn
 from compaction_app.store import record_summary
-from mnesis_core.search import words_of
+from mnesis_core.search.words import words_of
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items

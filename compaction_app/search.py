@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
 
@@ -25,6 +26,7 @@ from mnesis_core.messages import (
     RefusalPart,
 )
 from mnesis_core.records import PartPlace
+from mnesis_core.search.questions import LONGEST_QUESTION
 from mnesis_core.text import printable
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
@@ -33,12 +35,14 @@ from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text
+from sessions_app.search.answers import MOST_AROUND, answer
 from sessions_app.search.index import CALLS
-from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult, search
+from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult
 
 router = Router(tags=["search"])
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+LONGEST_PAGE_QUERY = 4_000  # characters that an address can hold
 PAGE, FIRST = 20, 5  # hits of a page, and of the few that stand below the list of sessions
 KINDS: dict[Kind, str] = {
     "all": "Everything",
@@ -47,6 +51,7 @@ KINDS: dict[Kind, str] = {
     "summaries": "Summaries",
     "files": "Files",
 }
+MODES: dict[Mode, str] = {"ranked": "Best answers", "text": "Every word", "regex": "Pattern (RE2)"}
 # Columns of a tool call that are searched, in words.
 FIELDS = {"tool_input": "input", "output": "output", "error_message": "error"}
 SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
@@ -61,8 +66,23 @@ WHAT = {
     AudioPart.type: "{}, a sound",
     DocumentPart.type: "{}, a document",
 }
-Asked = Annotated[str, Query(min_length=1, max_length=1_000)]
+Asked = Annotated[str, Query(min_length=1, max_length=LONGEST_QUESTION)]
 Limit = Annotated[int, Query(ge=1, le=100)]
+Around = Annotated[int | None, Query(ge=0, le=MOST_AROUND)]
+
+
+class LineOut(Out):
+    """One message of a passage, as one line; ``handle`` stands for its id at every memory tool."""
+
+    handle: str
+    message_id: str
+    seq: int
+    role: str
+    speaker: Text
+    tool_name: Text
+    said_at: datetime
+    text: Text
+    is_hit: bool
 
 
 class HitOut(Out):
@@ -87,11 +107,14 @@ class HitOut(Out):
     covered_by: str | None
     snippet: Text
     matches: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
+    passage: list[LineOut]
 
 
 class SearchOut(Out):
     """The hits of a search, and how much was searched."""
 
+    mode: Mode
+    note: str
     items: list[HitOut]
     messages_searched: int
     messages_total: int
@@ -106,34 +129,37 @@ def search_session(
     request: Asker,
     session_id: str,
     q: Asked,
-    mode: Mode = "text",
+    mode: Mode = "ranked",
     scope: Kind = "all",
     summary_id: str | None = None,
     limit: Limit = 20,
     cursor: str | None = None,
+    around: Around = None,
 ) -> dict[str, Any]:
-    """Find words or a pattern in everything that was said, in context or not.
+    """Answer a question, or find words or a pattern, in everything that was said, in context or not.
 
-    Words must all be there; "in quotes" side by side; begin* of words. Patterns are RE2's. With ``summary_id`` only
-    the messages that this summary stands for.
+    Mode ``ranked`` returns the passages that answer best, each with the messages around it. Mode ``text`` wants every
+    word; "in quotes" side by side; begin* of words. Patterns (``regex``) are RE2's. With ``summary_id`` only the
+    messages that this summary stands for.
     """
     where = where_to_search(owner_id(request), scope, session_id=session_id, summary_id=summary_id)
-    return search_out(search(where, q, mode=mode, limit=limit, cursor=cursor))
+    return search_out(answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around))
 
 
 @router.get("/search", response={200: SearchOut, **ERRORS}, summary="Search all sessions")
 def search_all(
     request: HttpRequest,
     q: Asked,
-    mode: Mode = "text",
+    mode: Mode = "ranked",
     scope: Kind = "all",
     summary_id: str | None = None,
     limit: Limit = 20,
     cursor: str | None = None,
+    around: Around = None,
 ) -> dict[str, Any]:
     """Find words or a pattern in everything that was said in any session of yours."""
     where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id)
-    return search_out(search(where, q, mode=mode, limit=limit, cursor=cursor))
+    return search_out(answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around))
 
 
 def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summary_id: str | None) -> Scope:
@@ -160,6 +186,7 @@ def search_out(result: SearchResult) -> dict[str, Any]:
     items = [
         asdict(hit)
         | {
+            "passage": [asdict(line) | {"handle": f"#{line.seq}"} for line in hit.passage],
             "part_id": hit.source_id if hit.message_id else None,
             "summary_id": hit.source_id if hit.kind == "summaries" else None,
             "file_id": hit.source_id if hit.kind == "files" else None,
@@ -181,7 +208,7 @@ class PageQuery:
     @property
     def address(self) -> str:
         wanted = {"q": self.query, "mode": self.mode, "kind": self.kind, "session": self.session}
-        usual = {"mode": "text", "kind": "all"}
+        usual = {"mode": "ranked", "kind": "all"}
         return reverse("search", query={k: value for k, value in wanted.items() if value and value != usual.get(k)})
 
 
@@ -191,7 +218,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
     mode, kind = request.GET.get("mode"), request.GET.get("kind")
     asked = PageQuery(
         query=printable(request.GET.get("q", "").strip()),
-        mode="regex" if mode == "regex" else "text",
+        mode=next((known for known in get_args(Mode) if known == mode), "ranked"),
         kind=next((known for known in get_args(Kind) if known == kind), "all"),
         session=request.GET.get("session", ""),
         cursor=request.GET.get("cursor", ""),
@@ -215,6 +242,8 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
     context: dict[str, Any] = {
         "asked": asked,
         "kinds": KINDS.items(),
+        "modes": MODES.items(),
+        "longest": LONGEST_PAGE_QUERY,
         "session": session,
         "session_title": "" if session is None else shown_title(session.title),
         "hits": [],
@@ -223,7 +252,7 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
         return context
     scope = Scope(owner_id=owner_id, session_id=None if session is None else session.id, kind=asked.kind)
     try:
-        result = search(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
+        result = answer(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
     except InvalidRequest as error:
         return context | {"problem": show_invisible(error.message)}
     places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})

@@ -28,7 +28,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.lines import Mode, Span, parse_range
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import FileReference
-from mnesis_core.search import LONGEST_QUERY
+from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, printable, read_json
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name

@@ -503,6 +503,8 @@ class SearchEntry(models.Model):
     first_seq = models.BigIntegerField()
     last_seq = models.BigIntegerField()  # the messages that the text is of, or stands for
     start = models.BigIntegerField(default=0)  # characters of the column before this piece, as they are stored
+    length = models.BigIntegerField(null=True)
+    """Characters of the piece; empty for entries of versions that did not count them, until the index is rebuilt."""
 
     class Meta:
         db_table = "search_entries"

@@ -15,7 +15,7 @@ import re2
 from mnesis_core.errors import InvalidRequest, RangeNotSatisfiable
 from mnesis_core.files.source import MARKS
 from mnesis_core.records import FileReference
-from mnesis_core.search import parse_pattern, refuse_long
+from mnesis_core.search.words import parse_pattern, refuse_long
 from mnesis_core.text import LONGEST_CHARACTER, character_start
 
 Mode = Literal["text", "regex"]

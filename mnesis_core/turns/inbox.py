@@ -20,7 +20,7 @@ from mnesis_core.actor import Actor, ActorKind
 from mnesis_core.config import DelegationConfig, InboxConfig
 from mnesis_core.errors import BudgetExhausted, DelegationRefused, InvalidRequest, RequestTooLarge, TooManyHops
 from mnesis_core.records import TurnRecord, TurnState, is_id
-from mnesis_core.search import fold
+from mnesis_core.search.words import fold
 from mnesis_core.text import quote
 
 SYSTEM_PROMPT = """You are a sub-agent: another agent's turn has launched you for one task, which the first message states.

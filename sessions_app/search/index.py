@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from itertools import islice
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ from mnesis_core.messages import (
     TextPart,
     ToolPart,
 )
-from mnesis_core.search import IndexWord, words_of
+from mnesis_core.search.words import IndexWord, words_of
 from mnesis_core.text import decode_text, encode_text, spaced_json
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, run
@@ -49,6 +49,7 @@ from sessions_app.database.tables import fetch, run
 # ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
 
 COLUMNS = "owner_id, session_id, kind, source_id, field, first_seq, last_seq, start"
+STORED = f"{COLUMNS}, length"
 ROWS_A_STATEMENT = 200
 # Characters of an entry: a tsvector holds 1 MB, and a text of 20 MB is not read whole for one snippet.
 PIECE = 30_000
@@ -118,6 +119,7 @@ SOURCES: dict[str, Source] = {}  # by kind; registered by each app when it is re
 
 class NewEntry(NamedTuple):
     columns: Columns
+    length: int
     words: str
 
 
@@ -136,8 +138,8 @@ class Engine:
 
     ``select(columns, condition, limit=)``, which returns a SELECT of entries ``e``, newest first, whose first two values
     are the query and an exclusive upper id; ``fetch(cursor, select, values)``, which returns the rows of such a SELECT,
-    found through the index; and ``count_of(session_id)``, which returns a SELECT, with its values, that counts a session's
-    entries whose words are in the index.
+    found through the index; ``count_of(session_id)``, which returns a SELECT, with its values, that counts a session's
+    entries whose words are in the index; and ``counts``, a SELECT that counts the entries of one query, up to a limit.
     """
 
     name = "search_words"
@@ -147,6 +149,7 @@ class Engine:
     term: str
     prefix_term: str
     and_: str
+    or_: str
 
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         """Return a query for entries with all words, in the index's own syntax, free of characters from a user."""
@@ -154,6 +157,12 @@ class Engine:
         if session_id is not None:
             terms.insert(0, self.term.format(_session_word(session_id)))
         return self.and_.join(terms)
+
+    def query_any(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
+        """Return a query for entries with any of the words."""
+        terms = [(self.prefix_term if word.prefix else self.term).format(f"{owner_id}@{word.text}") for word in words]
+        session = "" if session_id is None else self.term.format(_session_word(session_id)) + self.and_
+        return f"{session}({self.or_.join(terms)})"
 
 
 class Sqlite(Engine):
@@ -165,12 +174,13 @@ class Sqlite(Engine):
     )
     drop = ("DROP TABLE search_words",)
     clear = ("INSERT INTO search_words (search_words) VALUES ('delete-all')", "DELETE FROM search_entries")
-    term, prefix_term, and_ = '"{}"', '"{}" *', " AND "
+    term, prefix_term, and_, or_ = '"{}"', '"{}" *', " AND ", " OR "
+    counts = "SELECT COUNT(*) FROM (SELECT 1 FROM search_words WHERE search_words MATCH %s LIMIT {limit}) AS counted"
 
     def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
-        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(entries))
-        values = [value for entry in entries for value in entry.columns]
-        done = run(cursor, f"INSERT INTO search_entries ({COLUMNS}) VALUES {places}", values)
+        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s)"] * len(entries))
+        values = [value for entry in entries for value in (*entry.columns, entry.length)]
+        done = run(cursor, f"INSERT INTO search_entries ({STORED}) VALUES {places}", values)
         # This transaction locks the whole database, so the ids are consecutive.
         first = done.lastrowid - len(entries) + 1
         rows = [value for id, entry in enumerate(entries, first) for value in (id, entry.words)]
@@ -186,6 +196,11 @@ class Sqlite(Engine):
     def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
         cursor.execute(select, values)
         return list(cursor.fetchall())
+
+    @contextmanager
+    def asked(self, cursor: CursorWrapper) -> Iterator[None]:
+        """Have the statements of the block find their rows through the index."""
+        yield
 
     def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
         select = (
@@ -209,28 +224,34 @@ class Postgresql(Engine):
     )
     drop = ("ALTER TABLE search_entries DROP COLUMN words",)
     clear = ("DELETE FROM search_entries",)
-    term, prefix_term, and_ = "'{}'", "'{}':*", " & "
+    term, prefix_term, and_, or_ = "'{}'", "'{}':*", " & ", " | "
+    counts = "SELECT COUNT(*) FROM (SELECT 1 FROM search_entries WHERE words @@ %s::tsquery LIMIT {limit}) AS counted"
 
     def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
-        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s::tsvector)"] * len(entries))
-        values = [value for entry in entries for value in (*entry.columns, entry.words)]
-        run(cursor, f"INSERT INTO search_entries ({COLUMNS}, words) VALUES {places}", values)
+        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::tsvector)"] * len(entries))
+        values = [value for entry in entries for value in (*entry.columns, entry.length, entry.words)]
+        run(cursor, f"INSERT INTO search_entries ({STORED}, words) VALUES {places}", values)
 
     def select(self, columns: str, condition: str, *, limit: int) -> str:
         # MATERIALIZED, because the planner would otherwise walk all owners' entries, newest first, for the limit's sake.
         return (
-            f"WITH e AS MATERIALIZED (SELECT id, {COLUMNS} FROM search_entries WHERE words @@ %s::tsquery)"
+            f"WITH e AS MATERIALIZED (SELECT id, {STORED} FROM search_entries WHERE words @@ %s::tsquery)"
             f" SELECT {columns} FROM e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {limit}"
         )
 
     def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
+        with self.asked(cursor):
+            cursor.execute(select, values)
+            return list(cursor.fetchall())
+
+    @contextmanager
+    def asked(self, cursor: CursorWrapper) -> Iterator[None]:
+        """Have the statements of the block find their rows through the index."""
         # The rows are narrow and their words are stored elsewhere, so the planner underrates a sequential scan.
         with transaction.atomic(using=cursor.db.alias):
             cursor.execute("SET LOCAL enable_seqscan = off")
-            cursor.execute(select, values)
-            found = list(cursor.fetchall())
+            yield
             cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
-        return found
 
     def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
         select = "SELECT COUNT(*) FROM search_entries WHERE session_id = %s AND words @@ %s::tsquery"
@@ -285,6 +306,7 @@ def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, sessio
     entries = (
         NewEntry(
             text.columns(owner_id, session_id, start),
+            min(len(text.text) - start, PIECE),
             stored_words(
                 _words_of(text, start) if text.words is None else text.words[place],
                 owner_id=owner_id,

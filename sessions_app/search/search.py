@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 
@@ -20,13 +21,13 @@ from django.db import connection
 from mnesis_core.context.branches import Stretch
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import record_of
-from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
+from mnesis_core.search.words import Marks, Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text, spaced_json
 from sessions_app.database.tables import fetch
 from sessions_app.ownership import HOME
 from sessions_app.search.index import JSON_TOLD, PARTS, PIECE, SOURCES, engine
 
-Mode = Literal["text", "regex"]
+Mode = Literal["ranked", "text", "regex"]
 Kind = Literal["messages", "tools", "summaries", "files", "all"]
 
 WINDOW = 100  # candidates that are rated together
@@ -34,7 +35,7 @@ WINDOW = 100  # candidates that are rated together
 CHARACTERS, SECONDS = 50_000_000, 2.0
 NEWEST = 2**63 - 1
 
-_ENTRY = "e.id, e.session_id, e.kind, e.source_id, e.field, e.first_seq, e.last_seq, e.start"
+ENTRY = "e.id, e.session_id, e.kind, e.source_id, e.field, e.first_seq, e.last_seq, e.start"
 # A long text has many entries, and its row is read once for all of them.
 _SEGMENTS = """
     WITH r AS (
@@ -69,6 +70,20 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One message of a passage, or the text that was found, as far as it is shown."""
+
+    message_id: str
+    seq: int
+    role: str
+    speaker: str  # a person's name, where the session's labels have one
+    tool_name: str
+    said_at: datetime
+    text: str
+    is_hit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """One match: a part of a message, or a row of another table about some messages."""
 
@@ -85,6 +100,7 @@ class Hit:
     part_type: str
     snippet: str
     matches: tuple[tuple[int, int], ...]  # ranges of the snippet: first and one after the last character
+    passage: tuple[Line, ...] = ()  # the message among those around it; empty for what is no message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +110,15 @@ class SearchResult:
     messages_total: int
     cut_off: bool  # whether the request's limit of text or time ended it early; the cursor goes on
     next_cursor: str | None
+    mode: Mode = "text"  # the one that found them
+    note: str = ""  # why it is another one than was asked for
 
     @property
     def more(self) -> bool:
         return self.next_cursor is not None
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
     id: int
     session_id: str
     kind: str
@@ -127,6 +145,8 @@ class _Walk:
 def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cursor: str | None = None) -> SearchResult:
     """Find words (all of them; ``"side by side"``; ``begin*``) or a regular expression (RE2) in visible sessions.
 
+    Ranked questions are asked in ``sessions_app.search.answers``.
+
     :raises InvalidRequest: the query or the cursor cannot be understood.
     """
     query: Query = parse_pattern(text) if mode == "regex" else parse_words(text)
@@ -135,10 +155,30 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
         raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
     walk = _Walk(below=min(int(below), NEWEST), skip=int(skip))
     found = _find(scope, query, walk, limit)
+    hits = hits_of(found, query)
+    total = messages_in(scope)
+    searched = total
+    # The index covers everything; without it, only the entries that were read were searched.
+    if not walk.ended and (walk.cut_off or not query.words):
+        condition, values = condition_of(scope)
+        messages = f"SELECT DISTINCT session_id, first_seq FROM search_entries e WHERE e.id >= %s{condition}"
+        count = f"SELECT COUNT(*) FROM ({messages} AND e.kind IN ('messages', 'tools')) AS walked"
+        searched = min(total, int(fetch(count, [walk.lowest, *values])[0][0]))
+    return SearchResult(
+        hits=tuple(hits),
+        mode=mode,
+        messages_searched=searched,
+        messages_total=total,
+        cut_off=walk.cut_off,
+        next_cursor=None if walk.ended else f"{walk.below}.{walk.skip}",
+    )
+
+
+def hits_of(found: Sequence[Candidate], query: Marks, *, is_densest: bool = False) -> list[Hit]:
     ids = list({candidate.session_id for candidate in found})
     places = ", ".join(["%s"] * len(ids))
     titles = dict(fetch(f"SELECT id, title FROM sessions WHERE id IN ({places})", ids)) if ids else {}
-    hits = [
+    return [
         record_of(
             Hit,
             candidate,
@@ -146,10 +186,15 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
             message_seq=candidate.first_seq,
             snippet=piece.text,
             matches=piece.matches,
+            passage=(),
         )
         for candidate in found
-        for piece in [snippet(candidate.text, query)]
+        for piece in [snippet(candidate.text, query, is_densest=is_densest)]
     ]
+
+
+def messages_in(scope: Scope) -> int:
+    """Return how many messages a scope has."""
     # Messages are numbered without a gap.
     values: list[int | str]
     whose, values = f"s.owner_id = %s AND s.organisation_id = {HOME}", [scope.owner_id] * 2
@@ -159,31 +204,18 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
     total = int(fetch(numbers, values)[0][0])
     if scope.first_seq is not None and scope.last_seq is not None:
         total = scope.messages or max(0, min(total, scope.last_seq) - scope.first_seq + 1)
-    searched = total
-    # The index covers everything; without it, only the entries that were read were searched.
-    if not walk.ended and (walk.cut_off or not query.words):
-        condition, values = _condition(scope)
-        messages = f"SELECT DISTINCT session_id, first_seq FROM search_entries e WHERE e.id >= %s{condition}"
-        count = f"SELECT COUNT(*) FROM ({messages} AND e.kind IN ('messages', 'tools')) AS walked"
-        searched = min(total, int(fetch(count, [walk.lowest, *values])[0][0]))
-    return SearchResult(
-        hits=tuple(hits),
-        messages_searched=searched,
-        messages_total=total,
-        cut_off=walk.cut_off,
-        next_cursor=None if walk.ended else f"{walk.below}.{walk.skip}",
-    )
+    return total
 
 
-def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidate]:
+def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[Candidate]:
     """Return the best of the newest window of entries below ``walk.below`` that may match, and of older ones up to ``limit``."""
-    condition, values = _condition(scope)
+    condition, values = condition_of(scope)
     index, words = engine(), ""
-    select = f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {WINDOW}"
+    select = f"SELECT {ENTRY} FROM search_entries e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {WINDOW}"
     if query.words:
         words = index.query(query.words, owner_id=scope.owner_id, session_id=scope.session_id)
-        select = index.select(_ENTRY, condition, limit=WINDOW)
-    found: list[_Candidate] = []
+        select = index.select(ENTRY, condition, limit=WINDOW)
+    found: list[Candidate] = []
     read, deadline = 0, monotonic() + SECONDS
     while len(found) < limit and not walk.ended and not walk.cut_off:
         with connection.cursor() as cursor:
@@ -192,7 +224,7 @@ def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidat
             else:
                 cursor.execute(select, [walk.below, *values])
                 entries = cursor.fetchall()
-            window = _with_texts(cursor, entries)
+            window = with_texts(cursor, entries)
         rates = {candidate.id: query.rate(candidate.text) for candidate in window}
         rated = sorted((one for one in window if rates[one.id]), key=lambda one: (-rates[one.id], -one.id))
         taken = rated[walk.skip : walk.skip + limit - len(found)]
@@ -207,7 +239,7 @@ def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidat
     return found
 
 
-def _condition(scope: Scope) -> tuple[str, list[Any]]:
+def condition_of(scope: Scope) -> tuple[str, list[Any]]:
     wanted = {
         "e.session_id = %s": scope.session_id,
         "e.kind = %s": None if scope.kind == "all" else scope.kind,
@@ -234,7 +266,7 @@ def _on_path(stretches: Sequence[Stretch]) -> tuple[str, list[Any]]:
     return condition, [value for stretch in stretches for value in stretch]
 
 
-def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
+def with_texts(cursor: Any, entries: list[Any]) -> list[Candidate]:
     by_kind: dict[str, list[int]] = defaultdict(list)
     for id, _, kind, *_ in entries:
         by_kind[kind if kind in SOURCES else PARTS].append(id)
@@ -255,5 +287,5 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
         first, message_id, branch, role, part_type, text = segment
         piece = decode_text(text[start - first : start - first + PIECE])
         piece = spaced_json(piece) if part_type in JSON_TOLD else piece
-        candidates.append(_Candidate._make((*entry, message_id, branch, role, part_type, readable(piece))))
+        candidates.append(Candidate._make((*entry, message_id, branch, role, part_type, readable(piece))))
     return candidates

@@ -13,7 +13,7 @@ form.addEventListener("htmx:beforeRequest", () => {
 });
 field.addEventListener("input", () => {
   clearTimeout(timer);
-  const isPattern = form.elements.mode.checked;
+  const isPattern = form.elements.mode.value === "regex";
   if (!isPattern) timer = setTimeout(() => field.value.trim() !== asked && window.htmx.trigger(form, "submit"), PAUSE);
 });
 watchSearchKeys(field, ".hit-link");

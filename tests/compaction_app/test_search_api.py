@@ -101,7 +101,9 @@ def test_what_cannot_be_searched_for_is_refused_in_words(owner_client: Client, t
     wrong = [
         {"q": ""},
         {"q": "..."},
-        {"q": "x" * 1_001},
+        {"q": "x" * 1_001, "mode": "text"},
+        {"q": "x" * 100_001},
+        {"q": "a", "around": 11},
         {"q": "(", "mode": "regex"},
         {"q": "a", "mode": "sql"},
         {"q": "a", "scope": "secrets"},

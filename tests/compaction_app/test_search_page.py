@@ -63,7 +63,7 @@ def test_a_tombstoned_output_says_so_and_its_input_does_not(owner_client: Client
     exchange(session_id, "and then?", "nothing")
     with change(session_id) as record:
         message_store.tombstone_parts(record, [load_message(message_id, session_id=session_id).parts[0].id])
-    hits = hits_of(ask(owner_client, q="lagoon", kind="tools"))
+    hits = hits_of(ask(owner_client, q="lagoon", kind="tools", mode="text"))
     [output] = [hit for hit in hits if "bash, output" in hit]
     [asked] = [hit for hit in hits if "bash, input" in hit]
     assert "not in context since turn 2" in output
@@ -94,8 +94,8 @@ def test_pages_lead_on_and_only_the_first_has_the_address(owner_client: Client, 
     session_id = new_session(owner)
     for number in range(25):
         exchange(session_id, f"tide {number}", "noted")
-    first = owner_client.get("/search/", {"q": "tide", "kind": "messages"}, **PART)
-    assert first["HX-Replace-Url"] == "/search/?q=tide&kind=messages"
+    first = owner_client.get("/search/", {"q": "tide", "kind": "messages", "mode": "text"}, **PART)
+    assert first["HX-Replace-Url"] == "/search/?q=tide&mode=text&kind=messages"
     page = re.sub(r"\s+", " ", first.content.decode())
     assert "<html" not in page
     address = re.search(r'hx-get="([^"]+)"', page)

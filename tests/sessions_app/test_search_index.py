@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 
 from mnesis_core.messages import TextPart, ToolState
-from mnesis_core.search import parse_words, words_of
+from mnesis_core.search.words import parse_words, words_of
 from mnesis_site.readiness import missing_parts
 from sessions_app.models import SearchEntry, Session
 from sessions_app.record import message_store

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import merge
-from itertools import chain, pairwise, takewhile
+from itertools import chain, islice, pairwise, takewhile
 from math import log, log1p
+from typing import Protocol
 
 import re2
 
@@ -24,6 +26,7 @@ from mnesis_core.text import printable_piece
 LONGEST_QUERY = 1_000  # characters
 LONGEST_WORD = 64  # Characters of a word that the index knows; PostgreSQL takes no lexeme over 2 kB.
 SNIPPET_CHARACTERS = 160
+MOST_PLACES = 500  # matches of one text that are looked at
 
 # Scripts that put no spaces between words (Thai to Khmer, kana, Han), and Hangul, whose words take endings.
 _UNSPACED = (
@@ -97,6 +100,12 @@ def words_of(text: str) -> set[str]:
     plain = {word for word in distinct if word.isascii()}
     other = _split_words(readable(" ".join(distinct - plain)))
     return _truncate(_split_words(" ".join(plain)).union(*map(_split_unspaced, other)))
+
+
+def words_in_order(text: str) -> list[str]:
+    """Return the words of a readable text as it is asked for, with repetitions; of scripts without spaces the pairs."""
+    pieces = _UNSPACED_RUN.sub(r" \1 ", fold(text)).split()
+    return [word for piece in pieces for word in (_pairs(piece) or [piece] if _is_unspaced(piece) else [piece])]
 
 
 def _split_words(text: str) -> set[str]:
@@ -214,6 +223,12 @@ class PatternQuery:
         return (match.span() for match in self.pattern.finditer(text))
 
 
+class Marks(Protocol):
+    """What is to be marked in a text."""
+
+    def places(self, text: str) -> Iterator[tuple[int, int]]: ...
+
+
 # Its ``words`` are in the index of every matching text.
 Query = WordQuery | PatternQuery
 
@@ -258,14 +273,37 @@ def refuse_long(text: str) -> None:
         raise InvalidRequest(f"A search has at most {LONGEST_QUERY:,} characters, not {len(text):,}.", field="q")
 
 
-def snippet(text: str, query: Query) -> Snippet:
+def snippet(text: str, query: Marks, *, size: int = SNIPPET_CHARACTERS, is_densest: bool = False) -> Snippet:
+    """Return a piece of a text around the first match, or around most different ones, as one line."""
     text = text.translate(_BLANK)
     places = query.places(text)
+    if is_densest:
+        known = list(islice(places, MOST_PLACES))
+        best = _densest(fold(text), known, size - size // 3)
+        places = iter(known[best:])
     first = next(places, (0, 0))
-    start = max(0, first[0] - SNIPPET_CHARACTERS // 3)
-    end = min(len(text), start + SNIPPET_CHARACTERS)
+    start = max(0, first[0] - size // 3)
+    # No more of what is before the match than leaves the piece full.
+    start = min(start, max(0, len(text) - size)) if is_densest else start
+    end = min(len(text), start + size)
     lead = "…" if start else ""
     shift = len(lead) - start
     inside = takewhile(lambda place: place[0] < end, chain([first], places))
     matches = tuple((first + shift, min(last, end) + shift) for first, last in inside if first < last)
     return Snippet(text=lead + text[start:end] + ("…" if end < len(text) else ""), matches=matches)
+
+
+def _densest(folded: str, places: Sequence[tuple[int, int]], size: int) -> int:
+    """Return the place from which on a piece of a text has most different words."""
+    words = [folded[first:last] for first, last in places]
+    counts: Counter[str] = Counter()
+    best, most, behind = 0, 0, 0
+    for at, (start, _) in enumerate(places):
+        while behind < len(places) and places[behind][1] <= start + size:
+            counts[words[behind]] += 1
+            behind += 1
+        if counts.total() and len(counts) > most:
+            best, most = at, len(counts)
+        if behind > at:
+            counts -= Counter([words[at]])
+    return best

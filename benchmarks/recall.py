@@ -1,0 +1,127 @@
+"""Whether a search finds what answers a question: the evidence of LoCoMo's questions, by our search and by plain FTS5.
+
+The conversations are read from the file that ``MNESIS_LOCOMO`` names, else from the folder of sample files
+(``MNESIS_SAMPLES``); without them the table is empty. The recall of a question is the share of its evidence that is
+found; adversarial questions (category 5), which the conversation does not answer, are left out of it. Sessions are
+LoCoMo's days of talk: what counts is whether any day with evidence is among the first five.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from time import perf_counter
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from mnesis_core.search.ranking import SESSION
+from mnesis_core.transcripts import FORMATS
+from sessions_app.models import Message, Session
+from sessions_app.record.histories import store_transcripts
+from sessions_app.search.ranked import find_ranked
+from sessions_app.search.search import Scope
+from tests.support.samples import FOLDER, LOCOMO
+
+ANSWERED = (1, 2, 3, 4)
+DEPTHS = (5, 10, 20)
+DAYS = 5
+DEEP = 200
+_DIALOGUE_ID = re.compile(r"D\d+:\d+")
+
+Search = Callable[[str, int], list[str]]
+"""Return the external ids of the best messages for a question, at most a number of them, best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    question: str
+    evidence: frozenset[str]
+    is_answered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    session_id: str
+    texts: dict[str, str]
+    """By external id, in order."""
+    asked: list[Asked]
+
+
+def measure() -> list[tuple[str, ...]]:
+    """Return the rows of the table; none if there is no conversation."""
+    path = Path(os.environ.get("MNESIS_LOCOMO") or FOLDER / LOCOMO)
+    if not path.exists():
+        print(f"left out: there is no {path}; MNESIS_LOCOMO names another file", file=sys.stderr)
+        return []
+    owner = User.objects.create_user("benchmark")
+    talks = list(write(owner, path))
+    return [
+        _row("FTS5, porter, BM25", [(talk, _fts5(talk)) for talk in talks]),
+        _row("ours", [(talk, _ours(owner, talk)) for talk in talks]),
+    ]
+
+
+def write(owner: User, path: Path) -> Iterator[Talk]:
+    """Import the conversations of a file. Yield each with its questions."""
+    text = path.read_text(encoding="utf-8")
+    samples = {sample["sample_id"]: sample for sample in json.loads(text)}
+    store_transcripts(FORMATS["locomo"](text, name=path.name), owner=owner, model="demo")
+    for session in Session.objects.filter(owner=owner).order_by("id"):
+        said = Message.objects.filter(session=session, parts__part_type="text").order_by("seq")
+        texts = dict(said.values_list("external_id", "parts__content"))
+        yield Talk(session_id=session.id, texts=texts, asked=list(_questions(samples[session.external_id], texts)))
+
+
+def _questions(sample: dict[str, Any], texts: dict[str, str]) -> Iterator[Asked]:
+    for one in sample["qa"]:
+        # In some samples of LoCoMo a question names a turn that is not there.
+        evidence = frozenset(_DIALOGUE_ID.findall(str(one["evidence"]))) & texts.keys()
+        if evidence:
+            yield Asked(question=one["question"], evidence=evidence, is_answered=one["category"] in ANSWERED)
+
+
+def _row(name: str, searches: Sequence[tuple[Talk, Search]]) -> tuple[str, ...]:
+    recalls: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
+    days, seconds = [], []
+    for talk, search in searches:
+        for asked in talk.asked:
+            started = perf_counter()
+            found = search(asked.question, DEEP)
+            seconds.append(perf_counter() - started)
+            first_days = list(dict.fromkeys(map(_day, found)))[:DAYS]
+            days.append(any(_day(id) in first_days for id in asked.evidence))
+            for depth in DEPTHS if asked.is_answered else ():
+                recalls[depth].append(len(asked.evidence & set(found[:depth])) / len(asked.evidence))
+    shares = [f"{100 * fmean(recalls[depth]):.1f}" for depth in DEPTHS]
+    return (name, str(len(recalls[5])), *shares, f"{100 * fmean(days):.1f}", f"{1_000 * median(seconds):.2f}")
+
+
+def _day(id: str) -> str:
+    return id.partition(":")[0]
+
+
+def _ours(owner: User, talk: Talk) -> Search:
+    scope = Scope(owner_id=owner.pk, session_id=talk.session_id)
+    ids = dict(Message.objects.filter(session_id=talk.session_id).values_list("seq", "external_id"))
+    return lambda question, limit: [ids[head.place % SESSION] for head in find_ranked(scope, question).heads[:limit]]
+
+
+def _fts5(talk: Talk) -> Search:
+    plain = sqlite3.connect(":memory:")
+    plain.execute("CREATE VIRTUAL TABLE said USING fts5(id UNINDEXED, body, tokenize='porter unicode61')")
+    plain.executemany("INSERT INTO said VALUES (?, ?)", talk.texts.items())
+
+    def search(question: str, limit: int) -> list[str]:
+        words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", question))
+        rows = plain.execute("SELECT id FROM said WHERE said MATCH ? ORDER BY rank LIMIT ?", (words, limit))
+        return [id for (id,) in rows]
+
+    return search

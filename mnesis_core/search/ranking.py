@@ -1,0 +1,205 @@
+"""Which places of the record answer a question best: BM25 over words and the words around them.
+
+A message is short and says little alone, so the words of its neighbours count too, with their distance: the answer to a
+question seldom repeats it. Who speaks, when, and whether a message is itself a question then raise or lower what the
+words say. Every constant is a round number, chosen on two conversations and measured on others (docs/measured.md).
+
+An index is asked term by term, and each finding is a ``Posting``. Messages are known by one number, a ``Place``, so that
+a neighbour is the number next to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from heapq import nlargest
+from math import log
+from statistics import fmean
+from typing import NamedTuple
+
+from mnesis_core.search.questions import Question
+
+Place = int
+"""``session * SESSION + seq`` of a message, where sessions are numbered by the caller; negative for any other text."""
+SESSION = 1 << 48
+
+K1, B = 1.2, 0.75
+RARITY = 1.25
+"""Exponent of the weight of a rare word, which sinks words that every sentence has, in every language."""
+SPREAD = {-2: 0.5, -1: 0.75, 0: 1.0, 1: 0.75, 2: 0.5}
+"""What a word counts for the messages around its own, by their distance from it."""
+ANSWERED = 1.3
+"""What a word of a question counts for the message after it."""
+NAMED, ASKING, NEAR_DATE = 2.0, 0.7, 2.0
+"""Factors: said by the person whom the question names; is a question itself; was said at its date."""
+GAP = timedelta(hours=4)
+"""Messages further apart in time are not of one conversation."""
+POOL = 200
+"""Places that are looked at closely."""
+
+
+class Posting(NamedTuple):
+    """A text that has a word of a term."""
+
+    term: int
+    place: Place
+    entry: int
+    length: int | None
+    """Characters; ``None`` for a text whose length nobody knows, which counts as an ordinary one."""
+
+
+class Turn(NamedTuple):
+    """What is known of a message beside its words."""
+
+    at: datetime
+    branch: int
+    speaker: str
+    """Folded words of a name; empty where nobody is named."""
+    says: bool
+    """Whether it has a text, which may be what answers."""
+    is_question: bool
+
+
+class Ranked(NamedTuple):
+    place: Place
+    score: float
+
+
+def choose_terms(question: Question, counts: Sequence[int], *, most: int) -> list[int]:
+    """Return the terms to ask for, the rarest first, whose postings are at most ``most`` together; at least one.
+
+    :param counts: texts that have each term, as far as they were counted
+    """
+    there = sorted((term for term, count in enumerate(counts) if count), key=lambda term: counts[term])
+    chosen: list[int] = []
+    left = most
+    for term in there:
+        left -= counts[term]
+        if chosen and left < 0:
+            break
+        chosen.append(term)
+    return chosen
+
+
+class Evidence:
+    """What the words of a question say, by term and place."""
+
+    def __init__(self, question: Question, postings: Sequence[Posting], counts: Sequence[int], *, total: int) -> None:
+        """:param total: messages that were searched"""
+        lengths = {posting.entry: posting.length for posting in postings if posting.length is not None}
+        usual = max(1.0, fmean(lengths.values())) if lengths else 1.0
+        self.terms: dict[int, dict[Place, float]] = defaultdict(dict)
+        for term, place, _, length in postings:
+            share = 1 / (1 - B + B * (1.0 if length is None else length / usual))
+            at = self.terms[term]
+            if share > at.get(place, 0.0):
+                at[place] = share
+        self.said: dict[Place, list[tuple[int, float]]] = defaultdict(list)
+        for term, places in self.terms.items():
+            for place, share in places.items():
+                self.said[place].append((term, share))
+        self.words = sum(term.weight == 1.0 for term in question.terms)
+        """How many words are asked for, whether they were found or not."""
+        self.weights = {
+            term: question.terms[term].weight * _rarity(counts[term], max(total, counts[term])) for term in self.terms
+        }
+
+    def candidates(self, most: int = POOL) -> list[Place]:
+        """Return the best places, roughly: as if no time lay between messages, and nobody had asked anything."""
+        scores: dict[Place, float] = defaultdict(float)
+        for term, places in self.terms.items():
+            weight, near = self.weights[term], defaultdict[Place, float](float)
+            for place, share in places.items():
+                scores[place] += weight * _saturated(share)
+                if place < 0:
+                    near[place] += share
+                    continue
+                for distance, part in SPREAD.items():
+                    near[place + distance] += part * share
+            for place, share in near.items():
+                scores[place] += weight * _saturated(share)
+        return nlargest(most, scores, key=lambda place: (scores[place], place))
+
+    def score(self, place: Place, turns: Mapping[Place, Turn]) -> float:
+        """Return what the words at a place and around it say."""
+        near: dict[int, float] = defaultdict(float)
+        for other, part in _neighbours(place, turns):
+            for term, share in self.said[other]:
+                near[term] += part * share
+        total = sum(self.weights[term] * _saturated(share) for term, share in near.items())
+        return total + sum(self.weights[term] * _saturated(share) for term, share in self.said[place])
+
+
+def rank(
+    question: Question, evidence: Evidence, candidates: Iterable[Place], turns: Mapping[Place, Turn]
+) -> list[Ranked]:
+    """Return the candidates that say anything, the best first, and of equals the newest.
+
+    :param turns: of the candidates, and of the messages around them that belong to their sessions
+    """
+    found = []
+    for place in candidates:
+        turn = turns.get(place)
+        if turn is None and place >= 0:
+            continue  # A place beside a message where there is none.
+        score = evidence.score(place, turns) * (1.0 if turn is None else _factor(question, turn))
+        if score > 0:
+            found.append(Ranked(place, score))
+    return sorted(found, key=lambda ranked: (-ranked.score, -ranked.place))
+
+
+def fold_passages(ranked: Iterable[Ranked], turns: Mapping[Place, Turn], *, around: int) -> list[Ranked]:
+    """Return what is left when each place within ``around`` messages of a better one is part of its passage."""
+    heads: list[Ranked] = []
+    taken: set[Place] = set()
+    for one in ranked:
+        if one.place not in taken:
+            heads.append(one)
+            taken.update(passage(one.place, turns, around=around))
+    return heads
+
+
+def passage(place: Place, turns: Mapping[Place, Turn], *, around: int) -> list[Place]:
+    """Return a message with those of its conversation around it, in order."""
+    if place < 0:
+        return [place]
+    return [
+        other for other in range(place - around, place + around + 1) if other == place or _is_near(place, other, turns)
+    ]
+
+
+def beside(places: Collection[Place], distance: int = 2) -> set[Place]:
+    """Return the numbers of messages at and around places."""
+    return {place + step for place in places if place >= 0 for step in range(-distance, distance + 1)}
+
+
+def _neighbours(place: Place, turns: Mapping[Place, Turn]) -> list[tuple[Place, float]]:
+    found = [(place, SPREAD[0])]
+    for distance, part in SPREAD.items() if place >= 0 else ():
+        other = place - distance
+        if distance and _is_near(place, other, turns):
+            found.append((other, ANSWERED if distance == 1 and turns[other].is_question else part))
+    return found
+
+
+def _is_near(place: Place, other: Place, turns: Mapping[Place, Turn]) -> bool:
+    one, two = turns.get(place), turns.get(other)
+    if one is None or two is None or one.branch != two.branch or place // SESSION != other // SESSION:
+        return False
+    return abs(one.at - two.at) <= GAP
+
+
+def _factor(question: Question, turn: Turn) -> float:
+    factor = ASKING if turn.is_question else 1.0
+    if turn.speaker and not question.words.isdisjoint(turn.speaker.split()):
+        factor *= NAMED
+    return factor * (NEAR_DATE ** question.period.nearness(turn.at) if question.period else 1.0)
+
+
+def _rarity(count: int, total: int) -> float:
+    return float(log(1 + (total - count + 0.5) / (count + 0.5)) ** RARITY)
+
+
+def _saturated(share: float) -> float:
+    return share * (K1 + 1) / (share + K1)

@@ -1,0 +1,260 @@
+"""Ranked search: the index is asked for each word of a question, and what it finds is ranked (``mnesis_core.search.ranking``).
+
+Rights and filters are in every statement, as in the exact search. However long a history is, a bounded number of postings
+is read, those of the rarest words first; of a long history a word that is everywhere in it is not read at all.
+"""
+
+# ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from mnesis_core.context.branches import are_in
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import TextPart
+from mnesis_core.search.questions import Question, parse_question
+from mnesis_core.search.ranking import (
+    POOL,
+    SESSION,
+    Evidence,
+    Place,
+    Posting,
+    Ranked,
+    Turn,
+    beside,
+    choose_terms,
+    fold_passages,
+    rank,
+)
+from mnesis_core.search.words import fold, readable, snippet
+from mnesis_core.text import decode_text
+from sessions_app.database.tables import fetch, select_columns, time_of
+from sessions_app.models import Message
+from sessions_app.search.index import PIECE, SOURCES, engine
+from sessions_app.search.passages import speakers_of, with_passages
+from sessions_app.search.search import (
+    ENTRY,
+    NEWEST,
+    Candidate,
+    Scope,
+    SearchResult,
+    condition_of,
+    hits_of,
+    messages_in,
+    with_texts,
+)
+
+MOST_POSTINGS = 5_000
+"""Postings of all words of a question that are read."""
+LONGEST_HIT = 480
+"""Characters of a hit that are shown among the messages around it."""
+
+_POSTING = "e.id, e.session_id, e.kind, e.first_seq, e.length"
+_TURNS = """
+    WITH w (session_id, seq) AS (VALUES {places})
+    SELECT {columns}, (
+        SELECT p.content LIKE %s FROM message_parts p WHERE p.message_id = m.id AND p.part_type = 'text'
+        ORDER BY p.part_index DESC LIMIT 1
+    ) FROM w JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq"""
+_SAID = f"""
+    WITH w (session_id, seq) AS (VALUES {{places}})
+    SELECT m.session_id, m.seq, m.id, m.branch, m.role, p.id, substr(p.content, 1, {PIECE})
+    FROM w JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq JOIN message_parts p ON p.id = (
+        SELECT q.id FROM message_parts q WHERE q.message_id = m.id AND q.part_type = 'text'
+        ORDER BY q.part_index DESC LIMIT 1
+    )"""
+_CURSOR = re.compile(r"r([0-9]{1,19})\.([0-9]{1,9})")
+_OF_TURN = ("session_id", "seq", "created_at", "branch", "role")
+
+
+@dataclass(slots=True, kw_only=True)
+class Finding:
+    """What a question found, before any text of it is read."""
+
+    question: Question
+    sessions: list[str]
+    """By their numbers in places."""
+    heads: list[Ranked]
+    turns: Mapping[Place, Turn]
+    entries: Mapping[Place, int]
+    """The index entry of each place that has most of the question; a place that has none of it has none."""
+    total: int
+    """Messages that were searched."""
+
+
+def find_ranked(scope: Scope, text: str, *, below: int = NEWEST, around: int = 0) -> Finding:
+    """Rank what answers a question, in visible sessions.
+
+    :param below: only entries of the index with lower ids
+    :param around: messages on both sides that belong to a hit, and are no hits of their own
+    :raises InvalidRequest: the question has no word, or too many characters.
+    """
+    names = _folded_names([scope.session_id]) if scope.session_id else {}
+    known = {word for speakers in names.values() for name in speakers.values() for word in name.split()}
+    question = parse_question(text, without=known)
+    total = messages_in(scope)
+    counts, rows = _postings(scope, question, below)
+    sessions = list(dict.fromkeys(row[1] for _, row in rows))
+    numbers = {id: number for number, id in enumerate(sessions)}
+    postings = [
+        Posting(term, -id if kind in SOURCES else numbers[session_id] * SESSION + seq, id, length)
+        for term, (id, session_id, kind, seq, length) in rows
+    ]
+    evidence = Evidence(question, postings, counts, total=total)
+    candidates = evidence.candidates(POOL)
+    turns = _turns(beside(candidates, max(2, around)), sessions, names or _folded_names(sessions))
+    allowed = _allowed(scope, candidates, evidence, turns)
+    ranked = rank(question, evidence, allowed, turns)
+    return Finding(
+        question=question,
+        sessions=sessions,
+        heads=fold_passages(ranked, turns, around=around),
+        turns=turns,
+        entries=_best_entries(postings, evidence),
+        total=total,
+    )
+
+
+def _postings(scope: Scope, question: Question, below: int) -> tuple[list[int], list[tuple[int, Any]]]:
+    condition, values = condition_of(scope)
+    index = engine()
+    queries = [
+        index.query_any(term.words, owner_id=scope.owner_id, session_id=scope.session_id) for term in question.terms
+    ]
+    count = " UNION ALL ".join([f"SELECT * FROM ({index.counts.format(limit=MOST_POSTINGS)}) AS one"] * len(queries))
+    select = index.select(_POSTING, condition, limit=MOST_POSTINGS)
+    with connection.cursor() as cursor, index.asked(cursor):
+        cursor.execute(count, queries)
+        counts = [number for (number,) in cursor.fetchall()]
+        rows = []
+        for term in choose_terms(question, counts, most=MOST_POSTINGS):
+            cursor.execute(select, [queries[term], below, *values])
+            rows += [(term, row) for row in cursor.fetchall()]
+    return counts, rows
+
+
+def _turns(places: Collection[Place], sessions: list[str], names: Mapping[str, Mapping[str, str]]) -> dict[Place, Turn]:
+    if not places:
+        return {}
+    numbers = {id: number for number, id in enumerate(sessions)}
+    pairs = ", ".join(["(%s, %s)"] * len(places))
+    values = [value for place in places for value in (sessions[place // SESSION], place % SESSION)]
+    statement = _TURNS.format(places=pairs, columns=select_columns(Message, "m", _OF_TURN))
+    turns = {}
+    for session_id, seq, at, branch, role, asks in fetch(statement, [*values, "%?"]):
+        speaker = names.get(session_id, {}).get(role, "")
+        place = numbers[session_id] * SESSION + seq
+        turns[place] = Turn(time_of(at), branch, speaker, says=asks is not None, is_question=bool(asks))
+    return turns
+
+
+def _allowed(scope: Scope, candidates: Iterable[Place], evidence: Evidence, turns: Mapping[Place, Turn]) -> list[Place]:
+    """Return the candidates that may be hits: those which the index found, and messages beside them that are searched."""
+    found = {place for places in evidence.terms.values() for place in places}
+    first, last = scope.first_seq or 0, scope.last_seq or NEWEST
+    beside = [place for place in candidates if place not in found and place in turns and turns[place].says]
+    # Who types one word looks for that word.
+    if scope.kind not in ("all", "messages") or evidence.words < 2:
+        beside = []
+    inside = [place for place in beside if first <= place % SESSION <= last]
+    if scope.stretches:
+        there = are_in(scope.stretches, [(turns[place].branch, place % SESSION) for place in inside])
+        inside = [place for place, is_there in zip(inside, there, strict=True) if is_there]
+    return [place for place in candidates if place in found] + inside
+
+
+def _best_entries(postings: Iterable[Posting], evidence: Evidence) -> dict[Place, int]:
+    weights: dict[tuple[Place, int], float] = defaultdict(float)
+    for term, place, entry, _ in postings:
+        weights[place, entry] += evidence.weights[term]
+    best: dict[Place, int] = {}
+    for place, entry in sorted(weights, key=lambda key: (weights[key], -key[1])):
+        best[place] = entry
+    return best
+
+
+def _folded_names(sessions: Iterable[str]) -> dict[str, dict[str, str]]:
+    return {id: {role: fold(name) for role, name in names.items()} for id, names in speakers_of(sessions).items()}
+
+
+def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = None, around: int) -> SearchResult:
+    """Return a page of passages that answer a question, the best first.
+
+    :raises InvalidRequest: the question has no word or too many characters, or the cursor is of no page.
+    """
+    below, skip = _place_of(cursor) if cursor else (_newest_entry() + 1, 0)
+    found = find_ranked(scope, text, below=below, around=around)
+    heads = found.heads[skip : skip + limit]
+    candidates = _candidates(found, heads)
+    shown = {
+        (one.source_id, one.field): snippet(one.text, found.question, size=LONGEST_HIT, is_densest=True).text
+        for one in candidates
+    }
+    more = skip + limit < len(found.heads)
+    return SearchResult(
+        hits=tuple(with_passages(hits_of(candidates, found.question, is_densest=True), shown, around=around)),
+        messages_searched=found.total,
+        messages_total=found.total,
+        cut_off=False,
+        next_cursor=f"r{below}.{skip + limit}" if more else None,
+        mode="ranked",
+    )
+
+
+def _place_of(cursor: str) -> tuple[int, int]:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+    return min(int(match[1]), NEWEST), int(match[2])
+
+
+def _newest_entry() -> int:
+    [(newest,)] = fetch("SELECT COALESCE(MAX(id), 0) FROM search_entries")
+    return int(newest)
+
+
+def _candidates(found: Finding, heads: Iterable[Ranked]) -> list[Candidate]:
+    """Return the texts of hits, in order: that with most of the question, or what the message says."""
+    ids = {place: found.entries.get(place) for place, _ in heads}
+    entries = [id for id in ids.values() if id is not None]
+    by_place: dict[Place, Candidate] = {}
+    if entries:
+        places = ", ".join(["%s"] * len(entries))
+        rows = fetch(f"SELECT {ENTRY} FROM search_entries e WHERE e.id IN ({places})", entries)
+        with connection.cursor() as cursor:
+            texts = {one.id: one for one in with_texts(cursor, rows)}
+        by_place = {place: texts[id] for place, id in ids.items() if id in texts}
+    by_place |= _said([place for place, id in ids.items() if id is None], found.sessions)
+    return [by_place[place] for place in ids if place in by_place]
+
+
+def _said(places: Sequence[Place], sessions: Sequence[str]) -> dict[Place, Candidate]:
+    if not places:
+        return {}
+    numbers = {id: number for number, id in enumerate(sessions)}
+    pairs = ", ".join(["(%s, %s)"] * len(places))
+    values = [value for place in places for value in (sessions[place // SESSION], place % SESSION)]
+    said = {}
+    for session_id, seq, message_id, branch, role, part_id, content in fetch(_SAID.format(places=pairs), values):
+        said[numbers[session_id] * SESSION + seq] = Candidate(
+            id=0,
+            session_id=session_id,
+            kind="messages",
+            source_id=part_id,
+            field="content",
+            first_seq=seq,
+            last_seq=seq,
+            message_id=message_id,
+            branch=branch,
+            role=role,
+            part_type=TextPart.type,
+            text=readable(decode_text(content)),
+        )
+    return said
