@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
+from django.db import connection
 
 from agents_app.turns import branches, lifecycle
 from audit_app.proof.verify import verify_session
@@ -21,6 +25,8 @@ from mnesis_core.errors import (
 )
 from mnesis_core.providers.scripted import Step
 from sessions_app.database.threads import db
+from sessions_app.record import session_store, turn_store
+from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import list_calls
@@ -166,6 +172,53 @@ async def test_no_branch_is_chosen_or_begun_while_a_turn_runs(session, script):
     with pytest.raises(SessionBusy):
         await db(branches.choose_branch, session.id, 0, owner_id=session.owner_id)
     await db(branches.choose_branch, session.id, 1, owner_id=session.owner_id)  # the chosen one is no change
+
+
+def test_a_branch_that_is_chosen_while_a_turn_is_being_claimed_is_refused(session):
+    with change(session.id) as record:
+        session_store.begin_branch(record, parent=0, after_seq=0)
+
+    def choose():
+        with pytest.raises(SessionBusy):
+            branches.choose_branch(session.id, 1, owner_id=session.owner_id)
+
+    meanwhile(session, lambda record: turn_store.start_turn(record, model="demo"), choose)
+    assert load_session(session.id).branch == 0
+
+
+def test_branches_that_are_begun_at_the_same_time_are_two(session):
+    def begin_branch(record):
+        session_store.choose_branch(record, session_store.begin_branch(record, parent=0, after_seq=0))
+
+    def begin_another():
+        with change(session.id) as record:
+            begin_branch(record)
+
+    meanwhile(session, begin_branch, begin_another)
+    assert (load_session(session.id).branch_seq, load_session(session.id).branch) == (2, 2)
+    assert verify_session(session.id).problems == []
+
+
+def meanwhile(session, act, other):
+    """Change a session, and do something else on another connection before the change is committed."""
+    is_changing = threading.Event()
+
+    def wait_and_act():
+        is_changing.wait(60)
+        try:
+            other()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(wait_and_act)
+        with change(session.id) as record:
+            act(record)
+            record.flush()
+            is_changing.set()
+            with suppress(TimeoutError):
+                done.result(0.3)  # it waits for the session, and would be done if it did not
+        done.result(60)
 
 
 async def test_a_parent_that_is_not_there_or_elsewhere_is_refused_and_nothing_begins(session, script, alice, bob):
