@@ -98,17 +98,12 @@ def claim_turn(
     """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
-    if message is not None or not (earlier or parent_id):
-        check_message(message or "", config)
-    for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
-        check_length("earlier messages", text, config.limits.message_characters)
-    check_options(options, characters=config.limits.message_characters)
+    _check_request(message, earlier, options, config, may_be_silent=bool(earlier or parent_id))
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
     digest = _request_digest(message, files, asked, parent_id)
     close_dead_turn(session, lease_owner)
-    threshold = config.files.inline_threshold
-    given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]
+    given = [_part_of_file(file, config.files.inline_threshold) for file in _load_files(session_id, files, owner_id)]
     said = None if message is None else Message(role="user", parts=(TextPart(text=message), *given))
     parts = None if said is None else prepare_parts(said.parts)
 
@@ -135,6 +130,20 @@ def claim_turn(
         title_from_message(record, session, message or "")
         change_hosting(record, host_mode=options.host_mode)
     return StartedTurn(turn=turn, seq=seq, is_new=True)
+
+
+def _check_request(
+    message: str | None, earlier: Sequence[Message], options: TurnOptions, config: Config, *, may_be_silent: bool
+) -> None:
+    """:raises InvalidRequest: the message is empty, or an option cannot be met.
+    :raises RequestTooLarge: a text has more characters than are allowed.
+    """
+    limit = config.limits.message_characters
+    if message is not None or not may_be_silent:
+        check_message(message or "", config)
+    for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
+        check_length("earlier messages", text, limit)
+    check_options(options, characters=limit)
 
 
 def _request_digest(message: str | None, files: Sequence[str], options: str, parent_id: str | None) -> str:
