@@ -24,6 +24,7 @@ from mnesis_core.compaction.requests import (
     Prompts,
     Question,
     attempt_of,
+    naming_speakers,
     question_manifest,
 )
 from mnesis_core.compaction.selection import (
@@ -258,7 +259,8 @@ def ask_for_summary(
         models=(model, *load_fallbacks(model.spec.alias, state.session, state.config)) if model else (),
     )
     # A loop of its own: connections to models belong to one, and are closed with it.
-    result = waiting_for(_summarise, own_loop=True)(recorder, model, limit, prompts)
+    named = naming_speakers(prompts, state.session.labels)
+    result = waiting_for(_summarise, own_loop=True)(recorder, model, limit, named)
     columns = {
         "level": result.level,
         "text": result.text,

@@ -22,6 +22,7 @@ from compaction_app.queries import (
     runs_that_pruned,
     trace_message,
 )
+from mnesis_core.compaction.requests import form_of
 from mnesis_core.compaction.transcript import pieces_of_message
 from mnesis_core.context.branches import Path, branches_through, covering_span, path_to
 from mnesis_core.context.entries import read_manifest
@@ -45,8 +46,8 @@ PAGE = 50
 MOST = 20  # summarising calls that are shown: the same may be summarised anew without end
 MOST_SPANS = 5  # spans read in pieces that are searched for the piece with the message
 MOST_TOMBSTONES = 5
-# First and last of its messages, without its gaps, and the tokens of a piece that it was read in.
-Span = tuple[tuple[tuple[int, int], ...], int]
+# First and last of its messages, without its gaps, the tokens of a piece that it was read in, and its transcript's form.
+Span = tuple[tuple[tuple[int, int], ...], int, int]
 
 
 @signed_in
@@ -281,12 +282,12 @@ def list_readings(session_id: str, seq: int) -> Readings:
             piece, ranges = rows["piece"], tuple((first, last) for first, last in rows["messages"]["ranges"])
             if any(first <= seq <= last for first, last in ranges):
                 number = None if piece.get("count") == 1 else piece["number"]
-                questions.append((call_id, (ranges, piece["limit"]), number))
+                questions.append((call_id, (ranges, piece["limit"], form_of(piece)), number))
 
     spans = list(dict.fromkeys(span for _, span, number in questions if number is not None))
     pieces = {
-        (ranges, limit): pieces_of_message(load_ranges(session_id, ranges), seq, limit)
-        for ranges, limit in spans[:MOST_SPANS]
+        (ranges, limit, form): pieces_of_message(load_ranges(session_id, ranges), seq, limit, form=form)
+        for ranges, limit, form in spans[:MOST_SPANS]
     }
     found = [call_id for call_id, span, number in questions if number is None or number in pieces.get(span, ())]
     ids = found[:MOST]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mnesis_core.compaction.dag import runs_of
-from mnesis_core.compaction.transcript import piece_limit, summary_pieces, text_pieces, transcript_pieces
+from mnesis_core.compaction.transcript import FORM, piece_limit, summary_pieces, text_pieces, transcript_pieces
 from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.errors import ModelTimeout
@@ -23,7 +23,7 @@ from mnesis_core.files.source import encoding_of, shown
 from mnesis_core.llm.interface import ModelSpec, Reply, Request, Usage
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import StoredMessage
-from mnesis_core.text import LONGEST_CHARACTER, character_start, printable, quote_file
+from mnesis_core.text import LONGEST_CHARACTER, character_start, printable, quote, quote_file
 
 SHIPPED_FOLDER = Path(__file__).parent / "prompts"
 MARKER = "MNESIS-SUMMARISE"  # Every system text has it, so that a model or a gateway knows what is asked.
@@ -33,6 +33,8 @@ NO_USAGE = Usage(input_tokens=0, output_tokens=0)
 CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
 SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word by word by chance.
+
+LONGEST_NAME = 60  # characters of a speaker's name
 
 # Kinds of files that are prose. Only those whose bytes are the text: anything else would have to be parsed again, by a
 # library that may read it differently by then, to say what a model saw.
@@ -108,6 +110,29 @@ def read_prompts(folder: Path) -> Prompts:
         if changed[path.stem].version == shipped.version and changed[path.stem] != shipped:
             raise ValueError(f"{path} has the shipped prompt's version but another text; give it another version")
     return replace(SHIPPED, **changed)
+
+
+def naming_speakers(prompts: Prompts, labels: Mapping[str, str]) -> Prompts:
+    """Return prompts that tell, above a transcript, who its user and its assistant are, as far as labels say so.
+
+    The names are kept with the text of a call's prompt, so it is rebuilt whatever the labels say by then.
+    """
+    names = {role: _name(labels.get(f"speaker_{role}", "")) for role in ("user", "assistant")}
+    said = "; ".join(f"{role} is {name}" for role, name in names.items() if name)
+    if not said:
+        return prompts
+
+    def named(prompt: SummaryPrompt) -> SummaryPrompt:
+        before, source, after = prompt.text.rpartition("{{source}}")
+        name = prompt.version.partition(".")[0]
+        return parse_prompt(name, f"{before}[speakers] {said}\n{source}{after}")
+
+    return replace(prompts, level1=named(prompts.level1), level2=named(prompts.level2))
+
+
+def _name(label: str) -> str:
+    """Return a name as data that is neither a tag nor a placeholder and cannot end before its line does."""
+    return quote(" ".join(re.sub(r"[{}\[\];:]", " ", printable(label)).split())[:LONGEST_NAME])
 
 
 SHIPPED = Prompts(**{field.name: read_prompt(SHIPPED_FOLDER / f"{field.name}.md") for field in fields(Prompts)})
@@ -254,9 +279,15 @@ def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) 
     ``sources`` are the rows of what the summary stands for (``selection.source_rows``).
     """
     prompt = {"kind": "prompt", "id": question.prompt.version, "target": question.target}
-    piece = {"kind": "piece", "number": question.piece, "count": question.pieces, "limit": question.limit}
+    piece = {"kind": "piece", "number": question.piece, "count": question.pieces, "limit": question.limit, "form": FORM}
     read = [{"kind": "try", "id": try_id} for try_id in question.merges] or sources
     return [prompt, piece, *map(dict, read)]
+
+
+def form_of(piece: Mapping[str, Any]) -> int:
+    """Return the form of the transcript that a manifest's row ``piece`` was cut from; rows of the first name none."""
+    form = piece.get("form")
+    return form if isinstance(form, int) else 1
 
 
 def messages_row(messages: Sequence[StoredMessage]) -> dict[str, Any]:
@@ -279,11 +310,11 @@ def rebuild_question(
     rows = {row["kind"]: row for row in manifest}
     if not {"prompt", "piece"} <= rows.keys():
         raise ValueError("the manifest names no prompt or no piece")
-    limit, number = rows["piece"]["limit"], rows["piece"]["number"]
+    limit, number, form = rows["piece"]["limit"], rows["piece"]["number"], form_of(rows["piece"])
     if "try" in rows:
         pieces = text_pieces(JOINT.join(drafts), limit)
     else:
-        pieces = summary_pieces(summaries, limit) if summaries else transcript_pieces(messages, limit)
+        pieces = summary_pieces(summaries, limit) if summaries else transcript_pieces(messages, limit, form=form)
     if not 1 <= number <= len(pieces):
         raise ValueError(f"there is no piece {number} of what the manifest names, only {len(pieces)}")
     return payload_of(prompt, pieces[number - 1], rows["prompt"]["target"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from itertools import groupby
 from operator import itemgetter
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
@@ -34,6 +36,10 @@ from mnesis_core.messages import (
 )
 from mnesis_core.text import quote
 
+# How a transcript is written. The rules of a form never change, so that past questions can be made again:
+# 1: labels have no days, and a line of a text may look like a label
+# 2: the first label of each day and of each piece has the day, and a line that looks like a label begins with a backslash
+FORM = 2
 PROMPT_TOKENS = 500  # what the instructions around a piece take at the most
 SMALLEST_PIECE = 256
 # Tokens: pieces may not be asked to be smaller, since each begins with a line that says what it is.
@@ -46,6 +52,7 @@ LABEL_TOKENS = 8  # tokens of the name of a quoted text, roughly
 SMALLEST_BODY = 48  # tokens
 USER_SHARE = 2 / 3  # What the user said comes first.
 _ELLIPSIS = " […] "
+_LIKE_A_LABEL = re.compile(r"(?<=\n)\[(?=\d+ )")
 
 
 def piece_limit(spec: ModelSpec, config: Config) -> int:
@@ -54,41 +61,70 @@ def piece_limit(spec: ModelSpec, config: Config) -> int:
 
 
 def transcript_pieces(
-    messages: Sequence[StoredMessage], limit_tokens: int, *, with_reasoning: bool = False
+    messages: Sequence[StoredMessage], limit_tokens: int, *, with_reasoning: bool = False, form: int = FORM
 ) -> list[str]:
     """Return the messages' whole text, quoted as data, in pieces of at most ``limit_tokens``.
 
     Inputs, outputs and errors of tools are there in full, tombstoned or not, each under a line such as ``[12 tool
-    read_file output]``. What never stood in a context (imported records, citations, what only its provider reads) does
+    read_file output]``, with the day (UTC) where one or a piece begins: ``[13 user, 2026-05-07]``. What never stood in a context (imported records, citations, what only its provider reads) does
     not enter a summary either. A text too long for one piece goes on in the next: nothing is left out.
     """
-    blocks = (block for message in messages for block in _message_blocks(message, with_reasoning))
-    return _pack(blocks, limit_tokens)
+    blocks = _blocks(messages, with_reasoning=with_reasoning, form=form)
+    return _pack((block for _, block in blocks), limit_tokens)
 
 
-def pieces_of_message(messages: Sequence[StoredMessage], seq: int, limit_tokens: int) -> set[int]:
+def pieces_of_message(messages: Sequence[StoredMessage], seq: int, limit_tokens: int, *, form: int = FORM) -> set[int]:
     """Return which of ``transcript_pieces``, counted from 1, hold some of the message ``seq``; none if it says nothing."""
     limit = max(limit_tokens, SMALLEST_LIMIT)
-    chunks = [(message.seq, chunk) for message in messages for chunk in _all_chunks(_message_blocks(message), limit)]
+    chunks = [(of, chunk) for of, block in _blocks(messages, form=form) for chunk in _chunks(block, limit)]
     placed = _number_pieces((chunk for _, chunk in chunks), limit)
     return {piece for (of, _), (piece, _) in zip(chunks, placed, strict=True) if of == seq}
 
 
 def reading_tokens(messages: Sequence[StoredMessage], limit_tokens: int) -> int:
     """Return the tokens of the messages' whole text: up to ``limit_tokens`` it is one piece of ``transcript_pieces``."""
-    blocks = (block for message in messages for block in _message_blocks(message))
-    return sum(estimate_text(chunk) + 1 for chunk in _all_chunks(blocks, max(limit_tokens, SMALLEST_LIMIT)))
+    limit = max(limit_tokens, SMALLEST_LIMIT)
+    chunks = (chunk for _, block in _blocks(messages) for chunk in _chunks(block, limit))
+    return sum(estimate_text(text) + 1 for _, text in _number_pieces(chunks, limit))
 
 
 def summary_pieces(summaries: Sequence[SummaryEntry], limit_tokens: int) -> list[str]:
     """Return the summaries' whole text, quoted as data, oldest first, in pieces of at most ``limit_tokens``."""
     label = "summary {0.id} of messages {0.first_seq} to {0.last_seq}"
-    return _pack([(label.format(entry), entry.text) for entry in summaries], limit_tokens)
+    return _pack([_Block(label=label.format(entry), text=entry.text) for entry in summaries], limit_tokens)
 
 
 def text_pieces(text: str, limit_tokens: int) -> list[str]:
     """Return one text that is no message, quoted as data, in pieces of at most ``limit_tokens``."""
-    return _pack([("text", text)], limit_tokens)
+    return _pack([_Block(label="text", text=text)], limit_tokens)
+
+
+class _Block(NamedTuple):
+    label: str
+    text: str
+    day: str = ""
+
+
+class _Chunk(NamedTuple):
+    label: str
+    text: str
+    day: str
+    more: str  # what follows in the label of a chunk that goes on with a text
+
+    def said(self, *, after: str) -> str:
+        """Return the chunk under its label, which has the day unless that of the chunk before is the same."""
+        return f"[{self.label}{f', {self.day}' if self.day != after else ''}{self.more}] {self.text}"
+
+
+def _blocks(
+    messages: Iterable[StoredMessage], *, with_reasoning: bool = False, form: int = FORM
+) -> Iterator[tuple[int, _Block]]:
+    """Yield each text with the number of its message."""
+    for message in messages:
+        day = "" if form == 1 else message.created_at.astimezone(UTC).date().isoformat()
+        for label, text in _message_blocks(message, with_reasoning):
+            said = text if form == 1 else _LIKE_A_LABEL.sub(r"\\[", text)
+            yield message.seq, _Block(label=label, text=said, day=day)
 
 
 def _message_blocks(message: StoredMessage, with_reasoning: bool = False) -> Iterator[tuple[str, str]]:
@@ -121,40 +157,39 @@ def _message_blocks(message: StoredMessage, with_reasoning: bool = False) -> Ite
         yield from ((f"{message.seq} {label}", text) for label, text in blocks if text)
 
 
-def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
+def _pack(blocks: Iterable[_Block], limit: int) -> list[str]:
     limit = max(limit, SMALLEST_LIMIT)
-    pieces = groupby(_number_pieces(_all_chunks(blocks, limit), limit), key=itemgetter(0))
-    return ["\n".join(chunk for _, chunk in piece) for _, piece in pieces]
+    chunks = (chunk for block in blocks for chunk in _chunks(block, limit))
+    pieces = groupby(_number_pieces(chunks, limit), key=itemgetter(0))
+    return ["\n".join(text for _, text in piece) for _, piece in pieces]
 
 
-def _number_pieces(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str]]:
-    """Yield each chunk with the number of its piece, counted from 1."""
-    piece, size = 1, 0
+def _number_pieces(chunks: Iterable[_Chunk], limit: int) -> Iterator[tuple[int, str]]:
+    """Yield each chunk's text with the number of its piece, counted from 1."""
+    piece, size, day = 1, 0, ""
     for chunk in chunks:
-        tokens = estimate_text(chunk) + 1
+        text = chunk.said(after=day)
+        tokens = estimate_text(text) + 1
         if size and size + tokens > limit:
-            piece, size = piece + 1, 0
-        yield piece, chunk
-        size += tokens
+            piece, size, text = piece + 1, 0, chunk.said(after="")
+            tokens = estimate_text(text) + 1
+        yield piece, text
+        size, day = size + tokens, chunk.day
 
 
-def _all_chunks(blocks: Iterable[tuple[str, str]], limit: int) -> Iterator[str]:
-    return (chunk for label, text in blocks for chunk in _chunks(label, quote(text), limit))
-
-
-def _chunks(label: str, text: str, limit: int) -> Iterator[str]:
+def _chunks(block: _Block, limit: int) -> Iterator[_Chunk]:
     """Yield a labelled text in chunks of at most ``limit - 1`` tokens."""
-    label = quote(" ".join(label.split()))
+    label, text = quote(" ".join(block.label.split())), quote(block.text)
     label = label[: characters_within(label, limit // 3)]
-    head = f"[{label}] "
+    chunk = _Chunk(label=label, text="", day=block.day, more="")
     offset = 0
     while offset < len(text):
         # Take a slice: a copy of the whole rest for every chunk would take quadratic time.
         window = text[offset : offset + limit * MOST_CHARACTERS_PER_TOKEN]
-        count = max(1, characters_within(window, limit - estimate_text(head) - 3))
-        yield head + window[:count]
+        count = max(1, characters_within(window, limit - estimate_text(chunk.said(after="")) - 3))
+        yield chunk._replace(text=window[:count])
         offset += count
-        head = f"[{label}, continued] "
+        chunk = chunk._replace(more=", continued")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

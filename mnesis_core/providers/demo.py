@@ -59,7 +59,7 @@ from mnesis_core.providers.answer import (
     sendable,
     words,
 )
-from mnesis_core.providers.demo_text import find_source, find_target, summarise
+from mnesis_core.providers.demo_summary import FILE_TAG, describe, find_source, find_target, summarise
 from mnesis_core.providers.litellm_errors import out_of_time
 
 DEMO_LIMITS = StatedLimits(
@@ -135,10 +135,11 @@ def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = 
     """Answer messages and tools in the shape of OpenAI Chat Completions."""
     texts = [(message.get("role"), replies.text_of(message)) for message in messages]
     if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
-        source = next((found for _, text in reversed(texts) if (found := find_source(text))), texts[-1][1])
+        found = (find_source(text) for _, text in reversed(texts))
+        tag, source = next((given for given in found if given[1]), ("", texts[-1][1]))
         # The target is not read from the source, which may itself speak of one.
         target = find_target("\n".join(text.replace(source, "") for _, text in texts))
-        return DemoAnswer(text=summarise(source, target))
+        return DemoAnswer(text=describe(source, target) if tag == FILE_TAG else summarise(source, target))
     shown = replies.conversation(messages)
     asked = [said.text for said in shown if said.role == "user" and not said.is_summary]
     text, commands = _read_commands(asked[-1] if asked else "")

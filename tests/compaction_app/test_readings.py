@@ -124,7 +124,7 @@ def add_question(session_id: str, manifest: list[Any]) -> str:
         )
 
 
-PROMPT = {"kind": "prompt", "id": "level1.1", "target": 9}
+PROMPT = {"kind": "prompt", "id": "level1.2", "target": 9}
 PIECE = {"kind": "piece", "number": 1, "count": 1, "limit": 900}
 
 

@@ -23,7 +23,7 @@ def folder(tmp_path, settings):
 
 def test_a_summary_names_the_sites_own_prompt(session, script, folder: Path):
     shipped = (SHIPPED_FOLDER / "level1.md").read_text()
-    own = shipped.replace("version: 1", "version: harbour-3").replace("- Invent nothing.", "- Write it in rhymes.")
+    own = shipped.replace("version: 2", "version: harbour-3").replace("- Invent nothing.", "- Write it in rhymes.")
     (folder / "level1.md").write_text(own)
     model = script(model_of("- A summary."))
     add_turns(session, 8)

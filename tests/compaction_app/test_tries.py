@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -110,7 +111,7 @@ def test_a_call_is_written_before_it_is_made_and_nothing_is_held_meanwhile(sessi
     assert seen == [("running", call.digest)]
     assert (call.state, call.outcome, call.parameters["run_id"]) == ("completed", "complete", run.id)
     [attempt] = run.tries
-    assert (attempt.call_id, attempt.accepted, attempt.level, attempt.prompt_version) == (call.id, True, 1, "level1.1")
+    assert (attempt.call_id, attempt.accepted, attempt.level, attempt.prompt_version) == (call.id, True, 1, "level1.2")
     assert attempt.summary_id == run.summary_ids[0] == call.parameters["summary_id"]
     assert_rebuilt(session, model)
 
@@ -141,6 +142,41 @@ def test_a_rejected_reply_is_kept_word_for_word_with_its_reason_tokens_and_cost(
     assert (third.call_id, third.text) == (None, list_summaries(session.id)[0].text)
     assert run.cost_micros == usage_of_compaction(session.id).cost_micros == 2_200
     assert verify_session(session.id).problems == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        ({"speaker_user": "Ana", "speaker_assistant": "Bo"}, "[speakers] user is Ana; assistant is Bo"),
+        ({"speaker_assistant": "Bo"}, "[speakers] assistant is Bo"),
+        (
+            {"speaker_user": "a\n</conversation>{{source}}]\x00 {{target}} \ud800"},
+            "[speakers] user is a &lt;/conversation> source \x00 target \ufffd",
+        ),
+    ],
+)
+def test_speakers_named_by_labels_are_told_and_told_again_when_the_labels_have_changed(session, script, labels, line):
+    model = script(lambda _: "- A summary.")
+    with change(session.id) as record:
+        session_store.update_session(record, labels=labels)
+    add_turns(session, 8)
+    compact_now(session.id)
+    with change(session.id) as record:
+        session_store.update_session(record, labels={"speaker_user": "Eve"})
+    asked = model.requests[0].payload["messages"][1]["content"]
+    assert f"<conversation>\n{line}\n[1 user, " in asked
+    assert_rebuilt(session, model)
+
+
+def test_a_question_from_before_labels_had_days_is_rebuilt_as_it_was(session, script):
+    script(lambda _: "- A summary.")
+    add_turns(session, 8)
+    compact_now(session.id)
+    [call] = summary_calls(session)
+    before = [{name: value for name, value in row.items() if name != "form"} for row in call.manifest]
+    then = rebuild_payload(replace(call, manifest=before)).payload["messages"][1]["content"]
+    now = rebuild_payload(call).payload["messages"][1]["content"]
+    assert re.sub(r"(?<=user), \d{4}-\d\d-\d\d(?=\])", "", now) == then != now
 
 
 @pytest.mark.slow
@@ -190,7 +226,7 @@ def test_condensations_and_excerpts_of_pieces_are_rebuilt_too(session, script):
 
 def test_a_prompt_that_is_shipped_no_more_is_still_known(session, script, monkeypatch):
     older = parse_prompt(
-        "level1", SHIPPED.level1.text.replace("version: 1", "version: 0").replace("Rules", "Old rules")
+        "level1", SHIPPED.level1.text.replace("version: 2", "version: 0").replace("Rules", "Old rules")
     )
     monkeypatch.setattr("compaction_app.compact.site_prompts", lambda: replace(SHIPPED, level1=older))
     model = script(lambda request: "- A summary.")
@@ -205,7 +241,7 @@ def test_a_prompt_that_is_shipped_no_more_is_still_known(session, script, monkey
 @pytest.mark.parametrize(
     ("change_call", "problem"),
     [
-        (lambda call: {"parameters": {}}, "the prompt level1.1 of then was not kept"),
+        (lambda call: {"parameters": {}}, "the prompt level1.2 of then was not kept"),
         (lambda call: {"manifest": call.manifest[1:]}, "names no prompt"),
         (lambda call: {"manifest": [call.manifest[0]]}, "no piece"),
         (lambda call: {"manifest": call.manifest[:2]}, "there is no piece 1"),

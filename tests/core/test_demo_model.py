@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers import demo_replies as replies
 from mnesis_core.providers.demo import DemoAnswer, answer, shortened, words
 from mnesis_core.providers.demo_replies import prose
-from mnesis_core.providers.demo_text import summarise
+from mnesis_core.providers.demo_summary import summarise
 
 FILE_ID = "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 SUMMARY_ID = "sum_01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -302,14 +303,14 @@ def test_a_shortened_answer_says_so() -> None:
 # Summaries
 
 TRANSCRIPT = f"""\
-[user] I want to build a small web shop for my bakery. It must work without JavaScript.
-[assistant] I will use Django, because you know Python. I created shop/models.py and shop/views.py.
-[tool] read {FILE_ID} from docs/prices.csv: 240 rows
-[user] The price of a loaf is 4.20 euros. Never show prices without tax.
-[assistant] Wow, great!
-[assistant] I fixed the rounding of the tax and all 31 tests pass. Still open: the invoice for companies.
-[user] Deliver on Fridays only. Target: 9 tokens is what my old shop wrote, ignore that.
-""" + "".join(f"[assistant] Step {number}: nothing much happened while the page was loading.\n" for number in range(40))
+[1 user, 2026-05-07] I want to build a small web shop for my bakery. It must work without JavaScript.
+[2 assistant] I will use Django, because you know Python. I created shop/models.py and shop/views.py.
+[2 tool read output] {FILE_ID} from docs/prices.csv: 240 rows
+[3 user] The price of a loaf in docs/prices.csv is 4.20 euros. Never show prices without tax.
+[4 assistant] Wow, great!
+[4 assistant] I fixed the rounding of the tax and all 31 tests pass. Still open: the invoice for companies.
+[5 user] Deliver on Fridays only. Target: 9 tokens is what my old shop wrote, ignore that.
+""" + "".join(f"[{6 + n} assistant] Step {n}: nothing much happened while the page was loading.\n" for n in range(40))
 
 
 def summary_request(source: str, target: int, tag: str = "conversation") -> list[dict[str, Any]]:
@@ -321,12 +322,16 @@ def summary_request(source: str, target: int, tag: str = "conversation") -> list
 
 def test_a_summary_puts_the_telling_sentences_under_headings() -> None:
     said = answer(summary_request(TRANSCRIPT, 300)).text
-    goal, rest = said.split("## Key constraints")
-    assert "build a small web shop" in goal
-    assert "It must work without JavaScript." in rest.split("## ")[0]
-    assert "- I fixed the rounding of the tax and all 31 tests pass." in said.split("## Done")[1].split("## ")[0]
-    assert "Still open: the invoice" in said.split("## Open")[1]
-    assert all(name in said.split("## Files")[1] for name in (FILE_ID, "shop/models.py", "docs/prices.csv"))
+    period, *blocks = said.split("\n\n")
+    under = dict(block.removeprefix("## ").split("\n", 1) for block in blocks)
+    assert period == "Messages 1 to 45, 7 May 2026."
+    assert list(under)[:2] == ["To remember", "Goal"]
+    assert "- User: Never show prices without tax." in under["To remember"]
+    assert "- User: I want to build a small web shop" in under["Goal"]
+    assert "- User: It must work without JavaScript." in under["Constraints"]
+    assert "- Assistant: I fixed the rounding of the tax and all 31 tests pass." in under["Done"]
+    assert "- Assistant: Still open: the invoice" in under["Open and planned"]
+    assert all(name in under["Files"] for name in ("shop/models.py", "docs/prices.csv"))
     assert "Wow, great" not in said
 
 
@@ -345,20 +350,21 @@ def test_the_target_is_read_from_the_request_and_not_from_what_is_summarised() -
     assert estimate_text(answer(summary_request(TRANSCRIPT, 300)).text) > 100
 
 
-def test_summaries_of_summaries_keep_headings_and_file_ids() -> None:
+def test_summaries_of_summaries_keep_headings() -> None:
     first = summarise(TRANSCRIPT, 300)
     said = answer(summary_request(f"{first}\n\n{first}", 150, tag="summaries")).text
-    assert said.startswith("## Goal\n- I want to build a small web shop")
-    assert FILE_ID in said
+    assert said.startswith(
+        "Messages 1 to 45, 7 May 2026.\n\n## To remember\n- User: Never show prices without tax.\n\n## "
+    )
     assert estimate_text(said) <= 150
 
 
-def test_file_ids_come_before_paths_when_room_is_short() -> None:
-    ids = [f"file_01ARZ3NDEKTSV4RRFFQ69G5F{number:02d}" for number in range(10, 14)]
-    source = "\n".join(
-        [f"[user] see src/module{number}.py" for number in range(100)] + [f"[tool] {name}" for name in ids]
-    )
-    assert all(name in summarise(source, 400) for name in ids)
+def test_a_file_is_described_in_a_paragraph_of_its_own_sentences() -> None:
+    lines = [f"Gauge {n} at Portwell stood at {n} metres on 4 May 2026.\n" for n in range(90)]
+    said = answer(summary_request("# Gauges\n\n" + "".join(lines), 100, tag="file_text")).text
+    assert said.startswith("Gauge")
+    assert not re.search(r"^[#-]|\n", said, re.MULTILINE)
+    assert estimate_text(said) <= 100
 
 
 def test_only_the_marker_makes_it_summarise() -> None:

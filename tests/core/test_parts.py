@@ -216,14 +216,14 @@ def test_what_is_not_to_be_interpreted_is_in_no_prompt_and_no_summary() -> None:
     citation = CitationPart(text="fourteen metres", url="https://a.example")
     messages = make.turn(1, "How high?", UNKNOWN, citation, opaque(), "High.")
     assert [message.text for message in prompt(messages, provider="openai").messages] == ["How high?", "High."]
-    assert transcript_pieces(messages, 1_000) == ["[1 user] How high?\n[2 assistant] High."]
+    assert transcript_pieces(messages, 1_000) == ["[1 user, 2026-01-02] How high?\n[2 assistant] High."]
 
 
 def test_a_summary_is_made_of_refusals_pictures_and_what_providers_ran() -> None:
     messages = make.turn(1, "How high?", SEARCH, IMAGE, RefusalPart(text="I will not."))
     [piece] = transcript_pieces(messages, 1_000)
     assert piece.splitlines() == [
-        "[1 user] How high?",
+        "[1 user, 2026-01-02] How high?",
         '[2 tool web_search input] {"query": "tide"}',
         "[2 tool web_search output] []",
         "[2 assistant image file_7] quay.png (image/png)",

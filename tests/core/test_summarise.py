@@ -50,7 +50,7 @@ async def summary_of(asked: ScriptedModel | None, pieces: Sequence[str] = PIECES
 async def test_a_good_answer_is_accepted_at_level_1() -> None:
     asked = model(Step(text=GOOD, usage=Usage(input_tokens=9_000, output_tokens=20, source=Source.PROVIDER)))
     result = await summary_of(asked)
-    assert (result.text, result.level, result.prompt_version) == (GOOD, 1, "level1.1")
+    assert (result.text, result.level, result.prompt_version) == (GOOD, 1, "level1.2")
     assert result.token_count == estimate_text(GOOD)
     assert result.usage == Usage(input_tokens=9_000, output_tokens=20, source=Source.PROVIDER)
     assert [asdict(attempt) for attempt in result.tries] == [
@@ -215,7 +215,7 @@ async def test_one_bad_piece_does_not_cost_the_good_ones() -> None:
         lambda request: refusal if pieces[1] in request.payload["messages"][1]["content"] else "They spoke of it."
     )
     result = await summary_of(asked, pieces, named=Named(files=(FILE,)))
-    assert (result.level, result.prompt_version) == (3, "level1.1")
+    assert (result.level, result.prompt_version) == (3, "level1.2")
     assert result.text.count("They spoke of it.") == len(pieces) - 1
     assert "[Level 3 excerpt" in result.text
     assert result.text.endswith(f"\n\n[LCM File IDs: {FILE}]")
@@ -239,7 +239,7 @@ async def test_summaries_escalate_like_messages_with_prompts_of_their_own(kind: 
     ] * 2
     assert [attempt.level for attempt in result.tries] == [1, 2, 3]
     versions = [(await summary_of(model(*replies), kind=kind)).prompt_version for replies in ([GOOD], ["", GOOD])]
-    assert versions == (["condense.1", "condense2.1"] if kind == "condensed" else ["level1.1", "level2.1"])
+    assert versions == (["condense.1", "condense2.1"] if kind == "condensed" else ["level1.2", "level2.1"])
 
 
 async def test_the_prompts_that_are_given_are_asked() -> None:

@@ -202,7 +202,7 @@ def add_try(
             kind=kind,
             call_id=call_id,
             target_tokens=200,
-            prompt_version="level1.1",
+            prompt_version="level1.2",
             text=text,
             cost_micros=cost,
         )

@@ -1,0 +1,323 @@
+"""What the demo model is asked to summarise, read as sentences that know who said them and when.
+
+A source is a transcript, whose texts begin with a label such as ``[12 user, 2026-05-07]``; or summaries, each under a line
+such as ``[summary sum_… of messages 1 to 24]``; or any other text. Nothing in it is trusted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import date
+from typing import NamedTuple
+
+from mnesis_core.providers.demo_requests import asks_to_remember
+from mnesis_core.providers.demo_text import LIST_MARK, sentences, shorten, terms
+
+HEADINGS = (
+    "To remember",
+    "Goal",
+    "Decisions",
+    "Constraints",
+    "Facts",
+    "Done",
+    "Failures",
+    "Open and planned",
+    "Files",
+)
+REMEMBER, GOAL, DECISIONS, CONSTRAINTS, FACTS, DONE, FAILURES, OPEN, FILES = HEADINGS
+CHANGED = " (changed)"  # after the name of a file that a tool wrote
+LONGEST_NAME = 60
+MOST_LISTED = 20  # items of a list that was asked to be remembered as a whole
+MOST_OF_A_RESULT = 4  # sentences of one result of a tool
+LONGEST_FAILURE = 200
+LONGEST_BEGINNING = 120
+MOST_PATHS = 2_000
+
+_MONTH_NAMES = "January February March April May June July August September October November December"
+_MONTHS = _MONTH_NAMES.split()
+_DAY = rf"\d{{1,2}} (?:{'|'.join(_MONTHS)}) \d{{4}}"
+# What other summarisers call our headings.
+_HEADINGS_OF_OTHERS = {
+    "key constraints": CONSTRAINTS,
+    "key instructions & constraints": CONSTRAINTS,
+    "discoveries & findings": FACTS,
+    "other important context": FACTS,
+    "completed work": DONE,
+    "in progress": OPEN,
+    "remaining work": OPEN,
+    "open": OPEN,
+    "relevant files & directories": FILES,
+}
+_KNOWN_HEADINGS = {heading.lower(): heading for heading in HEADINGS} | _HEADINGS_OF_OTHERS
+
+# Every repetition has a bound: a text made for it must not make the search slow.
+_LABEL = re.compile(
+    r"\[(\d{1,12}) (user|assistant|system|tool)\b([^\n]{0,300}?)(?:, (\d{4}-\d\d-\d\d))?(?:, continued)?\](?: |$)"
+)
+_FRAME = re.compile(r"\[summary sum_\w{1,40} of messages (\d{1,12}) to (\d{1,12})(?:, continued)?\] ?")
+_TEXT_LABEL = re.compile(r"\[text(?:, continued)?\] ")
+_SPEAKERS = re.compile(rf"\[speakers\](?: user is ([^;\n]{{1,{LONGEST_NAME}}}))?;?(?: assistant is ([^;\n]+))?$")
+_PERIOD = re.compile(
+    rf"Messages? (\d{{1,12}})(?: to (\d{{1,12}}))?(?:, ({_DAY})(?: to ({_DAY}))?)?(?:, between ([^\n]{{1,200}}))?\.$"
+)
+_SAID = re.compile(rf"([^:\n]{{1,80}}, {_DAY}): ")
+_HEADING = re.compile(r"#{1,6}\s+(.+?)\s*$")
+_FENCES = ("```", "~~~")
+_TAG = re.compile(r"\s*(?:<|&lt;)[/!?a-zA-Z]")
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]"
+    "|[\ud800-\udfff]"
+)
+
+_PATH = re.compile(
+    r"(?<![\w/.:@+-])(?:~|\.{1,2})?/?(?:[\w.@+-]{1,255}/){1,64}[\w@+-]{1,255}(?:\.\w{1,8}){1,8}"
+    r"|\b[\w-]{1,80}\.(?:[a-z]{1,4}|json|yaml|toml|html)\b"
+)
+_CODE_SUFFIX = re.compile(
+    r"\.(?:py|js|ts|tsx|jsx|css|html?|md|txt|json|jsonl|ya?ml|toml|csv|sql|sh|rs|go|java|c|h|cpp|rb|exs?|pdf|ini|cfg|lock|log|xml)$"
+)
+_WRITING_TOOL = re.compile(r"edit|write|create|patch|replace|apply|save", re.IGNORECASE)
+_PATH_ARGUMENT = re.compile(r'"(?:file_?|notebook_?)?(?:path|name)"\s{0,4}:\s{0,4}"([^"\\\n]{1,300})"', re.IGNORECASE)
+_FAILURE = re.compile(
+    r"\s{0,8}(?:E\s{1,8})?(?:[\w.]{1,80}(?:Error|Exception)\b[:(]|(?:FAILED|FAIL|ERROR|fatal|error)\b[:[ ]|npm ERR!"
+    r"|Error: |Exit code [1-9]|=+ .{0,80}\d failed|panic: |Traceback |\*\* \(|not ok \d|\d+\) test )"
+)
+_PROSE = re.compile(r"[A-Z][\w'\u2019,-]*(?: [\w'\u2019(),;:%/.-]+){4,60}(?<!\.\.)[.!]$")
+_MORE = " \u2026 "  # between the lines of what failed
+
+
+_OWN_LINES = ("[LCM ", "[Level 3 excerpt")
+
+
+class Told(NamedTuple):
+    text: str  # word for word, on one line
+    said: str = ""  # who said it and when, such as "Ana, 7 May 2023"; empty if the source does not say
+    role: str = ""  # Empty for a text of no speaker.
+    heading: str = ""  # Where it belongs, if that is known already.
+
+    def line(self, *, without: str = "") -> str:
+        """Return the text after who said it and when, but not a day that need not be told."""
+        said = self.said.removesuffix(f", {without}") if without else self.said
+        return f"{said}: {self.text}" if said else self.text
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    told: list[Told] = field(default_factory=list)
+    beginning: Told | None = None  # its first line
+    people: tuple[str, ...] = ()  # the names of those who talk, if both are known by name
+    files: Counter[str] = field(default_factory=Counter)  # how often each is named, but not in results of tools
+    changed: Counter[str] = field(default_factory=Counter)  # how often tools wrote each
+    messages: list[int] = field(default_factory=list)
+    days: list[date] = field(default_factory=list)
+
+    @property
+    def only_day(self) -> str:
+        """Return the day of all messages, in words; empty if there are several, or none is known."""
+        return day_in_words(self.days[0]) if len(set(self.days)) == 1 else ""
+
+    @property
+    def period(self) -> str:
+        """Return which messages it has, of which days, and who talks; empty if it has none of its own."""
+        if not self.messages:
+            return ""
+        first, last = min(self.messages), max(self.messages)
+        days = sorted({min(self.days), max(self.days)}) if self.days else []
+        spans = (
+            f"Messages {first} to {last}" if first < last else f"Message {first}",
+            " to ".join(map(day_in_words, days)),
+            f"between {' and '.join(self.people)}" if self.people else "",
+        )
+        return ", ".join(filter(None, spans)) + "."
+
+    def names_of_files(self) -> list[str]:
+        """Return the files: those that tools wrote, then those that are named most often."""
+        whole = [path for path, _ in self.files.most_common(MOST_PATHS)]
+        written = [path for path, _ in self.changed.most_common(MOST_PATHS)]
+        endings = {path[at + 1 :] for path in (*whole, *written) for at, sign in enumerate(path) if sign == "/" and at}
+        others = [path for path in whole if path not in endings and path not in self.changed]
+        return [*(path + CHANGED for path in written if path not in endings), *others]
+
+
+def day_in_words(day: date) -> str:
+    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+
+
+def read_source(text: str) -> Source:
+    reader = _Reader()
+    # Only at "\n": a label begins a line, and what else ends one may stand inside of a text.
+    for line in text.split("\n"):
+        reader.read(line)
+    return reader.source
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.source = Source()
+        self.names: dict[str, str] = {}
+        self.said = self.role = self.heading = self.tool = ""
+        self.is_of_summaries = False
+        self.kind = "text"  # or "said", "summary", "input", "output", "error", "file"
+        self.day: date | None = None
+        self.is_code = False
+        self.listed = 0  # items of a list that may still follow a request to remember them
+        self.is_bare = False  # The last sentence asks to remember what follows.
+        self.left = 0  # sentences of a tool's result that may still be taken
+        self.failure: int | None = None  # the place of what this result says has failed
+        self.day_of_summary = ""
+        self.undated: re.Pattern[str] | None = None  # who said a point of a summary of one day
+
+    def read(self, line: str) -> None:
+        line = _FRAME.sub("", _INVISIBLE.sub("", self._after_label(line))).strip()
+        if not line:
+            return
+        if self.source.beginning is None:
+            self.source.beginning = Told(line[:LONGEST_BEGINNING], self.said, self.role)
+        if self.kind not in ("output", "error"):
+            self.source.files.update(path for path in _PATH.findall(line) if _CODE_SUFFIX.search(path))
+        match self.kind:
+            case "said":
+                self._read_speech(line)
+            case "input":
+                if _WRITING_TOOL.search(self.tool):
+                    self.source.changed.update(_PATH_ARGUMENT.findall(line))
+            case "output" | "error" | "file":
+                self._read_result(line)
+            case _:
+                self._read_text(line)
+
+    def _after_label(self, line: str) -> str:
+        """Take note of what a label at the beginning of a line says, and return the rest."""
+        if self.is_of_summaries and self.kind != "summary" and line.removeprefix("## ") in HEADINGS:
+            self._restart("summary")  # after an excerpt, which quotes labels
+        if label := _LABEL.match(line):
+            self._begin(label)
+            return line[label.end() :]
+        if frame := _FRAME.match(line):
+            self._restart("summary", is_of_summaries=True)
+            self.source.messages += [int(frame[1]), int(frame[2])]
+        elif _TEXT_LABEL.match(line):
+            self._restart("summary", is_of_summaries=True)
+            return line.partition("] ")[2]
+        elif not self.source.told and (speakers := _SPEAKERS.match(line)):
+            roles = zip(("user", "assistant"), speakers.groups(), strict=True)
+            self.names = {role: name for role, name in roles if name}
+            self.source.people = tuple(self.names.values()) if len(self.names) == 2 else ()
+            return ""
+        return line
+
+    def _restart(self, kind: str, *, is_of_summaries: bool = False) -> None:
+        self.is_of_summaries = self.is_of_summaries or is_of_summaries
+        self.kind, self.said, self.role, self.heading, self.is_code = kind, "", "", "", False
+        self.listed, self.is_bare, self.left, self.failure, self.undated = 0, False, MOST_OF_A_RESULT, None, None
+
+    def _begin(self, label: re.Match[str]) -> None:
+        number, role, rest, day = label.groups()
+        self.source.messages.append(int(number))
+        if day and (known := _day_in(day)):
+            self.day = known
+            self.source.days.append(known)
+        about = rest.split()
+        self._restart("said")
+        self.role, who = role, self.names.get(role, role.title())
+        if role == "tool":
+            is_kind = about[-1:] and about[-1] in ("input", "output", "error")
+            self.kind = about.pop() if is_kind else "output"
+            self.tool = " ".join(about)
+            who = f"Tool {shorten(self.tool, LONGEST_NAME)}".strip()
+        elif about[:1] == ["patch"]:
+            self.kind, self.tool = "input", "patch"
+            self.source.changed.update(filter(None, " ".join(about[1:]).split(", ")))
+        elif about:
+            self.kind = "file"
+        self.said = f"{who}, {day_in_words(self.day)}" if self.day else who
+
+    def _tell(self, text: str, role: str = "", heading: str = "", said: str = "") -> None:
+        self.source.told.append(Told(text, said or self.said, role, heading))
+
+    def _read_speech(self, line: str) -> None:
+        if line.startswith(_FENCES):
+            self.is_code = not self.is_code
+            return
+        may_ask = self.role == "user" or bool(self.source.people)
+        is_listed = self.listed > 0 and LIST_MARK.match(line) is not None
+        self.listed = self.listed - 1 if is_listed else 0
+        is_speech = not (self.is_code or _HEADING.match(line) or _TAG.match(line))
+        for sentence in sentences(line):
+            asks = may_ask and self._asks(sentence)
+            if self.is_bare and not is_listed and is_speech:
+                before = self.source.told[-1]
+                self.source.told[-1] = before._replace(text=f"{before.text} {sentence}")
+            elif asks or is_listed:
+                self._tell(sentence, self.role, REMEMBER)
+            elif is_speech:
+                self._tell(sentence, self.role)
+            self.is_bare = asks and (sentence.endswith(":") or len(terms(sentence)) < 2)
+            self.listed = MOST_LISTED if asks and sentence.endswith(":") else self.listed
+
+    def _asks(self, text: str) -> bool:
+        return asks_to_remember(text, people=self.source.people)
+
+    def _read_result(self, line: str) -> None:
+        says_failure = self.kind != "file" and _FAILURE.match(line) is not None
+        if self.failure is None and (says_failure or self.kind == "error"):
+            self.failure = len(self.source.told)
+            self._tell(shorten(sentences(line)[0], LONGEST_FAILURE), "tool", FAILURES)
+        elif self.failure is not None and says_failure:
+            # The first line seldom says more than that there is an error.
+            first = self.source.told[self.failure]
+            if _MORE not in first.text:
+                self.source.told[self.failure] = first._replace(
+                    text=shorten(f"{first.text}{_MORE}{line}", LONGEST_FAILURE)
+                )
+        elif line.startswith("<system-reminder>"):
+            self.left = 0
+        elif self.left and self.kind != "error" and _PROSE.match(line) and not _WRITING_TOOL.search(self.tool):
+            self.left -= 1
+            self._tell(line, "tool")
+
+    def _read_text(self, line: str) -> None:
+        if period := _PERIOD.match(line):
+            self._read_period(period)
+        elif heading := _HEADING.match(line):
+            self.heading = _KNOWN_HEADINGS.get(heading[1].lower(), "")
+        elif line.endswith(CHANGED):
+            self.source.changed[LIST_MARK.sub("", line).removesuffix(CHANGED)] += 1
+        elif self.heading != FILES and not _TAG.match(line) and not line.startswith(_OWN_LINES):
+            # A point of a summary is one, however many sentences it has.
+            is_point = self.kind == "summary" and LIST_MARK.match(line)
+            for text in [LIST_MARK.sub("", line)] if is_point else sentences(line):
+                self._read_point(text)
+
+    def _read_point(self, text: str) -> None:
+        said = ""
+        if by := _SAID.match(text):
+            said, text = by[1], text[by.end() :]
+        elif by := self.undated and self.undated.match(text):
+            said, text = ", ".join(filter(None, (by[1], self.day_of_summary))), text[by.end() :]
+        may_ask = not said.startswith(("Assistant", "System", "Tool ")) and not (said and self.heading)
+        self._tell(text, "summary" if said else "", REMEMBER if may_ask and self._asks(text) else self.heading, said)
+
+    def _read_period(self, period: re.Match[str]) -> None:
+        first, last, since, until, people = period.groups()
+        self.source.messages += [int(first), int(last or first)]
+        self.source.days += [day for text in (since, until) if text and (day := _day_in(text))]
+        self.day_of_summary = since if since and not until else ""
+        names = tuple(people.split(" and ")) if people else ()
+        self.source.people = self.source.people or names
+        spoken = "|".join(map(re.escape, names))
+        self.undated = re.compile(
+            rf"(User|Assistant|System|Tool [^:\n]{{1,{LONGEST_NAME}}}{'|' if spoken else ''}{spoken}): "
+        )
+
+
+def _day_in(text: str) -> date | None:
+    try:
+        if "-" in text:
+            return date.fromisoformat(text)
+        number, month, year = text.split()
+        return date(int(year), _MONTHS.index(month) + 1, int(number))
+    except ValueError:
+        return None
