@@ -112,11 +112,12 @@ class Source:
     changed: Counter[str] = field(default_factory=Counter)  # how often tools wrote each
     messages: list[int] = field(default_factory=list)
     days: list[date] = field(default_factory=list)
+    undated: int = 0  # summaries that do not say of which days they are
 
     @property
     def only_day(self) -> str:
-        """Return the day of all messages, in words; empty if there are several, or none is known."""
-        return day_in_words(self.days[0]) if len(set(self.days)) == 1 else ""
+        """Return the day of all messages, in words; empty if there are several, or one is not known."""
+        return day_in_words(self.days[0]) if len(set(self.days)) == 1 and not self.undated else ""
 
     @property
     def period(self) -> str:
@@ -124,7 +125,7 @@ class Source:
         if not self.messages:
             return ""
         first, last = min(self.messages), max(self.messages)
-        days = sorted({min(self.days), max(self.days)}) if self.days else []
+        days = sorted({min(self.days), max(self.days)}) if self.days and not self.undated else []
         spans = (
             f"Messages {first} to {last}" if first < last else f"Message {first}",
             " to ".join(map(day_in_words, days)),
@@ -167,6 +168,7 @@ class _Reader:
         self.left = 0  # sentences of a tool's result that may still be taken
         self.failure: int | None = None  # the place of what this result says has failed
         self.day_of_summary = ""
+        self.is_new = False  # Nothing is read yet of the summary after a frame.
         self.undated: re.Pattern[str] | None = None  # who said a point of a summary of one day
 
     def read(self, line: str) -> None:
@@ -198,6 +200,8 @@ class _Reader:
         if frame := _FRAME.match(line):
             self._restart("summary", is_of_summaries=True)
             self.source.messages += [int(frame[1]), int(frame[2])]
+            self.source.undated += 1  # until its period is read
+            self.is_new = True
         elif _TEXT_LABEL.match(line):
             self._restart("summary", is_of_summaries=True)
             return line.partition("] ")[2]
@@ -297,13 +301,20 @@ class _Reader:
             said, text = by[1], text[by.end() :]
         elif by := self.undated and self.undated.match(text):
             said, text = ", ".join(filter(None, (by[1], self.day_of_summary))), text[by.end() :]
-        may_ask = not said.startswith(("Assistant", "System", "Tool ")) and not (said and self.heading)
-        self._tell(text, "summary" if said else "", REMEMBER if may_ask and self._asks(text) else self.heading, said)
+        role = next((role for role in ("user", "assistant", "system", "tool") if said.startswith(role.title())), "")
+        heading = self.heading
+        if not (said and heading) and role in ("", "user") and self._asks(text):
+            heading = REMEMBER
+        elif not heading and role == "tool" and _FAILURE.match(text):
+            heading = FAILURES
+        self._tell(text, role, heading, said)
 
     def _read_period(self, period: re.Match[str]) -> None:
         first, last, since, until, people = period.groups()
         self.source.messages += [int(first), int(last or first)]
         self.source.days += [day for text in (since, until) if text and (day := _day_in(text))]
+        self.source.undated += (since is None) - self.is_new
+        self.is_new = False
         self.day_of_summary = since if since and not until else ""
         names = tuple(people.split(" and ")) if people else ()
         self.source.people = self.source.people or names

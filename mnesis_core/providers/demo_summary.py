@@ -168,7 +168,7 @@ def summarise(text: str, target: int) -> str:
     kept = _remembered(points, room)
     room -= sum(_cost(point.text) for point in kept)
     files: list[str] = []
-    left = room * FILES_SHARE
+    left = room * (FILES_SHARE if points else 1)
     for name in source.names_of_files():
         if (left := left - _cost(name)) < 0:
             break
@@ -237,7 +237,7 @@ def _points_of(source: Source) -> list[Point]:
         score = _score(item, heading, words, weights, own)
         text = item.text if heading == REMEMBER else shorten(item.text, LONGEST_POINT)
         points.append(Point(index, item._replace(text=text).line(without=day), words, heading, score))
-    if not points and source.beginning:
+    if not points and source.beginning and not source.changed:
         return [Point(0, source.beginning.line(without=day), frozenset(), FACTS, 0.0)]
     return points
 
@@ -304,7 +304,7 @@ def _score(item: Told, heading: str, words: frozenset[str], weights: dict[str, f
     moods = sum(word in _MOOD for word in text.lower().replace("!", " ").replace(",", " ").replace(".", " ").split())
     factors = (
         (item.role == "user", 1.3),
-        (heading == GOAL, 1.4),
+        (heading == GOAL, 2.0),
         (text.endswith("!"), 0.8),
         (is_question, 0.35),
         (len(words) < 4, 0.6),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.compaction.requests import judge
-from mnesis_core.compaction.transcript import summary_pieces, transcript_pieces
+from mnesis_core.compaction.transcript import summary_pieces, text_pieces, transcript_pieces
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.demo_requests import asks_to_remember
 from mnesis_core.providers.demo_source import read_source
@@ -209,6 +209,13 @@ def test_a_condensed_summary_merges_points_and_has_no_frames_or_headings_as_poin
     assert not re.search(r"\[(?:summary|LCM)|- #|- Messages", said)
 
 
+def test_of_a_summary_without_days_no_days_are_said() -> None:
+    dated = summarise(f"[10 user, 2023-05-07] I bought 12 lemons from Rosa.\n{FILLER}", 200)
+    said = condensed([dated, f"## Facts\n{FILLER}"])
+    assert said.startswith("Messages 10 to 959.\n\n## ")
+    assert "User, 7 May 2023: I bought 12 lemons from Rosa." in said
+
+
 def test_summaries_of_other_models_are_merged_under_our_headings() -> None:
     theirs = (
         "## Goal\n- Build the shop for Rosa.\n\n## Key Instructions & Constraints\n- Always show tax.\n- At most 12,000 euros.\n\n"
@@ -242,6 +249,22 @@ def test_what_must_be_remembered_is_shortened_before_any_of_it_is_left_out() -> 
     said = summarise(transcript, 400)
     assert estimate_text(said) <= 400
     assert all(f"Remember: locker {n} holds" in said for n in range(20))
+
+
+def test_short_drafts_are_lists_that_are_merged_under_headings() -> None:
+    drafts = [
+        summarise(f"[1 user, 2026-05-07] Implement the tide gauge. Never push to main.\n{FILLER}", 60),
+        summarise(f"[2 tool Bash error] Exit code 2\nfatal: no upstream branch\n{FILLER}", 60),
+        summarise('[3 tool Write input] {"file_path": "/app/src/gauges/tide.py", "content": "' + "x = 1\\n" * 300, 48),
+    ]
+    assert drafts[0].startswith("Messages 1 to 959, 7 May 2026.\n\n- User: ")
+    assert drafts[2] == "Message 3.\n\n- /app/src/gauges/tide.py (changed)"
+    [piece] = text_pieces("\n\n".join([*drafts, FILLER]), 50_000)
+    found = points(summarise(piece, 300))
+    assert found["To remember"] == ["User, 7 May 2026: Never push to main."]
+    assert found["Goal"] == ["User, 7 May 2026: Implement the tide gauge."]
+    assert "Tool Bash: Exit code 2 … fatal: no upstream branch" in found["Failures"]
+    assert found["Files"] == ["/app/src/gauges/tide.py (changed)"]
 
 
 # Hostile text
