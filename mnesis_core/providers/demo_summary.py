@@ -34,7 +34,7 @@ DEFAULT_TARGET_TOKENS = 500
 # A summary that is hardly smaller than its source is of no use, so this share of the source is its largest budget.
 LARGEST_SHARE = 0.7
 FILES_SHARE = 0.3  # The share of the budget that file names may take, so that a summary says more than those.
-SMALLEST_WITH_PERIOD = 40  # tokens of a budget that has room to say of when the summary is
+SMALLEST_WITH_PERIOD = 24  # tokens of a budget that has room to say of when the summary is
 SMALLEST_WITH_HEADINGS = 100
 HEADING_TOKENS = 4
 LONGEST_POINT = 280
@@ -43,9 +43,10 @@ EVERYWHERE = 0.08  # The share of the sentences above which a word tells nothing
 MOST_SENTENCES = 20_000
 MOST_POINTS = 400
 MOST_GOALS = 3
+FIRST_GOAL = 4.0  # how much more the first thing that was wanted counts: it is the task
 # A sentence with more brackets and the like than this share is code or data and says little by itself.
 LARGEST_SIGN_SHARE = 0.08
-SMALLEST_SHARE = 0.08  # of the best sentence's score: what says less is left out even where there is room
+SMALLEST_SHARE = 0.08  # of the second best score: what says less is left out even where there is room
 ALIKE = 0.6  # Two sentences that share more of their telling words than this say the same.
 
 FILE_TAG = "file_text"
@@ -235,6 +236,8 @@ def _points_of(source: Source) -> list[Point]:
             continue
         goals += heading == GOAL
         score = _score(item, heading, words, weights, own)
+        if heading == GOAL and goals == 1:
+            score *= FIRST_GOAL
         text = item.text if heading == REMEMBER else shorten(item.text, LONGEST_POINT)
         points.append(Point(index, item._replace(text=text).line(without=day), words, heading, score))
     if not points and source.beginning and not source.changed:
@@ -256,7 +259,8 @@ def _best(points: list[Point], budget: int, kept: list[Point]) -> list[Point]:
     ranked = sorted(
         (point for point in points if point.heading != REMEMBER), key=lambda point: (-point.score, point.place)
     )
-    least = SMALLEST_SHARE * ranked[0].score if ranked else 0.0
+    # Of the second, since the first may be the task, which counts for more than it says.
+    least = SMALLEST_SHARE * ranked[min(1, len(ranked) - 1)].score if ranked else 0.0
     for point in ranked:
         cost = _cost(point.text)
         if point.score < least:
@@ -307,7 +311,7 @@ def _score(item: Told, heading: str, words: frozenset[str], weights: dict[str, f
         (heading == GOAL, 2.0),
         (text.endswith("!"), 0.8),
         (is_question, 0.35),
-        (len(words) < 4, 0.6),
+        (len(words) < 4 and heading != GOAL, 0.6),
         (item.role == "tool" and heading != FAILURES, 0.4),
         (_CHATTER.match(text), 0.4),
         (item.role == "assistant" and _STEP.match(text), 0.3),
