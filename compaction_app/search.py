@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ from ninja import Field, Query, Router
 
 from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary, within_summary
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import (
     AudioPart,
     CitationPart,
@@ -36,6 +38,7 @@ from sessions_app.record.message_queries import places_of_parts
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text
 from sessions_app.search.answers import MOST_AROUND, answer
+from sessions_app.search.filters import EVERYTHING, Filters, read_filters
 from sessions_app.search.index import CALLS
 from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult
 
@@ -69,6 +72,7 @@ WHAT = {
 Asked = Annotated[str, Query(min_length=1, max_length=LONGEST_QUESTION)]
 Limit = Annotated[int, Query(ge=1, le=100)]
 Around = Annotated[int | None, Query(ge=0, le=MOST_AROUND)]
+MaxTokens = Annotated[int | None, Query(ge=1, le=100_000)]
 
 
 class LineOut(Out):
@@ -135,15 +139,27 @@ def search_session(
     limit: Limit = 20,
     cursor: str | None = None,
     around: Around = None,
+    max_tokens: MaxTokens = None,
+    since: str = "",
+    until: str = "",
+    speaker: str = "",
+    tool: str = "",
+    file: str = "",
+    branch: int | None = None,
+    compacted: bool | None = None,
 ) -> dict[str, Any]:
     """Answer a question, or find words or a pattern, in everything that was said, in context or not.
 
     Mode ``ranked`` returns the passages that answer best, each with the messages around it. Mode ``text`` wants every
     word; "in quotes" side by side; begin* of words. Patterns (``regex``) are RE2's. With ``summary_id`` only the
-    messages that this summary stands for.
+    messages that this summary stands for. Times are ISO 8601 (``2026-11-26``); a speaker is a role, or a name that the
+    session's labels tell; a file is a part of its path; ``compacted`` asks for what has left the context, or has not.
     """
-    where = where_to_search(owner_id(request), scope, session_id=session_id, summary_id=summary_id)
-    return search_out(answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around))
+    filters = read_filters(
+        since=since, until=until, speaker=speaker, tool=tool, file=file, branch=branch, compacted=compacted
+    )
+    where = where_to_search(owner_id(request), scope, session_id=session_id, summary_id=summary_id, filters=filters)
+    return search_out(_answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around, max_tokens=max_tokens))
 
 
 @router.get("/search", response={200: SearchOut, **ERRORS}, summary="Search all sessions")
@@ -156,13 +172,26 @@ def search_all(
     limit: Limit = 20,
     cursor: str | None = None,
     around: Around = None,
+    max_tokens: MaxTokens = None,
+    since: str = "",
+    until: str = "",
+    speaker: str = "",
+    tool: str = "",
+    file: str = "",
+    branch: int | None = None,
+    compacted: bool | None = None,
 ) -> dict[str, Any]:
     """Find words or a pattern in everything that was said in any session of yours."""
-    where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id)
-    return search_out(answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around))
+    filters = read_filters(
+        since=since, until=until, speaker=speaker, tool=tool, file=file, branch=branch, compacted=compacted
+    )
+    where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id, filters=filters)
+    return search_out(_answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around, max_tokens=max_tokens))
 
 
-def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summary_id: str | None) -> Scope:
+def where_to_search(
+    owner_id: int, kind: Kind, *, session_id: str | None, summary_id: str | None, filters: Filters = EVERYTHING
+) -> Scope:
     """Return the scope of all sessions of a person, of one, or of the messages that a summary stands for.
 
     :raises SessionNotFoundError: it is not there, or belongs to another person.
@@ -170,11 +199,23 @@ def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summar
     """
     if session_id is not None:
         load_session(session_id, owner_id=owner_id)
-    where = Scope(owner_id=owner_id, session_id=session_id, kind=kind)
+    where = Scope(owner_id=owner_id, session_id=session_id, kind=kind, filters=filters)
     if summary_id is None:
         return where
     summary = load_summary(summary_id, session_id=session_id, owner_id=owner_id)
     return within_summary(where, summary)
+
+
+def _answer(where: Scope, text: str, *, limit: int, max_tokens: int | None, **how: Any) -> SearchResult:
+    """Search, and return as many of the hits as have at most ``max_tokens`` together, but always one."""
+    result = answer(where, text, limit=limit, **how)
+    if max_tokens is None or not result.hits:
+        return result
+    sizes = accumulate(
+        estimate_text(" ".join([hit.snippet, *(line.text for line in hit.passage)])) for hit in result.hits
+    )
+    fitting = max(1, sum(size <= max_tokens for size in sizes))
+    return result if fitting == len(result.hits) else answer(where, text, limit=fitting, **how)
 
 
 def search_out(result: SearchResult) -> dict[str, Any]:

@@ -30,8 +30,10 @@ from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut, SessionRead
 from files_app.queries import MOST_HITS
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFoundError
+from mnesis_core.files.lines import Mode as LineMode
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord
+from mnesis_core.search.questions import LONGEST_QUESTION
 from mnesis_core.text import printable
 from sessions_app.api import MessageList, messages_out, session_page
 from sessions_app.callers import Caller
@@ -44,6 +46,7 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.record.turn_queries import list_turns, load_turn
 from sessions_app.schemas import JSONEncoder
+from sessions_app.search.answers import MOST_AROUND
 from sessions_app.search.search import Kind, Mode
 
 Context = ServerRequestContext[Any, Any]
@@ -119,15 +122,24 @@ class Sessions(Schema):
 
 
 class Grep(Schema):
-    """The text to find. Without a session, all sessions are searched."""
+    """What to find. Without a session, all sessions are searched."""
 
     model_config = ConfigDict(populate_by_name=True)
-    q: Pattern
+    q: Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION, alias="pattern")]
     session_id: str | None = None
-    mode: Mode = "text"
+    mode: Mode = "ranked"
     scope: Kind = "all"
     summary_id: str | None = None
+    since: Annotated[str, Field(description="2026-11-26, or a time")] = ""
+    until: str = ""
+    speaker: Annotated[str, Field(description="A name, user or assistant.")] = ""
+    tool: Annotated[str, Field(description="The name of a tool.")] = ""
+    file: Annotated[str, Field(description="A part of its path.")] = ""
+    branch: int | None = None
+    compacted: Annotated[bool | None, Field(description="true: only what has left the context")] = None
+    around: Annotated[int | None, Field(ge=0, le=MOST_AROUND, description="Messages shown on both sides.")] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
+    max_tokens: Annotated[int | None, Field(ge=1, le=100_000)] = 1_000
     cursor: str | None = None
 
 
@@ -137,7 +149,7 @@ class GrepFile(Schema):
     model_config = ConfigDict(populate_by_name=True)
     file_id: str
     q: Pattern
-    mode: Mode = "text"
+    mode: LineMode = "text"
     limit: Annotated[int, Field(ge=1, le=MOST_HITS)] = 50
     cursor: str | None = None
 
@@ -145,7 +157,9 @@ class GrepFile(Schema):
 class Described(Schema):
     """The id to describe."""
 
-    id: Annotated[str, Field(description="An id: sum_, file_, msg_, part_, run_, map_, turn_, call_ or sess_.")]
+    id: Annotated[
+        str, Field(description="An id: sum_, file_, msg_, part_, run_, map_, turn_, call_, sess_ or sess_…#418.")
+    ]
     offset: Annotated[int, Field(ge=0, le=2**53, description="Of a list of files: where to go on.")] = 0
 
 
@@ -158,7 +172,7 @@ class Expanded(Schema):
 class Read(Schema):
     """The id to read, and which part of it."""
 
-    id: Annotated[str, Field(description="An id: msg_, part_, file_ or sum_.")]
+    id: Annotated[str, Field(description="An id: msg_, part_, file_, sum_ or sess_…#418.")]
     offset: Annotated[int, Field(ge=0, le=2**53)] = 0
     limit: Annotated[int, Field(ge=1, le=40_000)] = 8_000
     first_line: Annotated[int, Field(ge=0, le=2**53, description="Of a file: numbered lines from this one on.")] = 0
@@ -235,9 +249,10 @@ _publish(
     Grep,
     """Search everything that was ever said in your sessions, or in one of them, in context or not.
 
-    Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a regular
-    expression (RE2). With summary_id only what that summary stands for. covered_by names the summary that stands
-    for a hit; lcm_read reads on at its message_id.
+    Mode ranked takes a question, as a person asks it, and returns the passages that answer it best. Mode text finds all
+    the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a regular expression (RE2).
+    covered_by names the summary that stands for a hit; lcm_read reads on at its message_id, or at its session_id with
+    the handle behind it (sess_…#418). next_cursor goes on.
     """,
 )
 _publish(

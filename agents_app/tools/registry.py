@@ -304,7 +304,7 @@ def tool(
     """Register a function whose first parameter is the ``ToolContext``; its docstring tells the model what it does."""
 
     def register(function: Function) -> Function:
-        hints = get_type_hints(function)
+        hints = get_type_hints(function, include_extras=True)
         fields: dict[str, Any] = {
             parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
             for parameter in list(inspect.signature(function).parameters.values())[1:]

@@ -156,10 +156,7 @@ _SMALL_TALK = (
     (_THANKS, 6, "You are welcome. Everything said here stays on record; ask me about any of it."),
 )
 _NOTHING_FOUND = _pattern(r"^\W*(?:no (?:match|result|hit)|nothing|0 (?:match|result|hit)|\[\]|\{\}|null|none)")
-_SEARCH_HIT = re.compile(
-    r"^- message (\d{1,9}) \([^)\n]{0,80}\b(user|assistant)\b(?![^)\n]{0,80}\btool\b)[^)\n]{0,80}\)[^:\n]{0,80}: (.*)$",
-    re.MULTILINE,
-)
+_SEARCH_HIT = re.compile(r"^[>\- ] #(\d{1,9}) \(?(user|assistant)(?:, \d[^)\n]{0,80}\))?: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, assert_never
 
 from django.db import connection
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import F, Min, OuterRef, QuerySet, Subquery
 
 from mnesis_core.context.branches import END, Path, Stretch
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
@@ -453,6 +453,17 @@ def places_of_parts(part_ids: Collection[str]) -> dict[str, PartPlace]:
         id: PartPlace(said_at=said_at, tool_name=name, left_turn=left, pruned_turn=pruned)
         for id, said_at, name, left, pruned in columns
     }
+
+
+def first_seq_of_turn(turn_id: str) -> int | None:
+    """Return the number of a turn's first message, or ``None`` for a turn without messages."""
+    first: int | None = Message.objects.filter(turn_id=turn_id).aggregate(first=Min("seq"))["first"]
+    return first
+
+
+def find_message_at(session_id: str, seq: int) -> str | None:
+    """Return the id of a session's message by its number."""
+    return Message.objects.filter(session_id=session_id, seq=seq).values_list("id", flat=True).first()
 
 
 def _turn_at(event_seq: str) -> Subquery:

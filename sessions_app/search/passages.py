@@ -14,13 +14,12 @@ from mnesis_core.search.words import readable
 from mnesis_core.text import decode_text, excerpt, spaced_json
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import Message, Session
+from sessions_app.search.filters import speakers_in
 from sessions_app.search.index import CALLS, JSON_TOLD, TOLD
 from sessions_app.search.search import Hit, Line
 
 LONGEST_LINE = 240
 """Characters of a message beside a hit that are shown."""
-SPEAKER = "speaker_"
-"""What a label of a session begins with that names who speaks in a role."""
 
 _OF_MESSAGE = ("session_id", "seq", "created_at", "branch", "role", "id")
 # What was said in words stands for a message, else its first call of a tool.
@@ -107,7 +106,4 @@ def _text(kind: str | None, content: str | None, tool_input: str | None, output:
 def speakers_of(sessions: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return by session the name of who speaks in each role, where its labels tell it."""
     labels = Session.objects.filter(id__in=list(sessions)).values_list("id", "labels")
-    return {
-        id: {key.removeprefix(SPEAKER): readable(str(name)) for key, name in of.items() if key.startswith(SPEAKER)}
-        for id, of in labels
-    }
+    return {id: speakers_in(of) for id, of in labels}

@@ -71,6 +71,11 @@ _SAID = f"""
         ORDER BY q.part_index DESC LIMIT 1
     )"""
 _CURSOR = re.compile(r"r([0-9]{1,19})\.([0-9]{1,9})")
+# What a model asked its memory tools, and what they answered, repeats what was said elsewhere.
+_NO_MEMORY_TOOL = (
+    " AND NOT (e.kind = 'tools' AND EXISTS"
+    " (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND substr(p.tool_name, 1, 4) = 'lcm_'))"
+)
 _OF_TURN = ("session_id", "seq", "created_at", "branch", "role")
 
 
@@ -124,6 +129,9 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST, around: int = 0
 
 def _postings(scope: Scope, question: Question, below: int) -> tuple[list[int], list[tuple[int, Any]]]:
     condition, values = condition_of(scope)
+    condition += _NO_MEMORY_TOOL
+    if scope.before_seq is not None:
+        condition, values = f"{condition} AND e.first_seq < %s", [*values, scope.before_seq]
     index = engine()
     queries = [
         index.query_any(term.words, owner_id=scope.owner_id, session_id=scope.session_id) for term in question.terms
@@ -158,10 +166,10 @@ def _turns(places: Collection[Place], sessions: list[str], names: Mapping[str, M
 def _allowed(scope: Scope, candidates: Iterable[Place], evidence: Evidence, turns: Mapping[Place, Turn]) -> list[Place]:
     """Return the candidates that may be hits: those which the index found, and messages beside them that are searched."""
     found = {place for places in evidence.terms.values() for place in places}
-    first, last = scope.first_seq or 0, scope.last_seq or NEWEST
+    first, last = scope.first_seq or 0, min(scope.last_seq or NEWEST, (scope.before_seq or NEWEST) - 1)
     beside = [place for place in candidates if place not in found and place in turns and turns[place].says]
     # Who types one word looks for that word.
-    if scope.kind not in ("all", "messages") or evidence.words < 2:
+    if scope.kind not in ("all", "messages") or scope.filters or evidence.words < 2:
         beside = []
     inside = [place for place in beside if first <= place % SESSION <= last]
     if scope.stretches:

@@ -25,6 +25,7 @@ from mnesis_core.search.words import Marks, Query, parse_pattern, parse_words, r
 from mnesis_core.text import decode_text, spaced_json
 from sessions_app.database.tables import fetch
 from sessions_app.ownership import HOME
+from sessions_app.search.filters import EVERYTHING, Filters
 from sessions_app.search.index import JSON_TOLD, PARTS, PIECE, SOURCES, engine
 
 Mode = Literal["ranked", "text", "regex"]
@@ -67,6 +68,8 @@ class Scope:
     last_seq: int | None = None  # with first_seq: only texts of these messages, in one session
     stretches: tuple[Stretch, ...] = ()  # with them, in a session with branches: where these messages are
     messages: int = 0  # and how many they are
+    filters: Filters = EVERYTHING
+    before_seq: int | None = None  # of a ranked search: only messages with lower numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,9 +254,12 @@ def condition_of(scope: Scope) -> tuple[str, list[Any]]:
         own = f"s.id = e.session_id AND s.organisation_id = {HOME} AND {VISIBLE}"
         wanted[f"EXISTS (SELECT 1 FROM sessions s WHERE {own})"] = scope.owner_id
     used = {condition: value for condition, value in wanted.items() if value is not None or "%s" not in condition}
+    narrowed = list(scope.filters.conditions(owner_id=scope.owner_id, session_id=scope.session_id))
     on_path, places = _on_path(scope.stretches) if scope.stretches else ("", [])
     values = [value for value in used.values() if value is not None]
-    return "".join(f" AND {condition}" for condition in used) + on_path, [*values, *places]
+    values += [value for _, given in narrowed for value in given]
+    conditions = [*used, *(condition for condition, _ in narrowed)]
+    return "".join(f" AND {condition}" for condition in conditions) + on_path, [*values, *places]
 
 
 def _on_path(stretches: Sequence[Stretch]) -> tuple[str, list[Any]]:

@@ -148,16 +148,17 @@ def test_hits_stand_under_the_summary_that_covers_them_and_a_summary_narrows_the
         add_turn(session.id, f"Marigold number {number}")
     ids = [message.id for message in load_messages(session.id)]
     leaf = add_summary(session.id, claim(session.id), ids[:2], (1, 2), text="A marigold.")
-    lines = ask(session, "lcm_grep", pattern="marigold").split("\n")
+    lines = ask(session, "lcm_grep", pattern="marigold", mode="text").split("\n")
     assert lines[0] == "4 hits in 6 messages searched."
     groups = [line for line in lines if not line.startswith("- ")][1:]
     assert sorted(groups) == sorted([f"Summarised by {leaf}:", "Not summarised:", "Summaries and files:"])
-    assert lines[lines.index(f"Summarised by {leaf}:") + 1].startswith(f"- message 1 ({ids[0]}, part_")
-    inside = ask(session, "lcm_grep", pattern="number", summary_id=leaf)
+    assert lines[lines.index(f"Summarised by {leaf}:") + 1].startswith("- #1 (user, ")
+    inside = ask(session, "lcm_grep", pattern="number", mode="text", summary_id=leaf)
     assert inside.startswith("1 hits in 2 messages searched.")
 
 
-def test_a_search_goes_on_from_its_cursor_until_everything_was_seen_once(session, alice):
+@pytest.mark.parametrize("mode", ["ranked", "text", "regex"])
+def test_a_search_goes_on_from_its_cursor_until_everything_was_seen_once(session, alice, mode):
     for number in range(7):
         add_turn(session.id, f"Marigold number {number}")
     child = launch(session, alice)
@@ -165,13 +166,13 @@ def test_a_search_goes_on_from_its_cursor_until_everything_was_seen_once(session
     seen: list[str] = []
     cursor = ""
     for _ in range(9):
-        page = ask(child, "lcm_grep", pattern="marigold", limit=3, cursor=cursor)
-        seen += re.findall(r"^- message \d+ \((msg_\w+)", page, re.MULTILINE)
+        page = ask(child, "lcm_grep", pattern="Marigold", mode=mode, around=0, limit=3, cursor=cursor)
+        seen += re.findall(r"(?:^> |^- )#\d+ .*: (Marigold.*)", page, re.MULTILINE)
         if "go on with cursor=" not in page:
             break
         cursor = page.split("go on with cursor=")[1].split("\n")[0]
     assert len(seen) == len(set(seen)) == 8
-    assert seen[0] == load_messages(child.id)[0].id  # its own come first
+    assert seen[0] == "Marigold of the child"  # its own come first
     with pytest.raises(InvalidRequest, match="cursor"):
         ask(child, "lcm_grep", pattern="marigold", cursor="9:")
     assert ask(child, "lcm_grep", pattern="marigold", limit=10**9).count("\n- ") <= LARGEST_PAGE
@@ -236,8 +237,8 @@ def test_an_id_that_names_nothing_leads_to_where_it_was_said_but_not_to_who_aske
     add_turn(session.id, "Look", asked)
     with pytest.raises(NotFound):
         ask(session, "lcm_describe", id=nothing)
-    [message, _] = add_turn(session.id, f"It was called {nothing}")
-    assert message in ask(session, "lcm_describe", id=nothing)
+    add_turn(session.id, f"It was called {nothing}")
+    assert "- #3 (user, " in ask(session, "lcm_describe", id=nothing)
     for hostile in ("", "   ", "%", "\u0000", "\ud800", "x" * 9_000, "msg_" + "é" * 26):
         with pytest.raises(MnesisError):
             ask(session, "lcm_read", id=hostile)
@@ -381,7 +382,7 @@ BESIDE = "beside the path of this conversation"
 
 def numbers_of(text: str) -> dict[int, bool]:
     """The messages that are told of, and whether each is said to be beside the path."""
-    lines = re.findall(r"^- message (\d+) \(([^:]*)", text, re.MULTILINE)
+    lines = re.findall(r"^(?:- )?#(\d+) \((.*?)\)", text, re.MULTILINE)
     return {int(number): BESIDE in about for number, about in lines}
 
 
@@ -389,11 +390,11 @@ def numbers_of(text: str) -> dict[int, bool]:
 def test_what_is_on_another_branch_is_found_and_said_to_be_there(alice):
     session = load_session(make_tree(alice))
     messages = {message.seq: message for message in load_messages(session.id)}
-    found = numbers_of(ask(session, "lcm_grep", pattern="marigold"))
+    found = numbers_of(ask(session, "lcm_grep", pattern="marigold", mode="text"))
     assert found == {1: False, 3: False, 5: True, 7: True, 9: True, 11: True}
-    found = numbers_of(ask(session, "lcm_grep", pattern="tulip", limit=50))
+    found = numbers_of(ask(session, "lcm_grep", pattern="tulip", mode="text", limit=50))
     assert {number for number, is_beside in found.items() if not is_beside} == {13}
-    assert numbers_of(ask(session, "lcm_grep", pattern="rose")) == {21: False}
+    assert numbers_of(ask(session, "lcm_grep", pattern="rose", mode="text")) == {21: False}
     for number, where in ((5, "branch 0"), (15, "branch 1"), (23, "branch 3")):
         message = messages[number]
         for name, id in (
@@ -431,7 +432,7 @@ def test_a_summary_of_another_branch_is_read_as_one_and_stands_for_its_own_messa
     mark = f"on branch 1, {BESIDE}"
     for name, id in (("lcm_read", summary.id), ("lcm_describe", summary.id)):
         assert mark in ask(session, name, id=id)
-    text = ask(session, "lcm_grep", pattern="Noted", summary_id=summary.id, limit=50)
+    text = ask(session, "lcm_grep", pattern="Noted", mode="text", summary_id=summary.id, limit=50)
     assert set(numbers_of(text)) == {number for number in its if number % 2 == 0}
     assert f"in {len(its)} messages searched" in text
     assert set(numbers_of(ask(session, "lcm_grep", pattern=".*", mode="regex", summary_id=summary.id, limit=50))) == its
@@ -449,7 +450,7 @@ def test_a_summary_of_another_branch_is_read_as_one_and_stands_for_its_own_messa
     for name, id in (("lcm_read", summary.id), ("lcm_describe", summary.id)):
         assert BESIDE not in ask(session, name, id=id)
     assert f"summarised by: {summary.id}" in ask(session, "lcm_describe", id=load_messages(session.id)[0].id)
-    _, _, group = ask(session, "lcm_grep", pattern="marigold").partition(f"Summarised by {summary.id}:")
+    _, _, group = ask(session, "lcm_grep", pattern="marigold", mode="text").partition(f"Summarised by {summary.id}:")
     assert set(numbers_of(group.partition("Not summarised:")[0])) == {1, 3}
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from agents_app.tools.memory.reach import find_own
 from agents_app.tools.registry import ToolContext
 from compaction_app.compact import compact_now
 from compaction_app.queries import list_summaries
 from files_app.store import store_file_reference
-from mnesis_core.messages import TextPart
+from mnesis_core.errors import NotFound
+from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import Message, TextPart
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 from tests.support.tools import find_tool
@@ -138,6 +143,80 @@ def test_the_model_greps_words_and_patterns_and_goes_on(owner: User, talk: str) 
     assert not set(hits[0]) & set(hits[1])
     summary = list_summaries(talk)[0]
     group = (first + "\n" + second).partition(f"Summarised by {summary.id}:\n")[2]
-    assert "text): The marigold number 0" in group.partition("\nNot summarised:")[0]
+    assert re.search(r"- #1 \(user, [-0-9: ]+\): The marigold number 0", group.partition("\nNot summarised:")[0])
     assert f"- summary {summary.id} (messages {summary.first_seq} to {summary.last_seq}): " in first + second
-    assert "assistant, tool): seven Marigolds" in grep.call(context, '{"pattern": "marigolds"}')
+    assert re.search(
+        r"- #11 \(assistant, bash, .*\): seven Marigolds", grep.call(context, '{"pattern": "\\"seven marigolds\\""}')
+    )
+
+
+@pytest.mark.both_databases
+def test_a_question_is_answered_with_passages_within_the_tokens_that_are_allowed(
+    owner_client: Client, talk: str
+) -> None:
+    asked = {"q": "Which number of marigold is orange?", "around": 0, "scope": "messages"}
+    whole = ask(owner_client, f"/api/sessions/{talk}/search", **asked)
+    assert (whole["mode"], whole["note"]) == ("ranked", "")
+    [line] = whole["items"][0]["passage"]
+    assert line["handle"] == f"#{whole['items'][0]['message_seq']}"
+    assert line["message_id"] == whole["items"][0]["message_id"]
+    assert line["said_at"].endswith("Z")
+    shown: list[int] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = ask(owner_client, f"/api/sessions/{talk}/search", max_tokens=40, **asked, **cursor)
+        shown += [hit["message_seq"] for hit in page["items"]]
+        assert len(page["items"]) < len(whole["items"])
+        if not page["more"]:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert shown == [hit["message_seq"] for hit in whole["items"]]
+
+
+def test_a_search_is_narrowed_at_its_endpoint(owner_client: Client, talk: str) -> None:
+    found = ask(owner_client, "/api/search", q="marigold", mode="text", compacted=True, speaker="user")["items"]
+    assert found
+    assert all(hit["covered_by"] for hit in found)
+    assert ask(owner_client, "/api/search", q="marigold", until="2020-01-01")["items"] == []
+    ask(owner_client, "/api/search", 422, q="marigold", since="yesterday")
+
+
+@pytest.mark.both_databases
+def test_the_tool_answers_within_its_tokens_and_its_handles_are_read(owner: User, talk: str) -> None:
+    context = ToolContext(session_id=talk, owner_id=owner.pk)
+    grep, read, describe = (find_tool(name) for name in ("lcm_grep", "lcm_read", "lcm_describe"))
+    found = grep.call(context, '{"q": "Which number is orange?", "max_tokens": 150}')
+    assert estimate_text(found) <= 150
+    assert "go on with cursor=0:r" in found
+    handles = re.findall(r"^> (#\d+) user: The marigold", found, re.MULTILINE)
+    assert handles
+    for handle in handles:
+        number = (int(handle[1:]) - 1) // 2
+        assert f"The marigold number {number} is orange." in read.call(context, f'{{"id": "{handle}"}}')
+        assert "marigold" in read.call(context, f'{{"id": "> {handle} user: The marigold"}}')
+        assert "marigold" in describe.call(context, f'{{"id": "{talk}{handle}"}}')
+    for wrong in ("#0", "#999", "#" + "9" * 18, f"{talk}#99", "sess_0#1"):
+        with pytest.raises(NotFound):
+            read.call(context, f'{{"id": "{wrong}"}}')
+    assert "1 hits" in grep.call(context, '{"pattern": "orange", "max_tokens": 1}')
+
+
+def test_a_handle_leads_to_nobody_elses_message(owner: User, talk: str) -> None:
+    eve = User.objects.create_user("eve")
+    context = ToolContext(session_id=new_session(eve), owner_id=eve.pk)
+    with pytest.raises(NotFound):
+        find_tool("lcm_read").call(context, f'{{"id": "{talk}#1"}}')
+    with pytest.raises(NotFound):
+        find_own(f"{talk}#1", owner_id=eve.pk)
+    assert find_own(f"{talk}#1", owner_id=owner.pk).kind == "msg"
+
+
+def test_the_question_of_the_running_turn_is_not_its_own_answer(owner: User, talk: str) -> None:
+    with change(talk) as record:
+        turn_id = turn_store.start_turn(record, model="demo")
+        question = Message(role="user", parts=(TextPart(text="Which marigold number is orange?"),))
+        message_store.append_message(record, turn_id=turn_id, message=question)
+    grep = find_tool("lcm_grep")
+    asked = '{"pattern": "Which marigold number is orange?", "limit": 50, "around": 0, "max_tokens": 9999}'
+    assert "#11" in grep.call(ToolContext(session_id=talk, owner_id=owner.pk), asked)
+    assert "#11" not in grep.call(ToolContext(session_id=talk, owner_id=owner.pk, turn_id=turn_id), asked)

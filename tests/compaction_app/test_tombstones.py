@@ -80,4 +80,4 @@ def test_the_model_reaches_the_original_by_its_tools(pruned: str, alice: User) -
     context = ToolContext(session_id=pruned, owner_id=alice.pk)
     oldest = load_messages(pruned)[1].id
     assert END in find_tool("lcm_read").call(context, json.dumps({"id": oldest}))
-    assert find_tool("lcm_grep").call(context, json.dumps({"pattern": END})).startswith("6 hits")
+    assert find_tool("lcm_grep").call(context, json.dumps({"pattern": END, "mode": "text"})).startswith("6 hits")

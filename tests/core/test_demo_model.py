@@ -171,8 +171,8 @@ def test_what_left_the_context_is_searched_for_with_the_tool_and_answered_from_i
     assert [(call.name, call.arguments) for call in asked.tool_calls] == [("lcm_grep", '{"pattern": "dentist"}')]
     result = (
         "2 hits in 30 messages searched.\n"
-        "- message 25 (msg_01ARZ3NDEKTSV4RRFFQ69G5FAV, user, text): What did I say about the dentist?\n"
-        f"- message 7 (msg_01ARZ3NDEKTSV4RRFFQ69G5FAW, user, text, in summary {SUMMARY_ID}): My dentist is Dr Weber."
+        "- #25 (user, 2026-11-26 10:00): What did I say about the dentist?\n"
+        "> #7 user: My dentist is Dr Weber."
     )
     said = answer([*messages, *called(asked, result)], [GREP]).text
     assert "- you said in message 7: “My dentist is Dr Weber.”" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,14 +11,15 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.messages import Message, ReasoningPart, StepStartPart, TextPart
-from sessions_app.models import SearchEntry
+from mnesis_core.messages import Message, Part, ReasoningPart, Role, StepStartPart, TextPart
+from sessions_app.models import MessagePart, SearchEntry
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.search import ranked
 from sessions_app.search.answers import NOTHING_EXACT, answer
+from sessions_app.search.filters import read_filters
 from sessions_app.search.index import rebuild
-from sessions_app.search.search import Scope, SearchResult
+from sessions_app.search.search import Mode, Scope, SearchResult
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.both_databases
@@ -38,6 +40,10 @@ def talk(reader: User) -> Scope:
     for question, reply in TALK:
         exchange(session_id, question, reply)
     return Scope(owner_id=reader.pk, session_id=session_id)
+
+
+def user(text: str) -> tuple[Role, list[Part]]:
+    return "user", [TextPart(text=text)]
 
 
 def seqs(result: SearchResult) -> list[int]:
@@ -136,7 +142,7 @@ def test_a_long_question_is_answered_by_its_rare_words(talk: Scope) -> None:
 def test_other_scripts_and_languages_are_ranked_too(reader: User) -> None:
     session_id = new_session(reader)
     texts = ["我住在东京都的一个小房子里。", "Die Kinder spielten im Garten.", "Быстрая лиса и ленивая собака."]
-    say(session_id, *(("user", [TextPart(text=text)]) for text in [*texts, "nothing", "of all this"]))
+    say(session_id, *map(user, [*texts, "nothing", "of all this"]))
     scope = Scope(owner_id=reader.pk, session_id=session_id)
     asked = {"你的房子在东京吗": 1, "Wo spielen die Kinder in den Gärten?": 2, "собаки и лисы": 3}
     assert {question: answer(scope, question, around=0).hits[0].message_seq for question in asked} == asked
@@ -261,7 +267,7 @@ def test_words_that_are_everywhere_are_not_read_in_a_long_history(
 ) -> None:
     monkeypatch.setattr(ranked, "MOST_POSTINGS", 10)
     session_id = new_session(reader)
-    say(session_id, *(("user", [TextPart(text=f"the harbour {number}")]) for number in range(40)))
+    say(session_id, *(user(f"the harbour {number}") for number in range(40)))
     exchange(session_id, "a marigold in the harbour", "fine")
     scope = Scope(owner_id=reader.pk, session_id=session_id)
     assert seqs(answer(scope, "Which harbour has marigolds?"))[0] == 41
@@ -277,3 +283,92 @@ def test_messages_of_another_branch_are_found_but_are_no_neighbours(reader: User
     say(session_id, ("assistant", [TextPart(text="The tulips grow in the park.")]))
     hits = answer(Scope(owner_id=reader.pk, session_id=session_id), "Where do tulips grow?").hits
     assert [(hit.branch, [line.seq for line in hit.passage]) for hit in hits] == [(1, [3]), (0, [1, 2])]
+
+
+@pytest.fixture
+def worked(reader: User) -> Scope:
+    """A talk of three days, with tools and a file, in which people have names."""
+    session_id = new_session(reader, labels={"speaker_user": "Ada Lovelace"})
+    read = tool(tool_name="read", input='{"path": "/garden/tulips.txt"}', output="tulips of the file", tool_call_id="1")
+    bash = tool(input='{"command": "grep tulips"}', output="tulips of the shell", tool_call_id="2")
+    said: list[tuple[Role, Part]] = [
+        ("user", TextPart(text="tulips of the first day")),
+        ("assistant", read),
+        ("assistant", bash),
+        ("assistant", TextPart(text="tulips of the last day")),
+    ]
+    with change(session_id) as record:
+        turn_id = turn_store.start_turn(record, model="demo")
+        for number, (role, part) in enumerate(said):
+            message_store.append_message(
+                record,
+                turn_id=turn_id,
+                message=Message(role=role, parts=(part,)),
+                created_at=datetime.fromisoformat(f"2026-05-0{1 + number}T12:00:00+00:00"),
+            )
+    return Scope(owner_id=reader.pk, session_id=session_id)
+
+
+NARROWED: list[tuple[dict[str, Any], set[int]]] = [
+    ({}, {1, 2, 3, 4}),
+    ({"since": "2026-05-02"}, {2, 3, 4}),
+    ({"until": "2026-05-02"}, {1}),
+    ({"since": "2026-05-02T12:00Z", "until": "2026-05-03T14:00+02:00"}, {2}),
+    ({"speaker": "user"}, {1}),
+    ({"speaker": "ada"}, {1}),
+    ({"speaker": "Lovelace"}, {1}),
+    ({"speaker": "bob"}, set()),
+    ({"tool": "read"}, {2}),
+    ({"tool": "rea"}, set()),
+    ({"file": "garden/tulips"}, {2}),
+    ({"file": "%"}, set()),
+    ({"branch": 0}, {1, 2, 3, 4}),
+    ({"branch": 7}, set()),
+    ({"compacted": False}, {1, 2, 3, 4}),
+    ({"compacted": True}, set()),
+    ({"speaker": "assistant", "tool": "bash", "until": "2026-06-01"}, {3}),
+    ({"speaker": "\0", "tool": "\ud800"}, set()),
+]
+
+
+@pytest.mark.parametrize("mode", ["ranked", "text", "regex"])
+@pytest.mark.parametrize(("narrowed", "expected"), NARROWED, ids=[str(filters) for filters, _ in NARROWED])
+def test_a_search_is_narrowed_alike_in_every_mode(
+    worked: Scope, narrowed: dict[str, Any], expected: set[int], mode: Mode
+) -> None:
+    for scope in (worked, replace(worked, session_id=None)):
+        result = answer(replace(scope, filters=read_filters(**narrowed)), "tulips", mode=mode, around=0)
+        assert set(seqs(result)) == expected
+
+
+def test_what_a_model_no_longer_reads_is_searched_alone(worked: Scope) -> None:
+    assert worked.session_id
+    parts = {part.tool_name: part.id for part in MessagePart.objects.filter(session_id=worked.session_id)}
+    with change(worked.session_id) as record:
+        message_store.tombstone_parts(record, [parts["bash"]])
+    for compacted, fields in ((True, {"output"}), (False, {"tool_input"})):
+        scope = replace(worked, filters=read_filters(compacted=compacted, tool="bash"))
+        assert {hit.field for hit in answer(scope, "tulips", mode="text").hits} == fields
+
+
+@pytest.mark.parametrize("time", ["x", "2026-13-01", "2026-05-01T99:00Z", "9" * 5_000, "0001-01-01T00:00+14:00"])
+def test_what_is_no_time_is_refused_in_words(time: str) -> None:
+    with pytest.raises(InvalidRequest):
+        read_filters(since=time)
+
+
+def test_what_memory_tools_were_asked_and_answered_is_no_answer(reader: User) -> None:
+    session_id = new_session(reader)
+    exchange(session_id, "I planted the tulips behind the shed", "noted")
+    asked = tool(
+        tool_name="lcm_grep", input='{"pattern": "Where are the tulips?"}', output="> #1 user: I planted the tulips"
+    )
+    say(session_id, ("user", [TextPart(text="Go on")]), ("assistant", [asked]))
+    hits = answer(Scope(owner_id=reader.pk, session_id=session_id), "Where are the tulips?", around=0).hits
+    assert 4 not in {hit.message_seq for hit in hits}
+    assert hits[0].message_seq == 1
+
+
+def test_a_search_that_ends_before_a_message_ranks_nothing_from_there_on(talk: Scope) -> None:
+    question = "What colour did the children paint the fence?"
+    assert max(seqs(answer(replace(talk, before_seq=8), question, around=0))) < 8

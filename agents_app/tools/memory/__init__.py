@@ -6,45 +6,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field
 
 from agents_app.tools.memory import grepping, reading
-from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
+from agents_app.tools.memory.reach import Found, find, is_handle, load_family, wanted_id
 from agents_app.tools.registry import ToolContext, ToolScope, tool
 from mnesis_core.errors import NotFound
+from mnesis_core.files.lines import Mode as LineMode
+from sessions_app.search.answers import MOST_AROUND
+from sessions_app.search.filters import read_filters
 
 
 @tool(read_only=True)
 def lcm_grep(
     context: ToolContext,
-    pattern: str,
-    mode: Literal["text", "regex"] = "text",
+    pattern: Annotated[str, Field(validation_alias=AliasChoices("pattern", "q"))],
+    mode: Literal["ranked", "text", "regex"] = "ranked",
+    scope: Literal["history", "all", "messages", "tools", "summaries", "files"] = "history",
     summary_id: str = "",
-    limit: int = 20,
-    cursor: str = "",
-    scope: Literal["history", "files"] = "history",
     file_id: str = "",
+    since: str = "",
+    until: str = "",
+    speaker: str = "",
+    tool: str = "",
+    file: str = "",
+    branch: int | None = None,
+    compacted: bool | None = None,
+    around: int | None = None,
+    limit: int = grepping.PAGE,
+    max_tokens: int = grepping.TOKENS,
+    cursor: str = "",
 ) -> str:
     """Search the whole history of this conversation, also what is no longer in context; or what its files hold.
 
-    What was said on another branch of the conversation is found too, and marked as such.
+    Mode ranked takes a question, as a person asks it, and returns the passages that answer it best. Mode text finds all
+    the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a regular expression (RE2).
+    #418 is the handle of a message, which lcm_read and lcm_describe take as an id. What was said on another branch of
+    the conversation is found too, and marked as such.
 
-    Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a
-    regular expression (RE2). With summary_id only what that summary stands for. Returns excerpts with the ids of
-    messages and parts, grouped by the summary that stands for them; lcm_read reads on at any of them.
+    Narrow it by since and until (2026-11-26, or a time), speaker (a name, user or assistant), tool (its name), file (a
+    part of its path), branch, compacted (true: only what has left the context), scope (history is all), summary_id.
+    around is how many messages are shown on both sides of a hit. An answer has at most max_tokens; go on with its cursor.
 
     Scope files searches the contents of files line by line, all of them or the one of file_id: lines that have all the
     words, also as parts of longer ones, in any case. Returns them with their numbers; lcm_read reads around them with first_line.
     """
     family = load_family(context)
     if scope == "files" or file_id.strip():
-        return grepping.grep_files(family, pattern, mode=mode, file_id=wanted_id(file_id), limit=limit, cursor=cursor)
-    return grepping.grep(family, pattern, mode=mode, summary_id=summary_id, limit=limit, cursor=cursor)
+        lines: LineMode = "regex" if mode == "regex" else "text"
+        return grepping.grep_files(family, pattern, mode=lines, file_id=wanted_id(file_id), limit=limit, cursor=cursor)
+    filters = read_filters(
+        since=since, until=until, speaker=speaker, tool=tool, file=file, branch=branch, compacted=compacted
+    )
+    return grepping.grep(
+        family,
+        grepping.Asked(
+            pattern=pattern,
+            mode=mode,
+            kind="all" if scope == "history" else scope,
+            summary_id=summary_id,
+            filters=filters,
+            limit=limit,
+            max_tokens=max_tokens,
+            around=None if around is None else min(max(around, 0), MOST_AROUND),
+            cursor=cursor,
+            turn_id=context.turn_id,
+        ),
+    )
 
 
 @tool(read_only=True)
 def lcm_describe(context: ToolContext, id: str, offset: int = 0) -> str:
-    """Describe what an id of this conversation names: sum_, file_, msg_, part_, run_ (compaction), turn_, call_, sess_.
+    """Describe what an id of this conversation names: sum_, file_, msg_, part_, run_ (compaction), turn_, call_, sess_, #418.
 
     Of a summary: what it stands for, what stands for it, and its text. Of a list of files: those from offset on. Of a
     file: its kind and size, what it holds, its other versions, and where it is spoken of.
@@ -54,7 +89,7 @@ def lcm_describe(context: ToolContext, id: str, offset: int = 0) -> str:
 
 @tool(read_only=True)
 def lcm_read(context: ToolContext, id: str, offset: int = 0, limit: int = reading.PAGE, first_line: int = 0) -> str:
-    """Read the original of a message (msg_), a part or tool output (part_), a file (file_) or a summary (sum_).
+    """Read the original of a message (msg_ or #418), a part or tool output (part_), a file (file_) or a summary (sum_).
 
     Whole, as it was written, also where the context has it shortened or only a mark of it (then the tool call's own id
     will do); limit characters from offset on, of a file limit bytes. A message comes with the ids of the ones before and
@@ -78,7 +113,7 @@ def _answer(context: ToolContext, text: str, tell: Callable[[Found], str]) -> st
         return tell(find(family, id))
     except NotFound:
         # No id in a context is a dead end: where nothing has it, the tool answers where it was said.
-        hits = grepping.find_mentions(family, id)
+        hits = [] if is_handle(id) else grepping.find_mentions(family, id)
         if not hits:
             raise
         head = "Nothing that is kept here has this id; it is only named in:"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
 from time import monotonic
 
 from agents_app.tools.memory.paths import Paths, load_paths
@@ -13,52 +15,122 @@ from files_app.queries import list_files, load_file_reference, search_file, vers
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, NotFound
 from mnesis_core.files.lines import FileSearch, Mode, parse_lines
 from mnesis_core.files.references import version_of
+from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import FileReference
 from mnesis_core.text import visible_text
-from sessions_app.record.message_queries import load_part
-from sessions_app.search.search import Hit, Scope, SearchResult, search
+from sessions_app.record.message_queries import first_seq_of_turn, load_part
+from sessions_app.search.answers import answer
+from sessions_app.search.filters import EVERYTHING, Filters
+from sessions_app.search.passages import with_passages
+from sessions_app.search.search import Hit, Kind, Line, Scope, SearchResult, search
 from sessions_app.search.search import Mode as SearchMode
 
-LARGEST_PAGE = 50
+PAGE, LARGEST_PAGE = 20, 50
+TOKENS, HEAD_TOKENS, LEAST_TOKENS = (
+    1_000,
+    40,
+    60,
+)  # of one answer, of its first line, and of the one hit that is always told
 MENTIONS = 10
 SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.contents)
 FILES_AT_ONCE = 100
 
 
-def grep(family: Family, pattern: str, *, mode: SearchMode, summary_id: str, limit: int, cursor: str) -> str:
-    """Return a page of hits as text, grouped by the summaries that stand for them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is looked for in a history, and how much of what is found is told."""
+
+    pattern: str
+    mode: SearchMode = "ranked"
+    kind: Kind = "all"
+    summary_id: str = ""
+    filters: Filters = EVERYTHING
+    limit: int = PAGE
+    max_tokens: int = TOKENS
+    around: int | None = None
+    cursor: str = ""
+    turn_id: str = ""
+    """The running turn, whose own messages answer no question."""
+
+
+def grep(family: Family, asked: Asked) -> str:
+    """Return a page of hits as text, within the tokens that are allowed; one hit is always told.
 
     :raises InvalidRequest: the pattern or the cursor cannot be understood.
     :raises SummaryNotFoundError: there is no such summary in the family.
     """
-    scopes = [Scope(owner_id=family.owner_id, session_id=session_id) for session_id in family.searched]
-    if summary_id.strip():
-        summary_place = find(family, wanted_id(summary_id))
-        summary = load_summary(summary_place.id, session_id=summary_place.session_id)
-        scopes = [within_summary(Scope(owner_id=family.owner_id), summary)]
+    scopes = _scopes(family, asked)
+    at, inner = _place_of(asked.cursor, len(scopes))
+    room, tokens = min(max(asked.limit, 1), LARGEST_PAGE), max(asked.max_tokens, 0) - HEAD_TOKENS
     found: list[tuple[str, SearchResult]] = []
-    session, _, rest = (cursor.strip() or "0:").partition(":")
-    if not (session.isascii() and session.isdecimal() and len(session) < 4 and int(session) < len(scopes)):
-        raise InvalidRequest("cursor must be the one that the page before ended with", field="cursor")
-    at, inner = int(session), rest or None
-    room = min(max(limit, 1), LARGEST_PAGE)
+    told: list[str] = []
     while at < len(scopes) and room > 0:
-        result = search(scopes[at], pattern, mode=mode, limit=room, cursor=inner)
-        found.append((str(scopes[at].session_id), result))
-        room -= len(result.hits)
-        inner = result.next_cursor
-        if inner is None:
-            at += 1
+        scope, start = scopes[at], inner
+        result = _search(scope, asked, limit=room, cursor=start)
+        blocks = describe_found(result, str(scope.session_id), is_only=len(scopes) == 1)
+        fitting = sum(size <= tokens for size in accumulate(map(estimate_text, blocks)))
+        if blocks and not fitting and not told:
+            blocks[0], fitting = _cut(blocks[0], tokens), 1
+        if 0 < fitting < len(blocks):
+            result = _search(scope, asked, limit=fitting, cursor=start)
+        if fitting or not blocks:
+            found.append((str(scope.session_id), result))
+            told += blocks[:fitting]
+            tokens -= sum(map(estimate_text, blocks[:fitting]))
+            room -= fitting
+            inner = result.next_cursor
+            at += inner is None
+        if fitting < len(blocks):
+            break
+    return "\n".join([_head(scopes, found, at, inner), *told])
+
+
+def _scopes(family: Family, asked: Asked) -> list[Scope]:
+    if asked.summary_id.strip():
+        place = find(family, wanted_id(asked.summary_id))
+        summary = load_summary(place.id, session_id=place.session_id)
+        scope = Scope(owner_id=family.owner_id, kind=asked.kind, filters=asked.filters)
+        return [within_summary(scope, summary)]
+    before = first_seq_of_turn(asked.turn_id) if asked.turn_id else None
+    return [
+        Scope(
+            owner_id=family.owner_id,
+            session_id=session_id,
+            kind=asked.kind,
+            filters=asked.filters,
+            before_seq=before if session_id == family.line[0].id else None,
+        )
+        for session_id in family.searched
+    ]
+
+
+def _place_of(cursor: str, sessions: int) -> tuple[int, str | None]:
+    session, _, rest = (cursor.strip() or "0:").partition(":")
+    if not (session.isascii() and session.isdecimal() and len(session) < 4 and int(session) < sessions):
+        raise InvalidRequest("cursor must be the one that the page before ended with", field="cursor")
+    return int(session), rest or None
+
+
+def _search(scope: Scope, asked: Asked, *, limit: int, cursor: str | None) -> SearchResult:
+    return answer(scope, asked.pattern, mode=asked.mode, limit=limit, cursor=cursor, around=asked.around)
+
+
+def _cut(block: str, tokens: int) -> str:
+    """Shorten a hit that is too long alone."""
+    kept = block[: characters_within(block, max(tokens, LEAST_TOKENS))].rstrip()
+    return kept if kept == block else f"{kept}…"
+
+
+def _head(scopes: Sequence[Scope], found: Sequence[tuple[str, SearchResult]], at: int, inner: str | None) -> str:
     hits = sum(len(result.hits) for _, result in found)
     searched = sum(result.messages_searched for _, result in found)
     total = sum(result.messages_total for _, result in found)
     amount = f"{searched}" if searched == total else f"{searched} of {total}"
-    is_only = len(scopes) == 1
-    above = "" if is_only else f", in {len(found)} of {len(scopes)} sessions (this one and those above it)"
+    above = f", in {len(found)} of {len(scopes)} sessions (this one and those above it)" if len(scopes) > 1 else ""
     more = f" There may be more: go on with cursor={at}:{inner or ''}" if at < len(scopes) else ""
-    head = f"{hits} hits in {amount} messages searched{above}.{more}"
-    return "\n".join([head, *(line for id, result in found for line in _group_hits(id, result.hits, is_only=is_only))])
+    notes = "".join(f"\n{note}" for note in dict.fromkeys(result.note for _, result in found) if note)
+    return f"{hits} hits in {amount} messages searched{above}.{more}{notes}"
 
 
 def find_mentions(family: Family, id: str) -> list[Hit]:
@@ -75,42 +147,67 @@ def find_mentions(family: Family, id: str) -> list[Hit]:
         part = load_part(hit.source_id, session_id=hit.session_id).part if hit.field == "tool_input" else None
         if not (isinstance(part, ToolPart) and part.tool_name.startswith("lcm_")):
             mentions.append(hit)
-    return mentions[:MENTIONS]
-
-
-def describe_hit(hit: Hit, paths: Paths) -> str:
-    is_placed = hit.message_id or hit.kind == "summaries"
-    beside = f", {where}" if is_placed and (where := paths.beside(hit.branch, hit.last_seq)) else ""
-    if hit.message_id is None:
-        place = f"{hit.part_type} {hit.source_id} (messages {hit.message_seq} to {hit.last_seq}{beside})"
-    else:
-        place = f"message {hit.message_seq} ({hit.message_id}, {hit.source_id}, {hit.role}, {hit.part_type}{beside})"
-    return f"- {place}: {hit.snippet}"
+    return with_passages(mentions[:MENTIONS], {}, around=0)
 
 
 def describe_hits(hits: Sequence[Hit]) -> list[str]:
+    """Return a line for each hit of any sessions."""
     paths = {session_id: load_paths(session_id) for session_id in {hit.session_id for hit in hits}}
-    return [describe_hit(hit, paths[hit.session_id]) for hit in hits]
+    return [f"- {_line(hit, paths[hit.session_id])}" for hit in hits]
 
 
-def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Iterator[str]:
-    # The groups stand in the order of their best hits.
+def describe_found(result: SearchResult, session_id: str, *, is_only: bool) -> list[str]:
+    """Return a text for each hit, in order: the passage, or its line under the summary that stands for it."""
     paths = load_paths(session_id)
-    said = [hit.message_seq for hit in hits if hit.message_id]
+    said = [hit.message_seq for hit in result.hits if hit.message_id]
     covering = covering_summaries(session_id, said, path=paths.chosen)
-    groups: dict[str, list[str]] = {}
-    for hit in hits:
-        if not hit.message_id:
-            group = "Summaries and files"
-        elif summary_id := covering.get(hit.message_seq):
-            group = f"Summarised by {summary_id}"
-        else:
-            group = "Not summarised"
-        groups.setdefault(group, []).append(describe_hit(hit, paths))
     where = "" if is_only else f" in session {session_id}"
-    for group, lines in groups.items():
-        yield f"{group}{where}:"
-        yield from lines
+    if result.mode == "ranked":
+        return [_passage(hit, paths, covering.get(hit.message_seq, ""), where) for hit in result.hits]
+    blocks, group = [], ""
+    for hit in result.hits:
+        own = _group(hit, covering) + where
+        blocks.append(f"- {_line(hit, paths)}" if own == group else f"{own}:\n- {_line(hit, paths)}")
+        group = own
+    return blocks
+
+
+def _group(hit: Hit, covering: Mapping[int, str]) -> str:
+    if not hit.message_id:
+        return "Summaries and files"
+    summary_id = covering.get(hit.message_seq)
+    return f"Summarised by {summary_id}" if summary_id else "Not summarised"
+
+
+def _line(hit: Hit, paths: Paths) -> str:
+    return f"{_place(hit, paths)}: {hit.snippet}"
+
+
+def _passage(hit: Hit, paths: Paths, summary_id: str, where: str) -> str:
+    if not hit.passage:
+        return _line(hit, paths)
+    covered = f", summarised by {summary_id}" if summary_id else ""
+    lines = [
+        f"{'>' if line.is_hit else ' '} #{line.seq} {line.speaker or line.role}{_by_tool(line)}: {line.text}"
+        for line in hit.passage
+    ]
+    return "\n".join([f"{_place(hit, paths, is_short=True)}{covered}{where}:", *lines])
+
+
+def _by_tool(line: Line) -> str:
+    return f", {line.tool_name}" if line.tool_name else ""
+
+
+def _place(hit: Hit, paths: Paths, *, is_short: bool = False) -> str:
+    """Return where a hit is: its handle, who said it and when, and whether it is beside the path."""
+    is_placed = hit.message_id or hit.kind == "summaries"
+    beside = f", {mark}" if is_placed and (mark := paths.beside(hit.branch, hit.last_seq)) else ""
+    if hit.message_id is None:
+        return f"{hit.part_type} {hit.source_id} (messages {hit.message_seq} to {hit.last_seq}{beside})"
+    own = next((line for line in hit.passage if line.is_hit), None)
+    said_at = f"{own.said_at:%Y-%m-%d %H:%M}" if own else ""
+    speaker = "" if is_short or own is None else f"{own.speaker or own.role}{_by_tool(own)}, "
+    return f"#{hit.message_seq} ({speaker}{said_at}{beside})"
 
 
 def grep_files(family: Family, pattern: str, *, mode: Mode, file_id: str, limit: int, cursor: str) -> str:

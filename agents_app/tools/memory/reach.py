@@ -5,6 +5,7 @@ Sessions of other people are not there for them, whatever id is named (decision 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from compaction_app.queries import load_run, load_summary
 from files_app.queries import load_file_reference
 from mnesis_core import errors
 from mnesis_core.records import SessionNode, find_ids
-from sessions_app.record.message_queries import find_part_of_call
+from sessions_app.record.message_queries import find_message_at, find_part_of_call
 from sessions_app.record.session_queries import find_file_part, load_line, load_session, session_of
 
 # By the ids' prefixes: the error where there is none, and what returns the session of one.
@@ -30,6 +31,10 @@ _KINDS: dict[str, tuple[type[errors.NotFound], Callable[[str, int], str]]] = {
     "sum": (errors.SummaryNotFoundError, lambda id, of: load_summary(id, owner_id=of).session_id),
     "turn": (errors.TurnNotFoundError, lambda id, _: session_of(id)),
 }
+
+
+# A message by its number: of this session, or with a session's id before it.
+_HANDLE = re.compile(r"(sess_[0-9A-Za-z]+)?#([0-9]{1,18})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +75,14 @@ def load_family(context: ToolContext) -> Family:
 
 
 def wanted_id(text: str) -> str:
-    """Return the first of our ids in a text, such as a pasted line; else the whole text."""
+    """Return the handle (#418) that a text begins with, the first of our ids in it, such as in a pasted line, or all of it."""
+    if handle := _HANDLE.match(text.lstrip(" >-")):
+        return handle[0]
     return next(iter(find_ids(text)), text.strip())
+
+
+def is_handle(id: str) -> bool:
+    return _HANDLE.fullmatch(id) is not None
 
 
 def find(family: Family, id: str) -> Found:
@@ -79,7 +90,7 @@ def find(family: Family, id: str) -> Found:
 
     :raises NotFound: nothing of the family has it; the error of its kind.
     """
-    error, found = _look_up(id, family.owner_id)
+    error, found = _look_up(id, family.owner_id, session_id=family.line[0].id)
     if found is not None and family.holds(found.session_id):
         return found
     for kin in family.line if id else ():
@@ -101,8 +112,16 @@ def find_own(id: str, *, owner_id: int) -> Found:
     raise error()
 
 
-def _look_up(id: str, owner_id: int) -> tuple[type[errors.NotFound], Found | None]:
-    """Return the error of an id's kind, and what the id names, in whatever session."""
+def _look_up(id: str, owner_id: int, *, session_id: str = "") -> tuple[type[errors.NotFound], Found | None]:
+    """Return the error of an id's kind, and what the id names, in whatever session.
+
+    :param session_id: the one that handles without a session are of
+    """
+    if handle := _HANDLE.fullmatch(id):
+        place = handle[1] or session_id
+        message_id = find_message_at(place, int(handle[2]))
+        found = Found(kind="msg", id=message_id, session_id=place) if message_id else None
+        return errors.MessageNotFoundError, found
     kind = id.partition("_")[0]
     if kind not in _KINDS:
         return errors.NotFound, None

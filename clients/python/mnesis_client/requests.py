@@ -117,9 +117,23 @@ class FileSearchOptions(TypedDict, total=False):
     cursor: str
 
 
-class SearchOptions(FileSearchOptions, total=False):
+class SearchOptions(TypedDict, total=False):
+    """``since`` and ``until`` are ISO 8601; ``speaker`` is a role or a name; ``file`` a part of a path."""
+
+    mode: Literal["ranked", "text", "regex"]
     scope: str
     summary_id: str
+    since: str
+    until: str
+    speaker: str
+    tool: str
+    file: str
+    branch: int
+    compacted: bool
+    around: int
+    max_tokens: int
+    limit: int
+    cursor: str
 
 
 class MapValues(TypedDict, total=False):

@@ -204,6 +204,20 @@ class Context(TypedDict):
     messages: NotRequired[list[dict[str, Any]]]
 
 
+class Line(TypedDict):
+    """One message of a passage."""
+
+    handle: str
+    message_id: str
+    seq: int
+    role: str
+    speaker: str
+    tool_name: str
+    said_at: str
+    text: str
+    is_hit: bool
+
+
 class Hit(TypedDict):
     session_id: str
     session_title: str
@@ -217,11 +231,16 @@ class Hit(TypedDict):
     covered_by: str | None
     snippet: str
     matches: list[tuple[int, int]]
+    passage: list[Line]
+    """The message among those around it; empty for a summary or a file."""
 
 
 class Found(TypedDict):
     """A page of hits, and how much of the record was searched."""
 
+    mode: str
+    """The one that found them, and why where it is not the one that was asked for."""
+    note: str
     items: list[Hit]
     messages_searched: int
     messages_total: int

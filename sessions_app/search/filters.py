@@ -1,0 +1,120 @@
+"""What a search is narrowed to beside its words: when and by whom something was said, by which tool, of which file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import Any, get_args
+
+from django.db import connection
+
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import Role
+from mnesis_core.search.words import fold, readable
+from mnesis_core.text import encode_text
+from sessions_app.models import Session
+from sessions_app.ownership import owned_by
+
+SPEAKER = "speaker_"
+"""What a label of a session begins with that names who speaks in a role."""
+MOST_SESSIONS = 2_000
+"""Sessions in which a person of a name is looked for, the newest first."""
+
+_MESSAGE = "EXISTS (SELECT 1 FROM messages m WHERE m.session_id = e.session_id AND m.seq = e.first_seq AND {})"
+_PART = "EXISTS (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND {})"
+# The item of a message that a model reads now, and what a tool returned while it is no tombstone.
+_LIVE = (
+    "EXISTS (SELECT 1 FROM context_items c WHERE c.session_id = e.session_id AND c.item_id = m.id"
+    " AND c.item_type = 'message' AND c.removed_seq IS NULL)"
+    " AND NOT (e.field IN ('output', 'error_message')"
+    " AND EXISTS (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND p.compacted_at IS NOT NULL))"
+)
+# What is the same on both databases, where LIKE is not.
+_HAS = "replace(COALESCE(p.{0}, ''), %s, '') <> COALESCE(p.{0}, '')"
+_OF_FILE = " OR ".join(_HAS.format(column) for column in ("tool_input", "content", "label"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    since: datetime | None = None
+    until: datetime | None = None
+    """Up to this time, itself not."""
+    speaker: str = ""
+    """A role, or a person's name as labels of the session tell it."""
+    tool: str = ""
+    file: str = ""
+    """Its id, or any part of its path."""
+    branch: int | None = None
+    compacted: bool | None = None
+    """Whether a model reads something else in its place by now."""
+
+    def __bool__(self) -> bool:
+        return self != EVERYTHING
+
+    def conditions(self, *, owner_id: int, session_id: str | None) -> Iterator[tuple[str, list[Any]]]:
+        """Yield conditions on an entry ``e`` with their values."""
+        adapt = connection.ops.adapt_datetimefield_value
+        if self.speaker or self.compacted is not None:
+            yield "e.kind IN ('messages', 'tools')", []  # what people and models said, and not what was made of it
+        if self.since is not None:
+            yield _MESSAGE.format("m.created_at >= %s"), [adapt(self.since)]
+        if self.until is not None:
+            yield _MESSAGE.format("m.created_at < %s"), [adapt(self.until)]
+        if self.branch is not None:
+            yield _MESSAGE.format("m.branch = %s"), [self.branch]
+        if self.compacted is not None:
+            yield _MESSAGE.format(f"NOT ({_LIVE})" if self.compacted else _LIVE), []
+        if self.speaker in get_args(Role):
+            yield _MESSAGE.format("m.role = %s"), [self.speaker]
+        elif self.speaker:
+            yield _said_by(self.speaker, owner_id=owner_id, session_id=session_id)
+        if self.tool:
+            yield f"e.kind = 'tools' AND {_PART.format('p.tool_name = %s')}", [encode_text(self.tool)]
+        if self.file:
+            text = encode_text(self.file)
+            yield f"(e.source_id = %s OR {_PART.format(f'({_OF_FILE})')})", [text, text, text, text]
+
+
+EVERYTHING = Filters()
+
+
+def read_filters(*, since: str = "", until: str = "", **others: Any) -> Filters:
+    """:raises InvalidRequest: a time is none."""
+    return Filters(since=_time(since, "since"), until=_time(until, "until"), **others)
+
+
+def _time(text: str, field: str) -> datetime | None:
+    if not text.strip():
+        return None
+    try:
+        if len(text.strip()) == len("2026-11-26"):
+            return datetime.combine(date.fromisoformat(text.strip()), time(), UTC)
+        at = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text.strip())
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(
+            f"{field} must be a date or a time, such as 2026-11-26 or 2026-11-26T10:30Z", field=field
+        ) from None
+
+
+def _said_by(name: str, *, owner_id: int, session_id: str | None) -> tuple[str, list[Any]]:
+    sessions = Session.objects.filter(owned_by(owner_id)).order_by("-updated_at")
+    if session_id is not None:
+        sessions = Session.objects.filter(id=session_id)
+    wanted = fold(readable(name)).split()
+    pairs = [
+        (id, role)
+        for id, labels in sessions.values_list("id", "labels")[:MOST_SESSIONS]
+        for role, called in speakers_in(labels).items()
+        if wanted and set(wanted) <= set(fold(called).split())
+    ]
+    if not pairs:
+        return "1 = 0", []
+    places = ", ".join(["(%s, %s)"] * len(pairs))
+    return _MESSAGE.format(f"(m.session_id, m.role) IN (VALUES {places})"), [value for pair in pairs for value in pair]
+
+
+def speakers_in(labels: dict[str, Any]) -> dict[str, str]:
+    """Return the name of who speaks in each role, where labels tell it."""
+    return {key.removeprefix(SPEAKER): readable(str(name)) for key, name in labels.items() if key.startswith(SPEAKER)}
