@@ -56,7 +56,7 @@ _KNOWN_HEADINGS = {heading.lower(): heading for heading in HEADINGS} | _HEADINGS
 _LABEL = re.compile(
     r"\[(\d{1,12}) (user|assistant|system|tool)\b([^\n]{0,300}?)(?:, (\d{4}-\d\d-\d\d))?(?:, continued)?\](?: |$)"
 )
-_FRAME = re.compile(r"\[summary sum_\w{1,40} of messages (\d{1,12}) to (\d{1,12})(?:, continued)?\] ?")
+_FRAME = re.compile(r"\[summary sum_\w{1,40} of messages (\d{1,12}) to (\d{1,12})(, continued)?\] ?")
 _TEXT_LABEL = re.compile(r"\[text(?:, continued)?\] ")
 _SPEAKERS = re.compile(rf"\[speakers\](?: user is ([^;\n]{{1,{LONGEST_NAME}}}))?;?(?: assistant is ([^;\n]+))?$")
 _PERIOD = re.compile(
@@ -169,7 +169,7 @@ class _Reader:
         self.failure: int | None = None  # the place of what this result says has failed
         self.day_of_summary = ""
         self.is_new = False  # Nothing is read yet of the summary after a frame.
-        self.undated: re.Pattern[str] | None = None  # who said a point of a summary of one day
+        self.spoken = _SPOKEN  # who said a point that has no day of its own
 
     def read(self, line: str) -> None:
         line = _FRAME.sub("", _INVISIBLE.sub("", self._after_label(line))).strip()
@@ -200,8 +200,9 @@ class _Reader:
         if frame := _FRAME.match(line):
             self._restart("summary", is_of_summaries=True)
             self.source.messages += [int(frame[1]), int(frame[2])]
-            self.source.undated += 1  # until its period is read
-            self.is_new = True
+            # Until its period is read, which stands in an earlier piece where it goes on from one.
+            self.source.undated += 1
+            self.is_new = frame[3] is None
         elif _TEXT_LABEL.match(line):
             self._restart("summary", is_of_summaries=True)
             return line.partition("] ")[2]
@@ -215,7 +216,8 @@ class _Reader:
     def _restart(self, kind: str, *, is_of_summaries: bool = False) -> None:
         self.is_of_summaries = self.is_of_summaries or is_of_summaries
         self.kind, self.said, self.role, self.heading, self.is_code = kind, "", "", "", False
-        self.listed, self.is_bare, self.left, self.failure, self.undated = 0, False, MOST_OF_A_RESULT, None, None
+        self.listed, self.is_bare, self.left, self.failure, self.spoken = 0, False, MOST_OF_A_RESULT, None, _SPOKEN
+        self.day_of_summary = ""
 
     def _begin(self, label: re.Match[str]) -> None:
         number, role, rest, day = label.groups()
@@ -299,7 +301,7 @@ class _Reader:
         said = ""
         if by := _SAID.match(text):
             said, text = by[1], text[by.end() :]
-        elif by := self.undated and self.undated.match(text):
+        elif by := self.spoken.match(text):
             said, text = ", ".join(filter(None, (by[1], self.day_of_summary))), text[by.end() :]
         role = next((role for role in ("user", "assistant", "system", "tool") if said.startswith(role.title())), "")
         heading = self.heading
@@ -318,10 +320,15 @@ class _Reader:
         self.day_of_summary = since if since and not until else ""
         names = tuple(people.split(" and ")) if people else ()
         self.source.people = self.source.people or names
-        spoken = "|".join(map(re.escape, names))
-        self.undated = re.compile(
-            rf"(User|Assistant|System|Tool [^:\n]{{1,{LONGEST_NAME}}}{'|' if spoken else ''}{spoken}): "
-        )
+        self.spoken = _spoken_by(names)
+
+
+def _spoken_by(names: tuple[str, ...] = ()) -> re.Pattern[str]:
+    others = "".join(f"|{re.escape(name)}" for name in names)
+    return re.compile(rf"(User|Assistant|System|Tool [^:\n]{{1,{LONGEST_NAME}}}{others}): ")
+
+
+_SPOKEN = _spoken_by()
 
 
 def _day_in(text: str) -> date | None:

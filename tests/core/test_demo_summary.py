@@ -216,6 +216,16 @@ def test_of_a_summary_without_days_no_days_are_said() -> None:
     assert "User, 7 May 2023: I bought 12 lemons from Rosa." in said
 
 
+def test_a_summary_that_goes_on_from_an_earlier_piece_is_read_without_its_beginning() -> None:
+    whole = "[summary sum_A of messages 1 to 9] Messages 1 to 9, 7 May 2023.\n\n## Facts\n- User: Rosa has 12 lemons.\n"
+    rest = "[summary sum_B of messages 10 to 19, continued] he end.\n- User: Remember: 4471.\n- Assistant: Remember to rest.\n"
+    source = read_source(f"{rest}{whole}{rest}")
+    assert source.period == "Messages 1 to 19."
+    told = [(item.said, item.text, item.heading) for item in source.told]
+    lost = [("", "he end.", ""), ("User", "Remember: 4471.", "To remember"), ("Assistant", "Remember to rest.", "")]
+    assert told == [*lost, ("User, 7 May 2023", "Rosa has 12 lemons.", "Facts"), *lost]
+
+
 def test_summaries_of_other_models_are_merged_under_our_headings() -> None:
     theirs = (
         "## Goal\n- Build the shop for Rosa.\n\n## Key Instructions & Constraints\n- Always show tax.\n- At most 12,000 euros.\n\n"
