@@ -311,7 +311,7 @@ def _score(item: Told, heading: str, words: frozenset[str], weights: dict[str, f
         (heading == GOAL, 2.0),
         (text.endswith("!"), 0.8),
         (is_question, 0.35),
-        (len(words) < 4 and heading != GOAL, 0.6),
+        (len(words) < 4 and heading not in (GOAL, DECISIONS), 0.6),
         (item.role == "tool" and heading != FAILURES, 0.4),
         (_CHATTER.match(text), 0.4),
         (item.role == "assistant" and _STEP.match(text), 0.3),

@@ -15,7 +15,7 @@ from mnesis_core.compaction.transcript import summary_pieces, text_pieces, trans
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.demo_requests import asks_to_remember
 from mnesis_core.providers.demo_source import read_source
-from mnesis_core.providers.demo_summary import summarise
+from mnesis_core.providers.demo_summary import choose_points, summarise
 from tests.core import contexts as make
 
 FILLER = "".join(f"[{n} assistant] Nothing much happened while page {n} was loading.\n" for n in range(900, 960))
@@ -142,6 +142,7 @@ def test_a_list_that_was_asked_to_be_remembered_is_kept_whole() -> None:
     [
         "I remember that day in Porto.",
         "Do you remember the code?",
+        "Remember the code?",
         "I've always loved sailing.",
         "Always happy to help!",
         "Never mind the rain.",
@@ -180,6 +181,38 @@ def test_facts_come_before_moods() -> None:
     moods = "".join(f"[{n} user] That is so amazing and I feel really happy about all of it!\n" for n in range(2, 40))
     transcript = f"{PEOPLE}[1 user, 2023-05-07] I bought 12 lemons from Rosa on Friday.\n{moods}"
     assert short(transcript, target=100)["Facts"][0] == "Ana: I bought 12 lemons from Rosa on Friday."
+
+
+def ordered(*said: str) -> list[str]:
+    """What two people said, the most telling first, by what is left out as room gets short."""
+    transcript = PEOPLE + "".join(f"[{n} user] {text}\n" for n, text in enumerate(said, start=1))
+    best = choose_points(transcript, 1_000)
+    return [point.text.removeprefix("Ana: ") for point in best]
+
+
+@pytest.mark.parametrize(
+    ("telling", "other"),
+    [
+        ("Rosa sold the old boat in Porto.", "I feel truly amazing and happy about the boat."),
+        ("The boat of Rosa costs 4,000 euros.", "Could the boat of Rosa cost 4,000 euros?"),
+        ("Rosa repaired the boat on Friday.", "It repaired the whole boat quite well."),
+        ("Rosa repaired the boat of Kim.", "Rosa repaired the boat of Kim!"),
+        ("We decided to repair the boat.", "We often repair the boat together."),
+    ],
+)
+def test_what_states_something_counts_more(telling: str, other: str) -> None:
+    assert ordered(other, telling)[0] == telling
+
+
+def test_moods_make_a_sentence_count_less() -> None:
+    plain, moody = "Rosa sailed along the coast with Kim.", "Rosa sailed happy and proud with Kim."
+    assert ordered(moody, plain)[0] == plain
+
+
+def test_the_task_is_kept_however_short_it_is_beside_what_was_done() -> None:
+    done = "".join(f"[{n} assistant] I fixed module_{n}.py for Rosa and Kim on {n} May 2026.\n" for n in range(2, 30))
+    said = summarise(f"[1 user, 2026-05-30] Implement spotter-gqc\n{done}", 40)
+    assert said.splitlines()[2] == "- User: Implement spotter-gqc"
 
 
 def test_a_summary_says_which_messages_of_which_days_it_stands_for() -> None:

@@ -83,6 +83,14 @@ def test_a_label_has_the_day_where_one_begins() -> None:
     ]
 
 
+def test_a_piece_begins_with_its_day() -> None:
+    messages = [make.message(seq, "user", "word " * 60) for seq in range(1, 6)]
+    pieces = transcript_pieces(messages, 150)
+    assert len(pieces) > 2
+    assert all(re.match(r"\[\d user, 2026-01-02(, continued)?\] ", piece) for piece in pieces)
+    assert all(estimate_text(piece) <= 150 for piece in pieces)
+
+
 def test_the_day_is_that_of_utc() -> None:
     late = make.NOON.replace(hour=23, tzinfo=timezone(timedelta(hours=-5)))
     [piece] = transcript_pieces([replace(make.message(1, "user", "late"), created_at=late)], 9_999)
