@@ -36,6 +36,7 @@ from sessions_app.record.message_queries import MESSAGE_COLUMNS, PART_COLUMNS, m
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 _ID, _MESSAGE_SEQ, _POSITION, _EVENT_SEQ = 0, 1, -2, -1
+_PART_INDEX = len(MESSAGE_COLUMNS) + PART_COLUMNS.index("part_index")
 _NOW = "i.removed_seq IS NULL"
 _AS_OF = "i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
 _NEWEST = (
@@ -235,6 +236,8 @@ def load_newest_context(session_id: str, *, items: int) -> ContextRows:
 
 
 def _context_rows(rows: list[tuple[Any, ...]]) -> ContextRows:
+    # The database would sort all the texts with the rows, of a long context in a file.
+    rows.sort(key=itemgetter(_POSITION, _ID, _PART_INDEX))
     positions = {row[_ID]: row[_POSITION] for row in rows}
     messages = messages_of([row for row in rows if row[_MESSAGE_SEQ] is not None])
     entries = [MessageEntry(position=positions.pop(message.id), message=message) for message in messages]
@@ -252,7 +255,7 @@ def _context_query(which: str, *, is_past: bool) -> str:
         " i.position, (SELECT event_seq FROM sessions WHERE id = %s) FROM context_items i"
         " LEFT JOIN messages m ON m.id = i.item_id"
         " LEFT JOIN message_parts p ON p.message_id = m.id"
-        f" WHERE i.session_id = %s AND {which} ORDER BY i.position, p.part_index"
+        f" WHERE i.session_id = %s AND {which}"
     )
 
 
