@@ -127,11 +127,11 @@ def outlines_of(entries: Sequence[ContextEntry]) -> Iterator[ItemOutline]:
         if isinstance(entry, SummaryEntry):
             yield ItemOutline(entry.id, None, entry.first_seq, entry.last_seq)
             continue
-        message = entry.message
-        ids = tuple([stored.id for stored in message.parts])
-        types = tuple([stored.part.type for stored in message.parts])
-        tools = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
-        compacted = tuple([(id, 0) for id, part in tools if part.compacted_at is not None])
+        message, parts = entry.message, entry.message.parts
+        ids = tuple([stored.id for stored in parts])
+        types = tuple([stored.part.type for stored in parts])
+        tools = [(stored.id, stored.part) for stored in parts if isinstance(stored.part, ToolPart)]
+        compacted = tuple([(id, 0) for id, part in tools if part.compacted_at is not None]) if tools else ()
         yield ItemOutline(message.id, message.role, message.seq, message.seq, ids, types, compacted)
 
 
@@ -294,21 +294,28 @@ def _row_of(
         "seq": item.first_seq,
         "parts": len(ids),
         "tombstoned": gone,
-        "unanswered": _chosen(ids, marks.unanswered, first),
-        "shortened": [
-            {"part": id, "field": _FIELDS[place], "head": head, "tail": tail}
-            for number, id in (enumerate(ids, first) if marks.cuts else ())
-            for place, head, tail in marks.cuts.get(number, ())
-        ],
-        "omitted": _chosen(ids, marks.omitted, first),
+        "unanswered": _chosen(ids, marks.unanswered, first) if marks.unanswered else [],
+        "shortened": _cuts_in(ids, marks.cuts, first) if marks.cuts else [],
+        "omitted": _chosen(ids, marks.omitted, first) if marks.omitted else [],
     }
     # Keys that most rows do not have.
-    more = {"naming": _chosen(gone, marks.named, first_gone), "opaque": _chosen(ids, marks.returned, first)}
-    return row | {name: chosen for name, chosen in more.items() if chosen}
+    if naming := _chosen(gone, marks.named, first_gone):
+        row["naming"] = naming
+    if opaque := _chosen(ids, marks.returned, first):
+        row["opaque"] = opaque
+    return row
 
 
 def _chosen(ids: Sequence[str], numbers: set[int], first: int) -> list[str]:
     return [id for number, id in enumerate(ids, first) if number in numbers] if numbers else []
+
+
+def _cuts_in(ids: Sequence[str], cuts: Mapping[int, list[_Cut]], first: int) -> list[dict[str, Any]]:
+    return [
+        {"part": id, "field": _FIELDS[place], "head": head, "tail": tail}
+        for number, id in enumerate(ids, first)
+        for place, head, tail in cuts.get(number, ())
+    ]
 
 
 def _unpacked(folded: Row) -> Row:

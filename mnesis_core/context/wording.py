@@ -98,12 +98,7 @@ def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, st
         case TextPart() | RefusalPart():
             return {"text": part.text} if part.text else {}
         case ToolPart():
-            error = f"Error: {part.error}" if part.error is not None else ""
-            output = "\n".join(text for text in (part.output, error) if text)
-            if tombstoned and part.compacted_at is not None:
-                mark = tombstone(part.tool_name, part.compacted_at)
-                output = with_output_files(mark, part, naming) if naming else mark
-            return {"input": part.input, "output": output}
+            return {"input": part.input, "output": _result_of(part, tombstoned=tombstoned, naming=naming)}
         case FileRefPart():
             lines = [
                 f"[FILE: {part.path or part.file_id}]",
@@ -125,6 +120,15 @@ def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, st
             return {}
         case _:
             assert_never(part)
+
+
+def _result_of(part: ToolPart, *, tombstoned: bool, naming: str) -> str:
+    if tombstoned and part.compacted_at is not None:
+        mark = tombstone(part.tool_name, part.compacted_at)
+        return with_output_files(mark, part, naming) if naming else mark
+    if part.error is None:
+        return part.output or ""
+    return f"{part.output}\nError: {part.error}" if part.output else f"Error: {part.error}"
 
 
 def _reference(part: MediaPart) -> str:

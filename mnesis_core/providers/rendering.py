@@ -105,8 +105,10 @@ def system_apart(messages: Sequence[ContextMessage]) -> tuple[str, Sequence[Cont
 def answered_calls(message: ContextMessage) -> Iterator[tuple[ToolCall, ToolResult]]:
     results = {result.call_id: result for result in message.tool_results}
     for call in message.tool_calls:
-        missing = ToolResult(call_id=call.id, name=call.name, text=INTERRUPTED, is_error=True)
-        yield call, results.get(call.id, missing)
+        yield (
+            call,
+            results.get(call.id) or ToolResult(call_id=call.id, name=call.name, text=INTERRUPTED, is_error=True),
+        )
 
 
 @dataclass(slots=True)
@@ -189,16 +191,17 @@ def render_chat(prompt: Prompt) -> dict[str, Any]:
     for message in prompt.messages:
         rendered: dict[str, Any] = {"role": message.role, "content": outgoing(message.text)}
         messages.append(rendered)
-        if message.tool_calls:
-            rendered["content"] = rendered["content"] or None
-            rendered["tool_calls"] = [
-                {
-                    "id": outgoing(call.id),
-                    "type": "function",
-                    "function": {"name": tool_name(call.name), "arguments": outgoing(call.arguments)},
-                }
-                for call in message.tool_calls
-            ]
+        if not message.tool_calls:
+            continue
+        rendered["content"] = rendered["content"] or None
+        rendered["tool_calls"] = [
+            {
+                "id": outgoing(call.id),
+                "type": "function",
+                "function": {"name": tool_name(call.name), "arguments": outgoing(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
         messages += [
             {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
             for call, result in answered_calls(message)

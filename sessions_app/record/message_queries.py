@@ -69,6 +69,7 @@ PART_COLUMNS = (
     *("tool_name", "tool_call_id", "tool_input", "tool_state", "output", "error_message"),
     *("started_at", "completed_at", "compacted_at", "decision_note", "late_output"),
 )
+_CALL = PART_COLUMNS.index("tool_name")  # and what follows it
 # The order in which ``messages_of`` reads a message.
 MESSAGE_COLUMNS = ("id", "seq", "turn_id", "role", "is_summary", "created_at")
 _PART = len(MESSAGE_COLUMNS)
@@ -179,11 +180,11 @@ def _call_columns(part: ToolPart | ProviderToolPart) -> dict[str, Any]:
 
 def part_of(columns: Sequence[Any]) -> StoredPart:
     """Return the part of a row; ``columns`` are ``PART_COLUMNS`` (``tables.select_columns``)."""
-    id, index, part_type, tokens, result_tokens, content, label, *call = columns
+    id, index, part_type, tokens, result_tokens, content, label = columns[:_CALL]
     if part_type == "text":  # nearly every part is one or the other
         part: Part = TextPart(text=decode_text(content))
     elif part_type == "tool":
-        name, call_id, input, state, output, error, started_at, completed_at, compacted_at, note, late = call
+        name, call_id, input, state, output, error, started_at, completed_at, compacted_at, note, late = columns[_CALL:]
         part = ToolPart(
             tool_name=decode_text(name),
             tool_call_id=decode_text(call_id),
@@ -200,7 +201,7 @@ def part_of(columns: Sequence[Any]) -> StoredPart:
     elif part_type == "reasoning":
         part = ReasoningPart(text=decode_text(content))
     elif part_type == "provider_tool":
-        name, call_id, input, _, output, error, *_ = call
+        name, call_id, input, _, output, error = columns[_CALL : _CALL + 6]
         part = ProviderToolPart(
             provider=decode_text(label),
             tool_name=decode_text(name),
