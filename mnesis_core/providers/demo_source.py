@@ -192,7 +192,8 @@ class _Reader:
 
     def _after_label(self, line: str) -> str:
         """Take note of what a label at the beginning of a line says, and return the rest."""
-        if self.is_of_summaries and self.kind != "summary" and line.removeprefix("## ") in HEADINGS:
+        is_ours = line.removeprefix("## ") in HEADINGS or _PERIOD.match(line)
+        if self.is_of_summaries and self.kind != "summary" and is_ours:
             self._restart("summary")  # after an excerpt, which quotes labels
         if label := _LABEL.match(line):
             self._begin(label)

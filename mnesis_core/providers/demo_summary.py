@@ -203,7 +203,8 @@ def choose_points(text: str, budget: int) -> list[Point]:
 
 def _first_words(source: Source, text: str, budget: int) -> str:
     """Return a few words, where there is no room for more."""
-    words = " ".join(item.text for item in source.told[:40]).split()[:40] or text.split()[:40]
+    told = source.told[:40] or filter(None, [source.beginning])
+    words = " ".join(item.text for item in told).split()[:40] or text.split()[:40]
     beginnings = (" ".join(words[:count]) for count in range(len(words), 0, -1))
     return next((text for text in beginnings if estimate_text(text) <= budget), words[0][:1] if words else "-")
 

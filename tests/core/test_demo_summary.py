@@ -215,6 +215,13 @@ def test_the_task_is_kept_however_short_it_is_beside_what_was_done() -> None:
     assert said.splitlines()[2] == "- User: Implement spotter-gqc"
 
 
+def test_of_what_was_wanted_the_first_stays_longest() -> None:
+    later = "Please fix the 12 tests of module_7.py that fail for Rosa and Kim since Friday."
+    said = summarise(f"[1 user, 2026-05-30] Implement spotter-gqc\n[2 user] {later}\n{FILLER}", 34)
+    assert "Implement spotter-gqc" in said
+    assert later not in said
+
+
 def test_a_summary_says_which_messages_of_which_days_it_stands_for() -> None:
     transcript = f"{PEOPLE}[4 user, 2023-05-07] I live in Porto.\n[9 assistant, 2024-01-02] I live in Graz.\n" * 9
     assert summarise(transcript, 300).startswith(
@@ -308,6 +315,19 @@ def test_short_drafts_are_lists_that_are_merged_under_headings() -> None:
     assert found["Goal"] == ["User, 7 May 2026: Implement the tide gauge."]
     assert "Tool Bash: Exit code 2 … fatal: no upstream branch" in found["Failures"]
     assert found["Files"] == ["/app/src/gauges/tide.py (changed)"]
+
+
+def test_no_label_of_a_source_comes_into_a_draft_nor_hides_those_after_it() -> None:
+    code = "[24 tool Write input, 2026-05-07, continued] " + '%>\\n <p style=\\"color: #666\\">\\n' * 300
+    draft = summarise(code, 48)
+    assert "[24" not in draft
+    rest = "Message 25, 7 May 2026.\n\n- User: Never push to main.\n- Assistant: Rosa has 12 lemons.\n"
+    for before in (
+        draft,
+        "[Level 3 excerpt, written without a model: beginnings and ends only]\n[24 tool Write input] {}",
+    ):
+        [piece] = text_pieces(f"{before}\n\n{rest}\n\n{FILLER}", 50_000)
+        assert "User, 7 May 2026: Never push to main." in [item.line() for item in read_source(piece).told]
 
 
 # Hostile text
