@@ -84,7 +84,7 @@ BENCHMARKS = {
     ),
     "recall": (
         "Evidence of LoCoMo's questions found by a search, in percent, beside plain FTS5 in memory",
-        ("search", "questions", "@5", "@10", "@20", "days @5", "ms a question"),
+        ("search", "questions", "@5", "@10", "@20", "days @5", "in passages", "their tokens", "ms a question"),
     ),
     "files": (
         "Files explored, each in a process of its own, against reading and hashing the same bytes",

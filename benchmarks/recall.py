@@ -3,7 +3,8 @@
 The conversations are read from the file that ``MNESIS_LOCOMO`` names, else from the folder of sample files
 (``MNESIS_SAMPLES``); without them the table is empty. The recall of a question is the share of its evidence that is
 found; adversarial questions (category 5), which the conversation does not answer, are left out of it. Sessions are
-LoCoMo's days of talk: what counts is whether any day with evidence is among the first five.
+LoCoMo's days of talk: what counts is whether any day with evidence is among the first five. The last row is what a model
+gets: the passages of ``lcm_grep`` within its tokens, and how much of the evidence is in them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from agents_app.tools.memory.grepping import Asked as Grep
+from agents_app.tools.memory.grepping import grep
+from agents_app.tools.memory.reach import load_family
+from agents_app.tools.registry import ToolContext
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.search.ranking import SESSION
 from mnesis_core.transcripts import FORMATS
 from sessions_app.models import Message, Session
@@ -33,7 +39,8 @@ from tests.support.samples import FOLDER, LOCOMO
 ANSWERED = (1, 2, 3, 4)
 DEPTHS = (5, 10, 20)
 DAYS = 5
-DEEP = 200
+DEEP, PASSAGES = 100, 5
+_HANDLE = re.compile(r"^[> ] #(\d+) ", re.MULTILINE)
 _DIALOGUE_ID = re.compile(r"D\d+:\d+")
 
 Search = Callable[[str, int], list[str]]
@@ -66,6 +73,7 @@ def measure() -> list[tuple[str, ...]]:
     return [
         _row("FTS5, porter, BM25", [(talk, _fts5(talk)) for talk in talks]),
         _row("ours", [(talk, _ours(owner, talk)) for talk in talks]),
+        _told(owner, talks),
     ]
 
 
@@ -101,7 +109,29 @@ def _row(name: str, searches: Sequence[tuple[Talk, Search]]) -> tuple[str, ...]:
             for depth in DEPTHS if asked.is_answered else ():
                 recalls[depth].append(len(asked.evidence & set(found[:depth])) / len(asked.evidence))
     shares = [f"{100 * fmean(recalls[depth]):.1f}" for depth in DEPTHS]
-    return (name, str(len(recalls[5])), *shares, f"{100 * fmean(days):.1f}", f"{1_000 * median(seconds):.2f}")
+    return (name, str(len(recalls[5])), *shares, f"{100 * fmean(days):.1f}", "", "", f"{1_000 * median(seconds):.2f}")
+
+
+def _told(owner: User, talks: Sequence[Talk]) -> tuple[str, ...]:
+    """Return the row of five passages, as a model gets them."""
+    recalls, tokens, seconds = [], [], []
+    for talk in talks:
+        ids = _external_ids(talk)
+        family = load_family(ToolContext(session_id=talk.session_id, owner_id=owner.pk))
+        for asked in talk.asked:
+            if asked.is_answered:
+                started = perf_counter()
+                text = grep(family, Grep(pattern=asked.question, limit=PASSAGES))
+                seconds.append(perf_counter() - started)
+                told = {ids[int(seq)] for seq in _HANDLE.findall(text)}
+                recalls.append(len(asked.evidence & told) / len(asked.evidence))
+                tokens.append(estimate_text(text))
+    found = (f"{100 * fmean(recalls):.1f}", f"{fmean(tokens):,.0f}", f"{1_000 * median(seconds):.2f}")
+    return (f"lcm_grep, {PASSAGES} passages", str(len(recalls)), "", "", "", "", *found)
+
+
+def _external_ids(talk: Talk) -> dict[int, str]:
+    return dict(Message.objects.filter(session_id=talk.session_id).values_list("seq", "external_id"))
 
 
 def _day(id: str) -> str:
@@ -110,7 +140,7 @@ def _day(id: str) -> str:
 
 def _ours(owner: User, talk: Talk) -> Search:
     scope = Scope(owner_id=owner.pk, session_id=talk.session_id)
-    ids = dict(Message.objects.filter(session_id=talk.session_id).values_list("seq", "external_id"))
+    ids = _external_ids(talk)
     return lambda question, limit: [ids[head.place % SESSION] for head in find_ranked(scope, question).heads[:limit]]
 
 

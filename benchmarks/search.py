@@ -19,12 +19,14 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, TextPart
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.search.search import Scope, search
+from sessions_app.search.answers import answer
+from sessions_app.search.search import Scope
 
 TOKENS = 1_000_000
 MESSAGES_A_CHANGE = 50
 ROUNDS = 30
 LIMIT = 20
+QUESTION = "Which w40 had said to w700 that w2500 was under the marigold?"
 QUERIES = {
     "a rare word": "marigold",
     "a common word": "w3",
@@ -33,6 +35,7 @@ QUERIES = {
     "a prefix": "marig*",
     "a common prefix": "w12*",
     "nothing": "nowhere",
+    "a question": QUESTION,
 }
 FTS5 = (
     "SELECT rowid, snippet(plain_search, 0, '', '', '…', 16) FROM plain_search WHERE plain_search MATCH ?"
@@ -119,17 +122,18 @@ def seconds(ask: Callable[[str], object], query: str) -> float:
 
 
 def _ours(scope: Scope) -> Callable[[str], object]:
-    return lambda query: search(scope, query, limit=LIMIT)
+    return lambda query: answer(scope, query, mode="ranked" if query == QUESTION else "text", limit=LIMIT, around=0)
 
 
 def _fts5(plain: Plain) -> Callable[[str], object]:
-    return lambda query: plain.rows(FTS5, query)
+    return lambda query: plain.rows(FTS5, " OR ".join(query.strip("?").split()) if query == QUESTION else query)
 
 
 def _tsvector(plain: Plain) -> Callable[[str], object]:
     def ask(query: str) -> object:
-        words = query.strip('"').replace("*", ":*").split()
-        wanted = (" <-> " if query.startswith('"') else " & ").join(words)
+        words = query.strip('"?').replace("*", ":*").split()
+        side_by_side, all_of = " <-> " if query.startswith('"') else " & ", query != QUESTION
+        wanted = (side_by_side if all_of else " | ").join(words)
         return plain.rows(TSVECTOR, wanted, wanted)
 
     return ask

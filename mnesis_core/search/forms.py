@@ -8,6 +8,7 @@ are also found by their beginnings (``mnesis_core.search.questions``).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 _FUNCTION_WORDS = """
 a about an and any are as at be been being by can could did do does doing during for from had has have having he her
@@ -70,6 +71,7 @@ def _may_end(word: str, ending: str) -> bool:
 _IRREGULAR_FORMS = {stem_of(family[0]): family for family in _FAMILIES}
 
 
+@lru_cache(maxsize=4_096)
 def forms_of(word: str) -> tuple[str, ...]:
     """Return the word first, then its other forms, irregular ones too. Some that nobody uses are among them."""
     stem = stem_of(word)

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.search.forms import FUNCTION_WORDS, forms_of, stem_of
-from mnesis_core.search.words import LONGEST_WORD, IndexWord, fold, readable, words_in_order, words_of
+from mnesis_core.search.words import LONGEST_WORD, IndexWord, fold, is_unspaced, readable, words_in_order, words_of
 
 LONGEST_QUESTION = 100_000
 """Characters."""
@@ -31,6 +31,7 @@ _NUMBER_OF_MONTH = {
 # "may" and "march" are other words too, so a month stands behind one of these, or beside a number.
 _BEFORE_MONTH = {"in", "of", "on", "during", "since", "until", "early", "late", "mid", "last", "this", "next"}
 _AMBIGUOUS = {"may", "march", "mar", "sep", "jan", "dec"}
+_WORD = re.compile(r"\S+")
 _NUMBER = re.compile(r"([0-9]{1,4})(?:st|nd|rd|th)?")
 _ISO = re.compile(r"\b(\d{4})-(\d\d)(?:-(\d\d))?\b")
 NEAR_DAYS = 3
@@ -67,15 +68,23 @@ class Question:
     period: Period | None = None
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        asked = {word for term in self.terms for word in term.words}
-        # The longest first, so that a beginning is not taken for all of a word.
-        patterns = sorted((_pattern_of(word) for word in asked), key=len, reverse=True)
-        return re.compile("|".join(patterns))
+    def _asked(self) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
+        """Return whole words, beginnings of words, and what may stand anywhere in a text without spaces."""
+        words = {word for term in self.terms for word in term.words}
+        runs = {word.text for word in words if is_unspaced(word.text)}
+        whole = {word.text for word in words if not word.prefix} - runs
+        return frozenset(whole), tuple(word.text for word in words if word.prefix), tuple(sorted(runs))
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where words of the question are in a text, in order."""
-        return (match.span() for match in self._pattern.finditer(fold(text)))
+        whole, beginnings, runs = self._asked
+        for match in _WORD.finditer(fold(text)):
+            word, start = match[0], match.start()
+            if word in whole or word.startswith(beginnings):
+                yield match.span()
+            elif runs and not word.isascii():
+                found = re.finditer("|".join(runs), word)
+                yield from ((start + one.start(), start + one.end()) for one in found)
 
 
 def parse_question(text: str, *, without: Collection[str] = ()) -> Question:
@@ -120,12 +129,6 @@ def _terms(words: list[str], parts: Collection[str]) -> Iterator[Term]:
             yield Term(words=(IndexWord(text=beginning, prefix=True),), weight=BEGINNING_WEIGHT)
     for part in sorted(set(parts) - FUNCTION_WORDS)[: MOST_WORDS - len(chosen)]:
         yield Term(words=(IndexWord(text=part),), weight=PART_WEIGHT)
-
-
-def _pattern_of(word: IndexWord) -> str:
-    before = r"(?<![^\W_])" if word.text[:1].isascii() else ""
-    after = r"[^\W_]*" if word.prefix else r"(?![^\W_])" if word.text[-1:].isascii() else ""
-    return f"{before}{re.escape(word.text)}{after}"
 
 
 def _period(words: list[str], text: str) -> Period | None:

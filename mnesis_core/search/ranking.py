@@ -29,13 +29,14 @@ RARITY = 1.25
 """Exponent of the weight of a rare word, which sinks words that every sentence has, in every language."""
 SPREAD = {-2: 0.5, -1: 0.75, 0: 1.0, 1: 0.75, 2: 0.5}
 """What a word counts for the messages around its own, by their distance from it."""
+_SPREAD = tuple(SPREAD.items())
 ANSWERED = 1.3
 """What a word of a question counts for the message after it."""
 NAMED, ASKING, NEAR_DATE = 2.0, 0.7, 2.0
 """Factors: said by the person whom the question names; is a question itself; was said at its date."""
 GAP = timedelta(hours=4)
 """Messages further apart in time are not of one conversation."""
-POOL = 200
+POOL = 100
 """Places that are looked at closely."""
 
 
@@ -66,7 +67,7 @@ class Ranked(NamedTuple):
     score: float
 
 
-def choose_terms(question: Question, counts: Sequence[int], *, most: int) -> list[int]:
+def choose_terms(counts: Sequence[int], *, most: int) -> list[int]:
     """Return the terms to ask for, the rarest first, whose postings are at most ``most`` together; at least one.
 
     :param counts: texts that have each term, as far as they were counted
@@ -109,17 +110,17 @@ class Evidence:
         """Return the best places, roughly: as if no time lay between messages, and nobody had asked anything."""
         scores: dict[Place, float] = defaultdict(float)
         for term, places in self.terms.items():
-            weight, near = self.weights[term], defaultdict[Place, float](float)
+            weight, near = self.weights[term] * (K1 + 1), defaultdict[Place, float](float)
             for place, share in places.items():
-                scores[place] += weight * _saturated(share)
+                scores[place] += weight * share / (share + K1)
                 if place < 0:
                     near[place] += share
                     continue
-                for distance, part in SPREAD.items():
+                for distance, part in _SPREAD:
                     near[place + distance] += part * share
             for place, share in near.items():
-                scores[place] += weight * _saturated(share)
-        return nlargest(most, scores, key=lambda place: (scores[place], place))
+                scores[place] += weight * share / (share + K1)
+        return [place for _, place in nlargest(most, zip(scores.values(), scores, strict=True))]
 
     def score(self, place: Place, turns: Mapping[Place, Turn]) -> float:
         """Return what the words at a place and around it say."""
@@ -176,7 +177,7 @@ def beside(places: Collection[Place], distance: int = 2) -> set[Place]:
 
 def _neighbours(place: Place, turns: Mapping[Place, Turn]) -> list[tuple[Place, float]]:
     found = [(place, SPREAD[0])]
-    for distance, part in SPREAD.items() if place >= 0 else ():
+    for distance, part in _SPREAD if place >= 0 else ():
         other = place - distance
         if distance and _is_near(place, other, turns):
             found.append((other, ANSWERED if distance == 1 and turns[other].is_question else part))

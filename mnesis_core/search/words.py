@@ -105,7 +105,7 @@ def words_of(text: str) -> set[str]:
 def words_in_order(text: str) -> list[str]:
     """Return the words of a readable text as it is asked for, with repetitions; of scripts without spaces the pairs."""
     pieces = _UNSPACED_RUN.sub(r" \1 ", fold(text)).split()
-    return [word for piece in pieces for word in (_pairs(piece) or [piece] if _is_unspaced(piece) else [piece])]
+    return [word for piece in pieces for word in (_pairs(piece) or [piece] if is_unspaced(piece) else [piece])]
 
 
 def _split_words(text: str) -> set[str]:
@@ -127,14 +127,15 @@ def _split_unspaced(word: str) -> list[str]:
     if word.isascii():
         return [word]
     spaced = _UNSPACED_RUN.sub(r" \1 ", word).split()
-    return [piece for run in spaced for piece in ([*run, *_pairs(run)] if _is_unspaced(run) else [run])]
+    return [piece for run in spaced for piece in ([*run, *_pairs(run)] if is_unspaced(run) else [run])]
 
 
 def _pairs(run: str) -> list[str]:
     return [first + second for first, second in pairwise(run)]
 
 
-def _is_unspaced(run: str) -> bool:
+def is_unspaced(run: str) -> bool:
+    """Whether a word begins in a script that puts no spaces between words."""
     return _UNSPACED_RUN.match(run) is not None
 
 
@@ -150,7 +151,7 @@ class _Term:
 
     @staticmethod
     def _index(piece: str, *, prefix: bool) -> list[IndexWord]:
-        if _is_unspaced(piece):
+        if is_unspaced(piece):
             return [IndexWord(text=pair) for pair in _pairs(piece) or [piece]]
         return [IndexWord(text=piece[:LONGEST_WORD], prefix=prefix)]
 
@@ -162,11 +163,11 @@ class _Term:
     def pattern(self) -> re.Pattern[str]:
         first, last = self.pieces[0], self.pieces[-1]
         # Look back from behind the first piece: a pattern that begins with plain letters is found much faster.
-        before = "" if _is_unspaced(first) else f"(?<!{_IN_WORD}{first})"
-        after = "" if self.prefix or _is_unspaced(last) else f"(?!{_IN_WORD})"
+        before = "" if is_unspaced(first) else f"(?<!{_IN_WORD}{first})"
+        after = "" if self.prefix or is_unspaced(last) else f"(?!{_IN_WORD})"
         # Between a Latin word and a Han one there may be no space.
         further = "".join(
-            f"{' *' if _is_unspaced(previous) or _is_unspaced(piece) else ' +'}{piece}"
+            f"{' *' if is_unspaced(previous) or is_unspaced(piece) else ' +'}{piece}"
             for previous, piece in pairwise(self.pieces)
         )
         return re.compile(f"{first}{before}{further}{after}")

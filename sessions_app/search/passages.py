@@ -20,6 +20,8 @@ from sessions_app.search.search import Hit, Line
 
 LONGEST_LINE = 240
 """Characters of a message beside a hit that are shown."""
+READ = LONGEST_LINE + 1
+"""Characters of it that are read: one more tells that there is more."""
 
 _OF_MESSAGE = ("session_id", "seq", "created_at", "branch", "role", "id")
 # What was said in words stands for a message, else its first call of a tool.
@@ -27,8 +29,8 @@ _ORDER = (TextPart.type, RefusalPart.type, *CALLS, PatchPart.type, ReasoningPart
 _SHOWN = (*TOLD, *CALLS)
 _LINES = f"""
     WITH w (session_id, seq) AS (VALUES {{places}})
-    SELECT {{columns}}, p.part_type, p.tool_name, substr(p.content, 1, {LONGEST_LINE}),
-        substr(p.tool_input, 1, {LONGEST_LINE}), substr(COALESCE(p.output, p.error_message, ''), 1, {LONGEST_LINE})
+    SELECT {{columns}}, p.part_type, p.tool_name, substr(p.content, 1, {READ}),
+        substr(p.tool_input, 1, {READ}), substr(COALESCE(p.output, p.error_message, ''), 1, {READ})
     FROM w JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq
     LEFT JOIN message_parts p ON p.id = (
         SELECT q.id FROM message_parts q WHERE q.message_id = m.id AND q.part_type IN {_SHOWN!r}

@@ -51,8 +51,8 @@ from sessions_app.search.search import (
     with_texts,
 )
 
-MOST_POSTINGS = 5_000
-"""Postings of all words of a question that are read."""
+MOST_POSTINGS, MOST_OF_TERM = 2_000, 600
+"""Postings that are read of all words of a question, and of one; the newest."""
 LONGEST_HIT = 480
 """Characters of a hit that are shown among the messages around it."""
 
@@ -88,8 +88,9 @@ class Finding:
     """By their numbers in places."""
     heads: list[Ranked]
     turns: Mapping[Place, Turn]
-    entries: Mapping[Place, int]
-    """The index entry of each place that has most of the question; a place that has none of it has none."""
+    postings: list[Posting]
+    weights: Mapping[int, float]
+    """By term."""
     total: int
     """Messages that were searched."""
 
@@ -122,7 +123,8 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST, around: int = 0
         sessions=sessions,
         heads=fold_passages(ranked, turns, around=around),
         turns=turns,
-        entries=_best_entries(postings, evidence),
+        postings=postings,
+        weights=evidence.weights,
         total=total,
     )
 
@@ -136,13 +138,13 @@ def _postings(scope: Scope, question: Question, below: int) -> tuple[list[int], 
     queries = [
         index.query_any(term.words, owner_id=scope.owner_id, session_id=scope.session_id) for term in question.terms
     ]
-    count = " UNION ALL ".join([f"SELECT * FROM ({index.counts.format(limit=MOST_POSTINGS)}) AS one"] * len(queries))
-    select = index.select(_POSTING, condition, limit=MOST_POSTINGS)
+    count = " UNION ALL ".join([f"SELECT * FROM ({index.counts.format(limit=MOST_OF_TERM)}) AS one"] * len(queries))
+    select = index.select(_POSTING, condition, limit=MOST_OF_TERM)
     with connection.cursor() as cursor, index.asked(cursor):
         cursor.execute(count, queries)
         counts = [number for (number,) in cursor.fetchall()]
         rows = []
-        for term in choose_terms(question, counts, most=MOST_POSTINGS):
+        for term in choose_terms(counts, most=MOST_POSTINGS):
             cursor.execute(select, [queries[term], below, *values])
             rows += [(term, row) for row in cursor.fetchall()]
     return counts, rows
@@ -178,14 +180,13 @@ def _allowed(scope: Scope, candidates: Iterable[Place], evidence: Evidence, turn
     return [place for place in candidates if place in found] + inside
 
 
-def _best_entries(postings: Iterable[Posting], evidence: Evidence) -> dict[Place, int]:
-    weights: dict[tuple[Place, int], float] = defaultdict(float)
-    for term, place, entry, _ in postings:
-        weights[place, entry] += evidence.weights[term]
-    best: dict[Place, int] = {}
-    for place, entry in sorted(weights, key=lambda key: (weights[key], -key[1])):
-        best[place] = entry
-    return best
+def _best_entries(found: Finding, places: Collection[Place]) -> dict[Place, int]:
+    """Return the index entry of each place that has most of the question; a place that has none of it has none."""
+    scores: dict[tuple[Place, int], float] = defaultdict(float)
+    for term, place, entry, _ in found.postings:
+        if place in places:
+            scores[place, entry] += found.weights[term]
+    return dict(sorted(scores, key=lambda key: (scores[key], -key[1])))
 
 
 def _folded_names(sessions: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -230,12 +231,14 @@ def _newest_entry() -> int:
 
 def _candidates(found: Finding, heads: Iterable[Ranked]) -> list[Candidate]:
     """Return the texts of hits, in order: that with most of the question, or what the message says."""
-    ids = {place: found.entries.get(place) for place, _ in heads}
+    places = [place for place, _ in heads]
+    best = _best_entries(found, set(places))
+    ids = {place: best.get(place) for place in places}
     entries = [id for id in ids.values() if id is not None]
     by_place: dict[Place, Candidate] = {}
     if entries:
-        places = ", ".join(["%s"] * len(entries))
-        rows = fetch(f"SELECT {ENTRY} FROM search_entries e WHERE e.id IN ({places})", entries)
+        marks = ", ".join(["%s"] * len(entries))
+        rows = fetch(f"SELECT {ENTRY} FROM search_entries e WHERE e.id IN ({marks})", entries)
         with connection.cursor() as cursor:
             texts = {one.id: one for one in with_texts(cursor, rows)}
         by_place = {place: texts[id] for place, id in ids.items() if id in texts}

@@ -118,10 +118,9 @@ def test_what_was_said_at_the_date_of_the_question_comes_first() -> None:
 
 
 def test_terms_are_chosen_from_the_rarest_on_until_they_are_too_many() -> None:
-    question = parse_question("aaa bbb ccc ddd")
-    assert choose_terms(question, [900, 0, 5, 90], most=100) == [2, 3]
-    assert choose_terms(question, [900, 800, 850, 0], most=100) == [1]
-    assert choose_terms(question, [0, 0, 0, 0], most=100) == []
+    assert choose_terms([900, 0, 5, 90], most=100) == [2, 3]
+    assert choose_terms([900, 800, 850, 0], most=100) == [1]
+    assert choose_terms([0, 0, 0, 0], most=100) == []
 
 
 def test_passages_hold_what_is_near_and_are_no_hits_twice() -> None:

@@ -265,7 +265,7 @@ def test_entries_of_before_there_were_lengths_are_ranked_and_get_theirs_when_reb
 def test_words_that_are_everywhere_are_not_read_in_a_long_history(
     reader: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranked, "MOST_POSTINGS", 10)
+    monkeypatch.setattr(ranked, "MOST_OF_TERM", 10)
     session_id = new_session(reader)
     say(session_id, *(user(f"the harbour {number}") for number in range(40)))
     exchange(session_id, "a marigold in the harbour", "fine")

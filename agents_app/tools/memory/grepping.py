@@ -163,7 +163,8 @@ def describe_found(result: SearchResult, session_id: str, *, is_only: bool) -> l
     covering = covering_summaries(session_id, said, path=paths.chosen)
     where = "" if is_only else f" in session {session_id}"
     if result.mode == "ranked":
-        return [_passage(hit, paths, covering.get(hit.message_seq, ""), where) for hit in result.hits]
+        shown: set[int] = set()
+        return [_passage(hit, paths, covering.get(hit.message_seq, ""), where, shown) for hit in result.hits]
     blocks, group = [], ""
     for hit in result.hits:
         own = _group(hit, covering) + where
@@ -183,14 +184,17 @@ def _line(hit: Hit, paths: Paths) -> str:
     return f"{_place(hit, paths)}: {hit.snippet}"
 
 
-def _passage(hit: Hit, paths: Paths, summary_id: str, where: str) -> str:
+def _passage(hit: Hit, paths: Paths, summary_id: str, where: str, shown: set[int]) -> str:
+    """:param shown: numbers of messages that earlier passages have; those of this one are added"""
     if not hit.passage:
         return _line(hit, paths)
     covered = f", summarised by {summary_id}" if summary_id else ""
     lines = [
         f"{'>' if line.is_hit else ' '} #{line.seq} {line.speaker or line.role}{_by_tool(line)}: {line.text}"
         for line in hit.passage
+        if line.is_hit or line.seq not in shown
     ]
+    shown.update(line.seq for line in hit.passage)
     return "\n".join([f"{_place(hit, paths, is_short=True)}{covered}{where}:", *lines])
 
 
