@@ -141,7 +141,7 @@ def _day(id: str) -> str:
 def _ours(owner: User, talk: Talk) -> Search:
     scope = Scope(owner_id=owner.pk, session_id=talk.session_id)
     ids = _external_ids(talk)
-    return lambda question, limit: [ids[head.place % SESSION] for head in find_ranked(scope, question).heads[:limit]]
+    return lambda question, limit: [ids[head.place % SESSION] for head in find_ranked(scope, question).ranked[:limit]]
 
 
 def _fts5(talk: Talk) -> Search:

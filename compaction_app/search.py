@@ -40,7 +40,7 @@ from sessions_app.schemas import ErrorOut, Out, Text
 from sessions_app.search.answers import MOST_AROUND, answer
 from sessions_app.search.filters import EVERYTHING, Filters, read_filters
 from sessions_app.search.index import CALLS
-from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult
+from sessions_app.search.search import Hit, Kind, Line, Mode, Scope, SearchResult
 
 router = Router(tags=["search"])
 
@@ -312,7 +312,8 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> dict[str
     left = place.left_turn if place else None
     pruned = place.pruned_turn if place and hit.field in ("output", "error_message") else None
     is_pruned = pruned is not None and (left is None or pruned <= left)
-    speaker = SPEAKERS.get(hit.role, hit.role)
+    own = next((line for line in hit.passage if line.is_hit), None)
+    speaker = show_invisible(own.speaker) if own and own.speaker else SPEAKERS.get(hit.role, hit.role)
     if hit.kind == "summaries":
         what = f"Summary of messages {hit.message_seq:,} to {hit.last_seq:,}"
     elif hit.kind == "files":
@@ -327,8 +328,11 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> dict[str
         pieces += [(hit.snippet[end:first], False), (hit.snippet[first:last], True)]
         end = last
     pieces.append((hit.snippet[end:], False))
+    beside = [line for line in hit.passage if not line.is_hit]
     return {
         "hit": hit,
+        "before": [_beside(line) for line in beside if line.seq < hit.message_seq],
+        "after": [_beside(line) for line in beside if line.seq > hit.message_seq],
         "title": shown_title(hit.session_title),
         "what": what,
         # The snippet in order: a piece, and whether it matches.
@@ -339,3 +343,8 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> dict[str
         "is_pruned": is_pruned,
         "covered_by": covered_by if left is not None else None,
     }
+
+
+def _beside(line: Line) -> dict[str, Any]:
+    who = line.tool_name or line.speaker or SPEAKERS.get(line.role, line.role)
+    return {"seq": line.seq, "who": show_invisible(who), "text": show_invisible(line.text)}

@@ -150,26 +150,6 @@ def rank(
     return sorted(found, key=lambda ranked: (-ranked.score, -ranked.place))
 
 
-def fold_passages(ranked: Iterable[Ranked], turns: Mapping[Place, Turn], *, around: int) -> list[Ranked]:
-    """Return what is left when each place within ``around`` messages of a better one is part of its passage."""
-    heads: list[Ranked] = []
-    taken: set[Place] = set()
-    for one in ranked:
-        if one.place not in taken:
-            heads.append(one)
-            taken.update(passage(one.place, turns, around=around))
-    return heads
-
-
-def passage(place: Place, turns: Mapping[Place, Turn], *, around: int) -> list[Place]:
-    """Return a message with those of its conversation around it, in order."""
-    if place < 0:
-        return [place]
-    return [
-        other for other in range(place - around, place + around + 1) if other == place or _is_near(place, other, turns)
-    ]
-
-
 def beside(places: Collection[Place], distance: int = 2) -> set[Place]:
     """Return the numbers of messages at and around places."""
     return {place + step for place in places if place >= 0 for step in range(-distance, distance + 1)}

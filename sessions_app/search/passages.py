@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mnesis_core.messages import PatchPart, ReasoningPart, RefusalPart, TextPart
@@ -44,32 +44,79 @@ class _Told(NamedTuple):
     line: Line
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Messages that stand together around one hit or several."""
+
+    hits: tuple[Hit, ...]
+    """The best first."""
+    lines: tuple[Line, ...]
+    """In order; empty for a hit that is no message."""
+
+
 def with_passages(hits: Collection[Hit], texts: Mapping[tuple[str, str], str], *, around: int) -> list[Hit]:
-    """Return hits with what is around them.
+    """Return hits with what is around them. A message that is around several is told with the first of them only.
 
     :param texts: how a hit's own line is shown, by its row and field, where that is not its snippet
     """
     said = {(hit.session_id, hit.message_seq) for hit in hits if hit.message_id}
     places = {(session, seq + step) for session, seq in said for step in range(-around, around + 1)}
     told = _told(places, speakers_of({session for session, _ in said}))
-    return [replace(hit, passage=_passage(hit, texts, told, around)) for hit in hits]
+    known: set[tuple[str, int]] = set()
+    found = []
+    for hit in hits:
+        own = told.get((hit.session_id, hit.message_seq)) if hit.message_id else None
+        beside = [] if own is None else list(_beside(own, hit.session_id, told, around))
+        lines = [line for line in beside if line.text and (hit.session_id, line.seq) not in known]
+        if own is not None:
+            lines.append(replace(own.line, text=texts.get((hit.source_id, hit.field), hit.snippet), is_hit=True))
+        known.update((hit.session_id, line.seq) for line in lines)
+        found.append(replace(hit, passage=tuple(sorted(lines, key=lambda line: line.seq))))
+    return found
 
 
-def _passage(
-    hit: Hit, texts: Mapping[tuple[str, str], str], told: Mapping[tuple[str, int], _Told], around: int
-) -> tuple[Line, ...]:
-    own = told.get((hit.session_id, hit.message_seq)) if hit.message_id else None
-    if own is None:
-        return ()
-    text = texts.get((hit.source_id, hit.field), hit.snippet)
-    lines = []
-    for seq in range(hit.message_seq - around, hit.message_seq + around + 1):
-        beside = told.get((hit.session_id, seq))
-        if seq == hit.message_seq:
-            lines.append(replace(own.line, text=text, is_hit=True))
-        elif beside and beside.branch == own.branch and abs(beside.line.said_at - own.line.said_at) <= GAP:
-            lines.append(beside.line)
-    return tuple(line for line in lines if line.text)
+def _beside(own: _Told, session_id: str, told: Mapping[tuple[str, int], _Told], around: int) -> Iterator[Line]:
+    for seq in range(own.line.seq - around, own.line.seq + around + 1):
+        other = told.get((session_id, seq))
+        if other is None or seq == own.line.seq or other.branch != own.branch:
+            continue
+        if abs(other.line.said_at - own.line.said_at) <= GAP:
+            yield other.line
+
+
+def merged(hits: Collection[Hit], *, around: int) -> list[Passage]:
+    """Return the passages of hits, those that touch as one, in the order of their best hits.
+
+    :param around: with which the hits were given theirs
+    """
+    groups: list[list[Hit]] = []
+    for hit in hits:
+        near = [group for group in groups if any(_touch(hit, other, around) for other in group)]
+        whole = [*(one for group in near for one in group), hit]
+        if near:
+            near[0][:] = whole
+            groups = [group for group in groups if not any(group is other for other in near[1:])]
+        else:
+            groups.append(whole)
+    return [Passage(hits=tuple(group), lines=tuple(_lines(group))) for group in groups]
+
+
+def _touch(one: Hit, other: Hit, around: int) -> bool:
+    if not (one.message_id and other.message_id) or (one.session_id, one.branch) != (other.session_id, other.branch):
+        return False
+    if abs(one.message_seq - other.message_seq) > 2 * around + 1:
+        return False
+    times = [line.said_at for hit in (one, other) for line in hit.passage if line.is_hit]
+    return len(times) == 2 and abs(times[0] - times[1]) <= GAP
+
+
+def _lines(hits: Collection[Hit]) -> list[Line]:
+    """Return the lines of hits in order, each message once, as the hit that it is if it is one."""
+    lines: dict[int, Line] = {}
+    for line in (line for hit in hits for line in hit.passage):
+        if line.is_hit or line.seq not in lines:
+            lines[line.seq] = line
+    return [lines[seq] for seq in sorted(lines)]
 
 
 def _told(places: Collection[tuple[str, int]], names: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, int], _Told]:

@@ -30,7 +30,6 @@ from mnesis_core.search.ranking import (
     Turn,
     beside,
     choose_terms,
-    fold_passages,
     rank,
 )
 from mnesis_core.search.words import fold, readable, snippet
@@ -86,7 +85,7 @@ class Finding:
     question: Question
     sessions: list[str]
     """By their numbers in places."""
-    heads: list[Ranked]
+    ranked: list[Ranked]
     turns: Mapping[Place, Turn]
     postings: list[Posting]
     weights: Mapping[int, float]
@@ -95,11 +94,10 @@ class Finding:
     """Messages that were searched."""
 
 
-def find_ranked(scope: Scope, text: str, *, below: int = NEWEST, around: int = 0) -> Finding:
+def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     """Rank what answers a question, in visible sessions.
 
     :param below: only entries of the index with lower ids
-    :param around: messages on both sides that belong to a hit, and are no hits of their own
     :raises InvalidRequest: the question has no word, or too many characters.
     """
     names = _folded_names([scope.session_id]) if scope.session_id else {}
@@ -115,13 +113,12 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST, around: int = 0
     ]
     evidence = Evidence(question, postings, counts, total=total)
     candidates = evidence.candidates(POOL)
-    turns = _turns(beside(candidates, max(2, around)), sessions, names or _folded_names(sessions))
+    turns = _turns(beside(candidates), sessions, names or _folded_names(sessions))
     allowed = _allowed(scope, candidates, evidence, turns)
-    ranked = rank(question, evidence, allowed, turns)
     return Finding(
         question=question,
         sessions=sessions,
-        heads=fold_passages(ranked, turns, around=around),
+        ranked=rank(question, evidence, allowed, turns),
         turns=turns,
         postings=postings,
         weights=evidence.weights,
@@ -194,19 +191,19 @@ def _folded_names(sessions: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = None, around: int) -> SearchResult:
-    """Return a page of passages that answer a question, the best first.
+    """Return a page of messages that answer a question, the best first, each with those around it.
 
     :raises InvalidRequest: the question has no word or too many characters, or the cursor is of no page.
     """
     below, skip = _place_of(cursor) if cursor else (_newest_entry() + 1, 0)
-    found = find_ranked(scope, text, below=below, around=around)
-    heads = found.heads[skip : skip + limit]
-    candidates = _candidates(found, heads)
+    found = find_ranked(scope, text, below=below)
+    best = found.ranked[skip : skip + limit]
+    candidates = _candidates(found, best)
     shown = {
         (one.source_id, one.field): snippet(one.text, found.question, size=LONGEST_HIT, is_densest=True).text
         for one in candidates
     }
-    more = skip + limit < len(found.heads)
+    more = skip + limit < len(found.ranked)
     return SearchResult(
         hits=tuple(with_passages(hits_of(candidates, found.question, is_densest=True), shown, around=around)),
         messages_searched=found.total,
@@ -229,9 +226,9 @@ def _newest_entry() -> int:
     return int(newest)
 
 
-def _candidates(found: Finding, heads: Iterable[Ranked]) -> list[Candidate]:
+def _candidates(found: Finding, ranked: Iterable[Ranked]) -> list[Candidate]:
     """Return the texts of hits, in order: that with most of the question, or what the message says."""
-    places = [place for place, _ in heads]
+    places = [place for place, _ in ranked]
     best = _best_entries(found, set(places))
     ids = {place: best.get(place) for place in places}
     entries = [id for id in ids.values() if id is not None]

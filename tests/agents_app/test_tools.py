@@ -90,7 +90,7 @@ def test_grep_finds_words_in_texts_and_outputs_whatever_their_case(context):
     assert found.startswith("2 hits in 2 messages searched.")
     assert "The word is marigold" in found
     assert "a Marigold row" in found
-    assert call("lcm_grep", '{"q": "100%_sure"}', context).startswith("1 hits")
+    assert call("lcm_grep", '{"q": "100%_sure", "mode": "text"}', context).startswith("1 hits")
     assert call("lcm_grep", '{"pattern": "nowhere"}', context).startswith("0 hits")
     with pytest.raises(InvalidRequest):
         call("lcm_grep", '{"pattern": " "}', context)

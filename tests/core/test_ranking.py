@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 from mnesis_core.search.questions import Question, parse_question
 from mnesis_core.search.ranking import (
     GAP,
-    SESSION,
     Evidence,
     Place,
     Posting,
     Ranked,
     Turn,
     choose_terms,
-    fold_passages,
-    passage,
     rank,
 )
 from mnesis_core.search.words import words_of
@@ -121,21 +118,6 @@ def test_terms_are_chosen_from_the_rarest_on_until_they_are_too_many() -> None:
     assert choose_terms([900, 0, 5, 90], most=100) == [2, 3]
     assert choose_terms([900, 800, 850, 0], most=100) == [1]
     assert choose_terms([0, 0, 0, 0], most=100) == []
-
-
-def test_passages_hold_what_is_near_and_are_no_hits_twice() -> None:
-    talk = [Said(text="x")] * 4 + [Said(text="x", at=AT + timedelta(days=1))] * 6
-    turns = turns_of(talk)
-    assert passage(4, turns, around=2) == [2, 3, 4]
-    assert passage(-7, turns, around=2) == [-7]
-    heads = fold_passages([Ranked(place, 1.0) for place in (4, 3, 5, 6, 9, 1, -7)], turns, around=2)
-    assert [one.place for one in heads] == [4, 5, 9, 1, -7]
-    assert len(fold_passages([Ranked(place, 1.0) for place in (4, 3, 5)], turns, around=0)) == 3
-
-
-def test_messages_of_two_sessions_are_no_neighbours() -> None:
-    turns = {place: Turn(AT, 0, "", says=True, is_question=False) for place in (SESSION - 1, SESSION, SESSION + 1)}
-    assert passage(SESSION, turns, around=1) == [SESSION, SESSION + 1]
 
 
 @given(

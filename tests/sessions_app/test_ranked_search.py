@@ -19,6 +19,7 @@ from sessions_app.search import ranked
 from sessions_app.search.answers import NOTHING_EXACT, answer
 from sessions_app.search.filters import read_filters
 from sessions_app.search.index import rebuild
+from sessions_app.search.passages import merged
 from sessions_app.search.search import Mode, Scope, SearchResult
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
@@ -62,13 +63,33 @@ def test_a_question_as_it_is_typed_finds_what_answers_it(talk: Scope) -> None:
     assert found == answers
 
 
-def test_a_hit_comes_with_the_messages_around_it_and_they_are_no_hits_again(talk: Scope) -> None:
-    first, *others = answer(talk, "What colour did the children choose for the fence?").hits
+def test_a_hit_comes_with_the_messages_around_it_and_each_is_told_once(talk: Scope) -> None:
+    hits = answer(talk, "What colour did the children choose for the fence?").hits
+    first = hits[0]
     assert [line.seq for line in first.passage] == list(range(first.message_seq - 2, first.message_seq + 3))
     assert [line.seq for line in first.passage if line.is_hit] == [first.message_seq]
     assert {line.role for line in first.passage} == {"user", "assistant"}
     assert "A bright blue." in {line.text for line in first.passage}
-    assert not {line.seq for line in first.passage} & {hit.message_seq for hit in others}
+    beside = [line.seq for hit in hits for line in hit.passage if not line.is_hit]
+    assert len(beside) == len(set(beside))
+    assert all(sum(line.is_hit for line in hit.passage) == 1 for hit in hits)
+
+
+def test_passages_that_touch_are_one(talk: Scope, reader: User) -> None:
+    assert talk.session_id
+    hits = answer(talk, "fence children tulips backup").hits
+    passages = merged(hits, around=2)
+    assert sum(len(passage.hits) for passage in passages) == len(hits)
+    for passage in passages:
+        numbers = [line.seq for line in passage.lines]
+        assert numbers == sorted(set(numbers))
+        assert {line.seq for line in passage.lines if line.is_hit} == {hit.message_seq for hit in passage.hits}
+    shown = [line.seq for passage in passages for line in passage.lines]
+    assert len(shown) == len(set(shown))
+    elsewhere = new_session(reader)
+    exchange(elsewhere, "tulips", "and a fence")
+    both = answer(Scope(owner_id=reader.pk), "fence and tulips", limit=50).hits
+    assert all(len({hit.session_id for hit in passage.hits}) == 1 for passage in merged(both, around=10))
 
 
 def test_an_exact_search_that_finds_nothing_is_answered_with_passages_and_says_so(talk: Scope) -> None:
@@ -282,7 +303,8 @@ def test_messages_of_another_branch_are_found_but_are_no_neighbours(reader: User
         session_store.choose_branch(record, number)
     say(session_id, ("assistant", [TextPart(text="The tulips grow in the park.")]))
     hits = answer(Scope(owner_id=reader.pk, session_id=session_id), "Where do tulips grow?").hits
-    assert [(hit.branch, [line.seq for line in hit.passage]) for hit in hits] == [(1, [3]), (0, [1, 2])]
+    assert [(hit.branch, [line.seq for line in hit.passage]) for hit in hits] == [(1, [3]), (0, [1, 2]), (0, [2])]
+    assert [[line.seq for line in passage.lines] for passage in merged(hits, around=2)] == [[3], [1, 2]]
 
 
 @pytest.fixture

@@ -20,18 +20,15 @@ from mnesis_core.messages import ToolPart
 from mnesis_core.records import FileReference
 from mnesis_core.text import visible_text
 from sessions_app.record.message_queries import first_seq_of_turn, load_part
-from sessions_app.search.answers import answer
+from sessions_app.search.answers import AROUND, answer
 from sessions_app.search.filters import EVERYTHING, Filters
-from sessions_app.search.passages import with_passages
+from sessions_app.search.passages import Passage, merged, with_passages
 from sessions_app.search.search import Hit, Kind, Line, Scope, SearchResult, search
 from sessions_app.search.search import Mode as SearchMode
 
 PAGE, LARGEST_PAGE = 20, 50
-TOKENS, HEAD_TOKENS, LEAST_TOKENS = (
-    1_000,
-    40,
-    60,
-)  # of one answer, of its first line, and of the one hit that is always told
+TOKENS, LEAST_TOKENS = 1_000, 100  # of one answer: what it has by default, and what every one may have
+HEAD_TOKENS, HIT_TOKENS = 40, 15  # of its first line, and of where a hit is
 MENTIONS = 10
 SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.contents)
 FILES_AT_ONCE = 100
@@ -64,26 +61,24 @@ def grep(family: Family, asked: Asked) -> str:
     at, inner = _place_of(asked.cursor, len(scopes))
     room, tokens = min(max(asked.limit, 1), LARGEST_PAGE), max(asked.max_tokens, 0) - HEAD_TOKENS
     found: list[tuple[str, SearchResult]] = []
-    told: list[str] = []
     while at < len(scopes) and room > 0:
         scope, start = scopes[at], inner
         result = _search(scope, asked, limit=room, cursor=start)
-        blocks = describe_found(result, str(scope.session_id), is_only=len(scopes) == 1)
-        fitting = sum(size <= tokens for size in accumulate(map(estimate_text, blocks)))
-        if blocks and not fitting and not told:
-            blocks[0], fitting = _cut(blocks[0], tokens), 1
-        if 0 < fitting < len(blocks):
+        sizes = list(_sizes(result.hits))
+        fitting = sum(size <= tokens for size in accumulate(sizes))
+        fitting = max(fitting, int(not any(earlier.hits for _, earlier in found) and bool(sizes)))
+        if 0 < fitting < len(sizes):
             result = _search(scope, asked, limit=fitting, cursor=start)
-        if fitting or not blocks:
+        if fitting or not sizes:
             found.append((str(scope.session_id), result))
-            told += blocks[:fitting]
-            tokens -= sum(map(estimate_text, blocks[:fitting]))
-            room -= fitting
             inner = result.next_cursor
             at += inner is None
-        if fitting < len(blocks):
+        if fitting < len(sizes):
             break
-    return "\n".join([_head(scopes, found, at, inner), *told])
+        tokens, room = tokens - sum(sizes), room - fitting
+    told = [_told(result, id, is_only=len(scopes) == 1, around=asked.around) for id, result in found]
+    most = max(asked.max_tokens, LEAST_TOKENS)
+    return _cut("\n".join([_head(scopes, found, at, inner), *filter(None, told)]), most)
 
 
 def _scopes(family: Family, asked: Asked) -> list[Scope]:
@@ -116,10 +111,22 @@ def _search(scope: Scope, asked: Asked, *, limit: int, cursor: str | None) -> Se
     return answer(scope, asked.pattern, mode=asked.mode, limit=limit, cursor=cursor, around=asked.around)
 
 
-def _cut(block: str, tokens: int) -> str:
-    """Shorten a hit that is too long alone."""
-    kept = block[: characters_within(block, max(tokens, LEAST_TOKENS))].rstrip()
-    return kept if kept == block else f"{kept}…"
+def _sizes(hits: Sequence[Hit]) -> Iterator[int]:
+    """Yield about how many tokens each hit takes after those before it."""
+    shown: dict[tuple[str, int], int] = {}
+    for hit in hits:
+        size = HIT_TOKENS if (hit.session_id, hit.message_seq) not in shown else 0
+        for line in hit.passage:
+            tokens = estimate_text(f"#{line.seq} {line.speaker or line.role}: {line.text}\n")
+            size += tokens - shown.get((hit.session_id, line.seq), 0)
+            shown[hit.session_id, line.seq] = tokens
+        yield size if hit.passage else size + estimate_text(hit.snippet)
+
+
+def _cut(text: str, tokens: int) -> str:
+    """Shorten an answer whose only hit is too long."""
+    kept = text[: characters_within(text, tokens)]
+    return text if kept == text else f"{kept.rstrip()}…"
 
 
 def _head(scopes: Sequence[Scope], found: Sequence[tuple[str, SearchResult]], at: int, inner: str | None) -> str:
@@ -156,21 +163,20 @@ def describe_hits(hits: Sequence[Hit]) -> list[str]:
     return [f"- {_line(hit, paths[hit.session_id])}" for hit in hits]
 
 
-def describe_found(result: SearchResult, session_id: str, *, is_only: bool) -> list[str]:
-    """Return a text for each hit, in order: the passage, or its line under the summary that stands for it."""
+def _told(result: SearchResult, session_id: str, *, is_only: bool, around: int | None) -> str:
+    """Return the hits of one session as text: passages, or lines under the summaries that stand for them."""
     paths = load_paths(session_id)
     said = [hit.message_seq for hit in result.hits if hit.message_id]
     covering = covering_summaries(session_id, said, path=paths.chosen)
     where = "" if is_only else f" in session {session_id}"
     if result.mode == "ranked":
-        shown: set[int] = set()
-        return [_passage(hit, paths, covering.get(hit.message_seq, ""), where, shown) for hit in result.hits]
-    blocks, group = [], ""
+        passages = merged(result.hits, around=AROUND if around is None else around)
+        return "\n".join(_passage(passage, paths, covering, where) for passage in passages)
+    groups: dict[str, list[str]] = {}
     for hit in result.hits:
-        own = _group(hit, covering) + where
-        blocks.append(f"- {_line(hit, paths)}" if own == group else f"{own}:\n- {_line(hit, paths)}")
-        group = own
-    return blocks
+        # The groups stand in the order of their best hits.
+        groups.setdefault(_group(hit, covering), []).append(f"- {_line(hit, paths)}")
+    return "\n".join(f"{group}{where}:\n" + "\n".join(lines) for group, lines in groups.items())
 
 
 def _group(hit: Hit, covering: Mapping[int, str]) -> str:
@@ -184,18 +190,17 @@ def _line(hit: Hit, paths: Paths) -> str:
     return f"{_place(hit, paths)}: {hit.snippet}"
 
 
-def _passage(hit: Hit, paths: Paths, summary_id: str, where: str, shown: set[int]) -> str:
-    """:param shown: numbers of messages that earlier passages have; those of this one are added"""
-    if not hit.passage:
-        return _line(hit, paths)
+def _passage(passage: Passage, paths: Paths, covering: Mapping[int, str], where: str) -> str:
+    best = passage.hits[0]
+    if not passage.lines:
+        return f"- {_line(best, paths)}"
+    summary_id = covering.get(best.message_seq)
     covered = f", summarised by {summary_id}" if summary_id else ""
     lines = [
         f"{'>' if line.is_hit else ' '} #{line.seq} {line.speaker or line.role}{_by_tool(line)}: {line.text}"
-        for line in hit.passage
-        if line.is_hit or line.seq not in shown
+        for line in passage.lines
     ]
-    shown.update(line.seq for line in hit.passage)
-    return "\n".join([f"{_place(hit, paths, is_short=True)}{covered}{where}:", *lines])
+    return "\n".join([f"{_place(best, paths, is_short=True)}{covered}{where}:", *lines])
 
 
 def _by_tool(line: Line) -> str:
