@@ -24,9 +24,17 @@ from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
 from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.actor import read_actor
-from mnesis_core.compaction.selection import Condensation, Situation, Span, must_go_on, next_round, outcome
+from mnesis_core.compaction.selection import (
+    Condensation,
+    Situation,
+    Span,
+    choose_prunable,
+    must_go_on,
+    next_round,
+    outcome,
+)
 from mnesis_core.compaction.transcript import piece_limit
-from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, select_prunable, should_compact
+from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, should_compact
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, SessionNotFoundError, TakenOver
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Model
@@ -72,12 +80,21 @@ def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
         used=size.tokens,
         budget=state.budget,
         config=state.config,
-        turns=state.session.turn_seq,
         last=last_run(state.session.id, branch=state.branch),
-        is_something_to_do=next_round(situation) is not None
-        or bool(select_prunable(state.entries, state.config, state.budget).part_ids),
+        is_something_to_do=next_round(situation) is not None or bool(choose_prunable(situation).part_ids),
     )
     return replace(trigger, source=size.source)
+
+
+def request_during_turn(frame: Frame, size: Size) -> None:
+    """Queue the compaction that is due while a turn runs: a worker summarises its older steps, and the turn goes on."""
+    session_id = frame.session.id
+    if pressure(size.tokens, frame.budget) is Pressure.NONE or live_run(session_id):
+        return
+    trigger = trigger_after(frame, size)
+    if trigger is not None and trigger.compact:
+        with change(session_id) as record:
+            request_if_due(record, trigger)
 
 
 def request_if_due(record: Change, trigger: Trigger | None) -> str | None:
@@ -310,7 +327,7 @@ def _compact(attempt: ClaimedRun) -> None:
     except ModelNotFoundError:
         model = None
     began, is_manual = time.monotonic(), run.trigger == "manual"
-    choice = select_prunable(state.entries, state.config, state.budget)
+    choice = choose_prunable(_situation(state, everything=is_manual))
     if choice.part_ids:
         with attempt.held() as record:
             store.prune(record, attempt.run_id, choice.part_ids, tokens=choice.tokens)

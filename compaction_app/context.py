@@ -16,7 +16,7 @@ from typing import Any
 from compaction_app.manifests import load_manifest
 from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_file_question, rebuild_question
-from mnesis_core.compaction.selection import Situation
+from mnesis_core.compaction.selection import Situation, choose_pinned
 from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
@@ -28,6 +28,7 @@ from mnesis_core.context.entries import (
     ContextRows,
     MessageEntry,
     Row,
+    SummaryEntry,
     in_order,
     read_manifest,
 )
@@ -104,6 +105,7 @@ class Frame:
 class ContextState(Frame):
     entries: list[ContextEntry]
     context_seq: int
+    pinned: Sequence[StoredMessage] = ()  # what the user asked for and a summary stands for
     branch: int = 0  # whose context it is
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
@@ -116,6 +118,7 @@ class ContextState(Frame):
             budget=self.budget,
             calibration=self.calibration.ratio,
             provider=provider,
+            pinned=self.pinned,
         )
 
     def build(self, tools: Sequence[ToolSpec] = (), *, format: str = "openai_chat") -> BuiltContext:
@@ -223,14 +226,32 @@ def read_newest_state(frame: Frame, *, branch: int | None = None) -> ContextStat
 
 def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None, path: Path | None = None) -> ContextState:
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
+    entries = _entries_of(frame.session.id, rows)
     return record_of(
         ContextState,
         frame,
-        entries=_entries_of(frame.session.id, rows),
+        entries=entries,
+        pinned=() if rows.unread_tokens else _load_pinned(frame, entries, path or LINE),
         context_seq=seq if at is None else at,
         branch=path.branch if path else 0,
         unread_tokens=rows.unread_tokens,
     )
+
+
+def _load_pinned(frame: Frame, entries: Sequence[ContextEntry], path: Path) -> list[StoredMessage]:
+    """Return the last questions of the user that a summary stands for; no query where none can be."""
+    questions = [entry for entry in entries if isinstance(entry, MessageEntry) and entry.message.role == "user"]
+    wanted = frame.config.compaction.protect_turns - len(questions)
+    summaries = [entry for entry in entries if isinstance(entry, SummaryEntry)]
+    if wanted <= 0 or not summaries:
+        return []
+    standing = {entry.message.id for entry in questions}
+    last_seq = max(entry.message.seq if isinstance(entry, MessageEntry) else entry.last_seq for entry in entries)
+    newest = message_queries.newest_of_user(
+        frame.session.id, path, last_seq=last_seq, limit=frame.config.compaction.protect_turns
+    )
+    summarised = [message for message in newest if message.id not in standing]
+    return choose_pinned(summarised, frame.config, frame.budget, is_asked=not questions)
 
 
 def _entries_of(session_id: str, rows: ContextRows) -> list[ContextEntry]:
@@ -387,6 +408,7 @@ def load_sources(call: CallRecord) -> PromptSources:
         path = load_path(session_id, branch_of(manifest))
         entries = _entries_of(session_id, context_queries.load_context(session_id, at=call.context_seq, path=path))
         manifest = unfold_manifest(manifest, outlines_of(entries), at=call.context_seq)
+        entries += _entries_named([row for row in manifest if row["kind"] == "pinned"], session_id)
     else:
         entries = _entries_named(manifest, session_id)
     texts = _texts(call)
@@ -405,7 +427,7 @@ def load_sources(call: CallRecord) -> PromptSources:
 
 def _entries_named(manifest: Sequence[Row], session_id: str) -> list[ContextEntry]:
     """:raises NotFound: one of the messages and summaries that the manifest names is not there."""
-    message_ids = [row["id"] for row in manifest if row["kind"] == "message"]
+    message_ids = [row["id"] for row in manifest if row["kind"] in ("message", "pinned")]
     messages = message_queries.load_messages_by_ids(message_ids, session_id=session_id)
     positions = {row["id"]: row["first_seq"] for row in manifest if row["kind"] == "summary"}
     summaries = load_summary_entries(positions, session_id=session_id)

@@ -27,8 +27,8 @@ class BudgetConfig:
     reserved_output_share: float = bounded(0.25, 0.01, 0.9)
     # Of usable: above it a compaction is requested after the turn (seed 000).
     soft_threshold_fraction: float = bounded(0.6, 0.1, 0.95)
-    # Of usable: compaction goes down to this, so that one is not followed by another at once.
-    target_fraction: float = bounded(0.3, 0.05, 0.9)
+    # Of usable: compaction goes down to this and no further, so that the newest half of a window stays verbatim.
+    target_fraction: float = bounded(0.5, 0.05, 0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,16 @@ class PruneConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionConfig:
     auto: bool = True
-    protect_turns: int = bounded(2, 2, 1_000)  # The last user turns stay verbatim whatever the pressure (seed 000).
+    # The newest steps of the last user turns stay verbatim (seed 000), as many as fit into a share of usable: in a
+    # turn that is larger than this, older steps are summarised while it runs.
+    protect_turns: int = bounded(2, 2, 1_000)
+    protect_fraction: float = bounded(0.25, 0.01, 0.9)
     level2_enabled: bool = True
     # The most that a level 1 summary may have; level 2 gets half (LCM paper 2.3).
     summary_target_tokens: int = bounded(2_000, 64, 20_000)
     # The most that level 3 writes (LCM paper 2.3), except for the names of many merged summaries.
     level3_tokens: int = bounded(512, 64, 512)
-    # Of usable: what must be new since the last compaction before a soft one runs again.
+    # Of the window: what must be new since the last compaction before a soft one runs again.
     spacing_fraction: float = bounded(0.1, 0.0, 0.9)
     # The most text that one leaf stands for, so that a long history becomes many leaves; never more than the
     # summarising model reads in one call, and exactly that at 0.
@@ -86,7 +89,7 @@ class CompactionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnConfig:
-    max_steps: int = bounded(50, 1, 10_000)  # Model calls.
+    max_steps: int = bounded(500, 1, 10_000)  # Model calls. What a turn may spend is the limit that is meant.
     # Names of the tools that the model is offered.
     tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "lcm_expand", "task", "tasks", "calculator")
     # Names of tools that a person is asked about before each call, in addition to those that always ask.

@@ -23,7 +23,7 @@ from psycopg_pool import PoolTimeout
 from agents_app.tools import registry
 from agents_app.turns import transactions
 from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
-from compaction_app.compact import compact_before_call
+from compaction_app.compact import compact_before_call, request_during_turn
 from compaction_app.context import BuiltContext, Frame, load_frame, read_state
 from mnesis_core import errors
 from mnesis_core.config import TurnConfig
@@ -461,9 +461,13 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         context = await patiently(self.build) if built is None else built
         size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
         # A fallback's smaller window compacts nothing: what does not fit is left out of this one call.
-        if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:
+        level = pressure(size.tokens, self.home.budget)
+        if level is Pressure.HARD and self.config.compaction.auto:
             await compact_before_call(self.session.id, size=size)
             context = await patiently(self.build)
+        elif level is Pressure.SOFT and self.progress.steps:
+            # Before the first step the turn before has asked for what is due.
+            await patiently(request_during_turn, replace(self.home, calibration=self.frame.calibration), size)
         self.asked = LastPrompt(whole=context.whole_tokens, sent=context.estimated_tokens)
         self.grown = 0
         return context

@@ -258,7 +258,7 @@ def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
         manifest = load_manifest(turn_queries.load_call(call_id))
     except ValueError:
         return "unknown"
-    row = next((row for row in manifest if row["kind"] == "message" and row["id"] == message_id), None)
+    row = next((row for row in manifest if row["kind"] in ("message", "pinned") and row["id"] == message_id), None)
     if row is None:
         return "left_out"
     changed = {*row["omitted"], *(shortened["part"] for shortened in row["shortened"])}

@@ -16,6 +16,7 @@ from mnesis_core.compaction.dag import runs_of
 from mnesis_core.compaction.transcript import FORM, piece_limit, summary_pieces, text_pieces, transcript_pieces
 from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.context.fitting import Budget
 from mnesis_core.errors import ModelTimeout
 from mnesis_core.files.explore import fitting
 from mnesis_core.files.references import NO_IDS, Named, without_footer
@@ -29,6 +30,10 @@ SHIPPED_FOLDER = Path(__file__).parent / "prompts"
 MARKER = "MNESIS-SUMMARISE"  # Every system text has it, so that a model or a gateway knows what is asked.
 JOINT = "\n\n"
 REPLY_SLACK = 1_024  # tokens beside the summary that a call may write
+SMALLEST_TARGET = 48  # tokens
+LARGEST_SHARE = 0.35  # of the source: what level 1 is asked for at most
+# Summaries of full length that have room below the target: with fewer, each compaction would have to merge some.
+SIDE_BY_SIDE = 8
 NO_USAGE = Usage(input_tokens=0, output_tokens=0)
 CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
@@ -264,6 +269,12 @@ def reply_limit(spec: ModelSpec, target: int) -> int:
     """Return how many tokens a reply may take that is asked to keep to ``target``: some models think first."""
     wanted = min(target + REPLY_SLACK, max(target, spec.context_window // 4))
     return min(wanted, spec.max_output_tokens) if spec.max_output_tokens > 0 else wanted
+
+
+def longest_summary(source_tokens: int, config: Config, budget: Budget) -> int:
+    """Return the tokens that a level 1 summary of a span is asked to keep to."""
+    share = min(int(source_tokens * LARGEST_SHARE), budget.target // SIDE_BY_SIDE)
+    return max(SMALLEST_TARGET, min(config.compaction.summary_target_tokens, share))
 
 
 def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
+from itertools import groupby, takewhile
+from math import inf
 from typing import Any, ClassVar
 
-from mnesis_core.compaction.requests import messages_row
+from mnesis_core.compaction.requests import longest_summary, messages_row
 from mnesis_core.compaction.transcript import (
     Quotable,
     message_quotables,
@@ -23,18 +24,19 @@ from mnesis_core.context.entries import (
     MessageEntry,
     SummaryEntry,
     SummaryKind,
+    in_order,
     message_runs,
     runs_of_kind,
-    whole_turns,
 )
-from mnesis_core.context.fitting import SUMMARY_FRAME, Budget, Pressure, pressure, whole
-from mnesis_core.context.wording import summary_row
+from mnesis_core.context.fitting import SUMMARY_FRAME, Budget, Pressure, PruneChoice, pressure, select_prunable, whole
+from mnesis_core.context.wording import is_unanswered, summary_row
 from mnesis_core.files.references import ManifestName, Named, file_ids_of, files_in_footer, find_file_ids
-from mnesis_core.messages import StoredMessage
+from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
 
 # Tokens: a smaller text would hardly shrink by being summarised, the summary's frame included.
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
+NEARLY_FULL = 4  # one part in four of the room between the soft and the hard threshold
 FEWEST = 2  # summaries that may become one when the context is too full for the configured number
 # The scopes of compaction's own limits, with the reasons that a refused attempt gives for them.
 SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
@@ -57,7 +59,8 @@ class Span:
     kind: ClassVar[SummaryKind] = "leaf"
     depth: ClassVar[int] = 0
     messages: tuple[StoredMessage, ...]
-    tokens: int  # What they take in the context now, by our own estimate: a summary in its frame must be smaller.
+    # What leaves the context with them, by our own estimate: a summary in its frame must be smaller.
+    tokens: int
 
     @property
     def first_seq(self) -> int:
@@ -81,43 +84,157 @@ class Span:
 
 
 def choose_span(situation: Situation) -> Span | None:
-    """Return the oldest whole turns to summarise, or ``None`` when none may be or none is worth it.
+    """Return the oldest steps to summarise, or ``None`` when none may be or none is worth it.
 
-    These are as many neighbouring turns as bring ``used`` down to the budget's target, and no more than fill
-    ``leaf_chunk_tokens``, or what the summarising model reads in one call if that is less; a single turn that is larger
-    is a span of its own. The last ``protect_turns`` user turns and what came after them, the running turn, and anything
-    that a summary already stands for are never chosen (decision 18).
+    A step is a message: an answer's calls and their results are one, so no cut tears them apart. These are as many
+    neighbouring steps as bring the context below its soft threshold, and not below its target where that can be
+    avoided; no more than fill ``leaf_chunk_tokens``, or what the summarising model reads in one call if that is less. A
+    single step that is larger is a span of its own. A span ends with a turn where that does as well.
+
+    The protected tail, and anything that a summary already stands for, are never chosen.
     """
-    runs, count = message_runs(situation.entries), situation.config.compaction.protect_turns
-    turns = [group for run in runs for group in whole_turns(run)]
-    users = [index for index, group in enumerate(turns) if any(message.role == "user" for message in group)]
-    start = max(0, min([len(turns) - count, *users[-count:]]))
-    protected = {message.id for group in turns[start:] for message in group}
-    for run in runs:
-        span = _take(run, protected, situation)
+    protected = protected_tail(situation)
+    for run in message_runs(situation.entries):
+        span = _take(list(takewhile(lambda message: message.id not in protected, run)), situation)
         if span is not None:
             return span
     return None
 
 
-def _take(run: Sequence[StoredMessage], protected: set[str], situation: Situation) -> Span | None:
-    config, running = situation.config.compaction, situation.running_turn_id
-    # Tokens that have to leave by our own estimate, the summary's own room included.
-    excess = (situation.used - situation.budget.target) / situation.calibration
-    wanted = float("inf") if situation.everything else excess + config.summary_target_tokens
-    chunk = min(config.leaf_chunk_tokens or situation.reads, situation.reads)
-    messages: list[StoredMessage] = []
+def choose_prunable(situation: Situation) -> PruneChoice:
+    """Return the outputs to tombstone, no more of them than bring the context down to its target."""
+    excess = inf if situation.everything else (situation.used - situation.budget.target) / situation.calibration
+    return select_prunable(situation.entries, situation.config, situation.budget, at_most=max(0, excess))
+
+
+def protected_tail(situation: Situation) -> set[str]:
+    """Return the ids of the newest messages, which stay verbatim whatever the pressure.
+
+    These are the newest steps of the last ``protect_turns`` user turns that fit into ``protect_fraction`` of usable. The
+    last step with anything in it is always among them, and so is everything from the first call without a result on,
+    which is still being worked on.
+    """
+    config = situation.config.compaction
+    messages = [entry.message for entry in in_order(situation.entries) if isinstance(entry, MessageEntry)]
+    newest_turn = next((message.turn_id for message in reversed(messages) if message.turn_id), None)
+    open_turns = {turn for turn in (newest_turn, situation.running_turn_id) if turn}
+    first_open = next(
+        (message.seq for message in messages if message.turn_id in open_turns and _is_open(message)), None
+    )
+    room = situation.budget.usable * config.protect_fraction / situation.calibration
+    protected: set[str] = set()
+    turns, has_step = 0, False
+    for message in reversed(messages):
+        room -= _tokens_of(message)
+        must_stay = not has_step or (first_open is not None and message.seq >= first_open)
+        if not must_stay and (room < 0 or turns >= config.protect_turns):
+            break
+        protected.add(message.id)
+        has_step = has_step or bool(message.parts)
+        turns += message.role == "user"
+    return protected
+
+
+def choose_pinned(
+    summarised: Sequence[StoredMessage], config: Config, budget: Budget, *, is_asked: bool
+) -> list[StoredMessage]:
+    """Return which of the user's last messages are shown although summaries stand for them.
+
+    The newest stays however large it is if it ``is_asked``, that is, what the running turn is about; earlier ones while
+    all take no more than half of what is protected.
+
+    :param summarised: the last messages of the user that summaries stand for, oldest first
+    """
+    room = budget.usable * config.compaction.protect_fraction / 2
+    pinned: list[StoredMessage] = []
+    for message in reversed(summarised):
+        room -= _tokens_of(message)
+        if room < 0 and not (is_asked and not pinned):
+            break
+        pinned.append(message)
+    return pinned[::-1]
+
+
+def _is_open(message: StoredMessage) -> bool:
+    return any(isinstance(stored.part, ToolPart) and is_unanswered(stored.part) for stored in message.parts)
+
+
+def _tokens_of(message: StoredMessage) -> int:
+    return whole(MessageEntry(position=0, message=message)).tokens
+
+
+def _take(free: Sequence[StoredMessage], situation: Situation) -> Span | None:
+    """Return the first of some neighbouring steps, as many as are worth it, or ``None``."""
+    budget, sums = situation.budget, _gains(free, situation)
+    if not sums or sums[-1] < SMALLEST_SOURCE:
+        return None
+    count = _end_of_turn(free, sums, situation)
+    if not situation.everything and _without(sums[count - 1], situation) < budget.target:
+        # One step makes the difference between too much and too little: better a little less room than half a window.
+        nearly_full = _nearly_full(situation)
+        fewer = [tokens for tokens in sums[:count] if _without(tokens, situation) >= budget.target]
+        if fewer and fewer[-1] >= SMALLEST_SOURCE and _left(fewer[-1], situation) < nearly_full:
+            count = len(fewer)
+        elif situation.used < nearly_full:
+            return None
+    return Span(messages=tuple(free[:count]), tokens=sums[count - 1])
+
+
+def _gains(free: Sequence[StoredMessage], situation: Situation) -> list[int]:
+    """Return the tokens that leave with the first step, with the first two, and so on, as far as one span goes.
+
+    Messages that will be pinned do not leave.
+    """
+    budget, config, most = situation.budget, situation.config.compaction, situation.reads
+    chunk = min(config.leaf_chunk_tokens or most, most)
+    questions = [
+        entry.message.id
+        for entry in situation.entries
+        if isinstance(entry, MessageEntry) and entry.message.role == "user"
+    ]
+    pinned = set(questions[-config.protect_turns :])
+    sums: list[int] = []
     tokens = reading = 0
-    for group in whole_turns(run):
-        is_running = running is not None and any(message.turn_id == running for message in group)
-        if is_running or any(message.id in protected for message in group):
+    for message in free:
+        more = tokens + (0 if message.id in pinned else _tokens_of(message))
+        reading += reading_tokens([message], most)
+        is_down = _left(tokens, situation) < budget.soft and _without(more, situation) < budget.target
+        if tokens >= SMALLEST_SOURCE and (reading > chunk or (is_down and not situation.everything)):
             break
-        reading += reading_tokens(group, situation.reads)
-        if tokens >= SMALLEST_SOURCE and (tokens >= wanted or reading > chunk):
+        tokens = more
+        sums.append(tokens)
+    return sums
+
+
+def _end_of_turn(free: Sequence[StoredMessage], sums: Sequence[int], situation: Situation) -> int:
+    """Return how many steps to take so that they end with a turn; all where at least half of them do not do as well."""
+    is_down = _left(sums[-1], situation) < situation.budget.soft
+    for count in range(len(sums), 0, -1):
+        tokens = sums[count - 1]
+        if (
+            2 * tokens < sums[-1]
+            or tokens < SMALLEST_SOURCE
+            or (is_down and _left(tokens, situation) >= situation.budget.soft)
+        ):
             break
-        messages.extend(group)
-        tokens += sum(whole(MessageEntry(position=0, message=message)).tokens for message in group)
-    return Span(messages=tuple(messages), tokens=tokens) if tokens >= SMALLEST_SOURCE else None
+        if count == len(free) or free[count].role == "user":
+            return count
+    return len(sums)
+
+
+def _without(tokens: int, situation: Situation) -> float:
+    """Return the size of the context without so many of our tokens."""
+    return situation.used - tokens * situation.calibration
+
+
+def _nearly_full(situation: Situation) -> int:
+    return situation.budget.hard - (situation.budget.hard - situation.budget.soft) // NEARLY_FULL
+
+
+def _left(tokens: int, situation: Situation) -> float:
+    """Return the size of the context with the longest summary in the place of so many of our tokens."""
+    summary = SUMMARY_FRAME + longest_summary(tokens, situation.config, situation.budget)
+    return _without(tokens - summary, situation)
 
 
 # Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree
@@ -168,15 +285,13 @@ class Condensation:
 def choose_condensation(situation: Situation) -> Condensation | None:
     """Return the summaries to merge next, or ``None`` when they are not what keeps the context too large.
 
-    They are when summaries alone are above the target, or the context is at the hard threshold. The oldest neighbours
+    They are when they take more than half of the target, or the context is at the hard threshold. The oldest neighbours
     of the lowest depth come first: at least ``condense_min_fan_in``, from the soft threshold on two, at most
-    ``condense_fan_in``, and never the newest summary, so that not all become one. Only at the hard threshold may that
-    one be merged and depths be mixed: then nothing else helps.
+    ``condense_fan_in`` and no more than bring the context to its target, and never the newest summary, so that not all
+    become one. Only at the hard threshold may that one be merged and depths be mixed: then nothing else helps.
     """
-    summaries = [entry for entry in situation.entries if isinstance(entry, SummaryEntry)]
     level = pressure(situation.used, situation.budget)
-    is_too_much = _tokens(summaries) * situation.calibration > situation.budget.target
-    if not is_too_much and level is not Pressure.HARD:
+    if not has_too_many_summaries(situation) and level is not Pressure.HARD:
         return None
     config, runs = situation.config.compaction, runs_of_kind(situation.entries, SummaryEntry)
     if level is Pressure.HARD:
@@ -185,7 +300,19 @@ def choose_condensation(situation: Situation) -> Condensation | None:
         candidates = _of_one_depth([*runs[:-1], runs[-1][:-1]] if runs else [])
     fewest = config.condense_min_fan_in if level is Pressure.NONE else FEWEST
     chosen = next((run[: config.condense_fan_in] for run in candidates if len(run) >= fewest), None)
-    return Condensation(summaries=tuple(chosen), tokens=_tokens(chosen)) if chosen else None
+    if chosen is None:
+        return None
+    while len(chosen) > fewest and situation.used - _tokens(chosen) * situation.calibration < situation.budget.target:
+        chosen = chosen[:-1]
+    is_urgent = situation.everything or situation.used >= _nearly_full(situation)
+    if not is_urgent and _without(_tokens(chosen) - SUMMARY_FRAME, situation) < situation.budget.target:
+        return None
+    return Condensation(summaries=tuple(chosen), tokens=_tokens(chosen))
+
+
+def has_too_many_summaries(situation: Situation) -> bool:
+    summaries = [entry for entry in situation.entries if isinstance(entry, SummaryEntry)]
+    return 2 * _tokens(summaries) * situation.calibration > situation.budget.target
 
 
 def _of_one_depth(runs: list[list[SummaryEntry]]) -> list[list[SummaryEntry]]:
@@ -203,8 +330,8 @@ def _tokens(summaries: Sequence[SummaryEntry]) -> int:
 class Outcome(StrEnum):
     """Why a compaction ended. Each but ``ROUNDS_EXHAUSTED`` holds until something is added to the context."""
 
-    TARGET_MET = "target_met"  # The context is at or below its target, the low mark.
-    FITS = "fits"  # It is above the low mark but below the hard threshold, and nothing more may be summarised.
+    TARGET_MET = "target_met"  # The context is below its soft threshold.
+    FITS = "fits"  # It is below the hard threshold, and nothing more may be summarised.
     NOTHING_TO_SUMMARISE = "nothing_to_summarise"  # Nothing may be summarised or pruned, or it is too small to shrink.
     # All that may be summarised is; the rest alone is above the hard threshold, and assembly shortens it.
     STILL_TOO_LARGE = "still_too_large"
@@ -213,10 +340,16 @@ class Outcome(StrEnum):
 
 
 def next_round(situation: Situation) -> Span | Condensation | None:
-    span = None
-    if situation.everything or situation.used > situation.budget.target:
-        span = choose_span(situation)
-    return span or choose_condensation(situation)
+    """Return what to summarise next: below the soft threshold nothing, unless everything is to be.
+
+    Summaries that take up much of the context are merged before anything more is summarised: what is newest stays
+    verbatim the longest.
+    """
+    if not situation.everything and situation.used < situation.budget.soft:
+        return None
+    if has_too_many_summaries(situation):
+        return choose_condensation(situation) or choose_span(situation)
+    return choose_span(situation) or choose_condensation(situation)
 
 
 def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str], tuple[Quotable, ...]]:
@@ -244,7 +377,7 @@ def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:
     """
     if more:
         return Outcome.ROUNDS_EXHAUSTED
-    if used <= budget.target:
+    if used < budget.soft:
         return Outcome.TARGET_MET
     if not changed:
         return Outcome.NOTHING_TO_SUMMARISE

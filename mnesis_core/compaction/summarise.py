@@ -16,6 +16,8 @@ from functools import partial
 from mnesis_core.compaction.requests import (
     JOINT,
     SHIPPED,
+    SIDE_BY_SIDE,
+    SMALLEST_TARGET,
     Attempt,
     Prompts,
     Question,
@@ -24,6 +26,7 @@ from mnesis_core.compaction.requests import (
     cleaned,
     failure_of,
     judge,
+    longest_summary,
     payload_of,
     reply_limit,
 )
@@ -48,10 +51,6 @@ from mnesis_core.llm.interface import Model, Reply, Request, Source, Usage
 from mnesis_core.llm.retrying import gave_nothing, is_too_long
 from mnesis_core.llm.tokens import estimate_text
 
-LARGEST_SHARE = 0.35  # of the source: what level 1 is asked for at most
-SMALLEST_TARGET = 48  # tokens
-# Summaries of full length that have room below the low mark: with fewer, each compaction would have to merge some.
-SIDE_BY_SIDE = 4
 JOINT_TOKENS = 2
 SHORTER_TRIES = 3
 
@@ -169,8 +168,7 @@ class _Run:
         """Summarise each piece and merge the summaries until the whole passes; ``None`` when level 3 is due."""
         if self.model is None or not pieces:
             return None
-        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
-        target = max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
+        target = longest_summary(self.source_tokens, self.config, self.budget)
         if len(pieces) == 1:
             piece = _Piece(
                 text=pieces[0], kind=kind, tokens=self.largest, target=target, merges=merges, named=self.named
@@ -227,7 +225,7 @@ class _Run:
         )
 
     def excerpt_limit(self) -> int:
-        return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
+        return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // SIDE_BY_SIDE))
 
     async def draft_excerpt(self, text: str, number: int = 1, count: int = 1) -> _Draft:
         attempt = Attempt(level=3, accepted=True, piece=number, pieces=count)

@@ -1,17 +1,19 @@
 """Assembly: context entries and a budget -> exactly what a model will see, and what was left out and why.
 
-The result always fits the budget. When not everything does, these go in first: the newest user message, the rest of its
-turn, summaries, then older whole turns from the newest back. A turn that is too large alone keeps its newest parts, and
-its longest texts are shortened to a common length, visibly. A tool call and its result are one part and cannot be
-separated.
+The result always fits the budget. When not everything does, these go in first: the newest user message, the newest step,
+summaries up to a quarter of the room, then older steps from the newest back. A step is a message: calls and their results
+are parts of one, and cannot be separated. The step that does not fit whole keeps its newest parts, and its longest texts
+are shortened to a common length, visibly.
+
+A message may be pinned: what the user asked for stays verbatim also where a summary stands for it already.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from math import ceil
@@ -31,16 +33,19 @@ from mnesis_core.context.entries import (
     find_summary,
     in_order,
     sources_of,
-    whole_turns,
 )
 from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+from mnesis_core.messages import StoredMessage
 
 PRIMING = 3  # tokens that begin the answer
 GAP_TOKENS = 64  # the most tokens of the note about what is left out
 SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
+SHARE_OF_OTHERS = (
+    4  # Where not everything fits, a question leaves one part in four to others, and these one to summaries.
+)
 SMALLEST_TURN = 256  # Tokens that system prompt and tools leave to the newest turn even in the smallest budget.
 
 
@@ -123,78 +128,62 @@ def _shortened(system_prompt: str, head: int, tail: int) -> str:
 # Which entries go into a prompt that has no room for all of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
-    older: list[list[Item]]
-    newest: list[Item]  # the turn of the newest user message and whatever came after it
-    user: Item | None
-
-
-def turns_of(items: Sequence[Item]) -> Turns:
-    by_id = {item.row["id"]: item for item in items}
-    messages = [item.entry.message for item in items if isinstance(item.entry, MessageEntry)]
-    groups = whole_turns(messages)
-    user = next((message for message in reversed(messages) if message.role == "user"), None)
-    holds_user = (index for index, group in enumerate(groups) if any(message is user for message in group))
-    start = next(holds_user, max(0, len(groups) - 1))
-    return Turns(
-        older=[[by_id[message.id] for message in group] for group in groups[:start]],
-        newest=[by_id[message.id] for group in groups[start:] for message in group],
-        user=by_id[user.id] if user else None,
-    )
-
-
-def select(items: Sequence[Item], turns: Turns, room: int, provider: str = "") -> dict[str, Item]:
+def select(items: Sequence[Item], room: int, provider: str = "") -> dict[str, Item]:
     """Return the items that go into ``room`` tokens, by id, some of them shortened."""
-    selection = _Selection(room=room)
-    summaries = [item for item in items if isinstance(item.entry, SummaryEntry)]
-    if selection.take(turns.newest):
-        selection.take_newest([[item] for item in summaries], selection.room)
-        selection.take_newest(turns.older, selection.room)
-        return selection.chosen
-    # Not even this turn fits. Some of what came before it is worth more than the last bytes of an output.
-    selection.take_newest([[item] for item in summaries], room // 4)
-    rest = [item for item in turns.newest if item is not turns.user]
-    if turns.user is not None:
-        # A user message that fits alone still leaves room for the results that came after it; otherwise the model
-        # would ask for them for ever.
-        room = selection.room - min(sum(item.tokens for item in rest), selection.room // 4)
-        if turns.user.tokens > room:
-            selection.put(squeeze([_message_entry(turns.user)], room, keep_one=True))
-        else:
-            selection.put([turns.user])
-    selection.put(squeeze([_message_entry(item) for item in rest], selection.room, provider=provider))
+    selection = _Selection(room=room, provider=provider)
+    place = _place_of_question(items)
+    steps = [item for item in items if item.row["kind"] == "message"]
+    older = [item for item in items if item.row["kind"] != "message"]
+    if place is not None:
+        # A question that fits alone still leaves room for what came after it; otherwise the model would ask for the
+        # same results for ever.
+        later = sum(item.tokens for item in items[place + 1 :])
+        selection.take(items[place], room - min(later, room // SHARE_OF_OTHERS), keep_one=True)
+    selection.take_newest([step for step in steps if step.row["id"] not in selection.chosen][-1:], selection.room)
+    selection.take_newest(older, selection.room // SHARE_OF_OTHERS)
+    selection.take_newest(steps, selection.room)
+    border = next((step for step in reversed(steps) if step.row["id"] not in selection.chosen), None)
+    if border is not None:
+        selection.take(border, selection.room)
+    selection.take_newest(older, selection.room)
     return selection.chosen
 
 
-def _message_entry(item: Item) -> MessageEntry:
-    if not isinstance(item.entry, MessageEntry):
-        raise TypeError("only messages belong to a turn")
-    return item.entry
+def _place_of_question(items: Sequence[Item]) -> int | None:
+    """Return the place of the newest user message, pinned or not."""
+    places = ((place, items[place].entry) for place in range(len(items) - 1, -1, -1))
+    return next(
+        (place for place, entry in places if isinstance(entry, MessageEntry) and entry.message.role == "user"), None
+    )
 
 
 @dataclass(slots=True, kw_only=True)
 class _Selection:
     room: int
+    provider: str
     chosen: dict[str, Item] = field(default_factory=dict)
 
-    def put(self, items: Iterable[Item]) -> None:
-        for item in items:
-            self.chosen[item.row["id"]] = item
-            self.room -= item.tokens
+    def put(self, item: Item) -> None:
+        self.chosen[item.row["id"]] = item
+        self.room -= item.tokens
 
-    def take(self, items: Sequence[Item]) -> bool:
-        if sum(item.tokens for item in items) > self.room:
-            return False
-        self.put(items)
-        return True
+    def take(self, item: Item, room: int, *, keep_one: bool = False) -> None:
+        """Put a message, or what of it goes into ``room`` tokens; with ``keep_one`` some of it however small that is."""
+        if item.tokens <= room:
+            self.put(item)
+        elif isinstance(item.entry, MessageEntry):
+            for smaller in squeeze([item.entry], room, provider=self.provider, keep_one=keep_one):
+                self.put(replace(smaller, row={**smaller.row, "kind": item.row["kind"]}))
 
-    def take_newest(self, groups: Sequence[Sequence[Item]], room: int) -> None:
-        """Put whole groups from the newest back, up to the first that does not fit: no holes."""
+    def take_newest(self, items: Sequence[Item], room: int) -> None:
+        """Put whole items from the newest back, up to the first that does not fit: no holes."""
         floor = self.room - room
-        for group in reversed(groups):
-            if self.room - sum(item.tokens for item in group) < floor or not self.take(group):
+        for item in reversed(items):
+            if item.row["id"] in self.chosen:
+                continue
+            if self.room - item.tokens < floor:
                 return
+            self.put(item)
 
 
 def assemble(
@@ -205,15 +194,16 @@ def assemble(
     budget: Budget,
     calibration: float = 1.0,
     provider: str = "",
+    pinned: Sequence[StoredMessage] = (),
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
     ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The ``provider`` gets
-    back what it gave to be sent back (``ProviderPart``). Once something is
-    cut, more than the end of the prompt may change. A budget of 200 usable tokens or more is kept to, whatever the
-    entries are.
+    back what it gave to be sent back (``ProviderPart``). The messages that are ``pinned`` are none of the entries, which
+    have summaries in their places; they stand behind these. Once something is cut, more than the end of the prompt may
+    change. A budget of 200 usable tokens or more is kept to, whatever the entries are.
     """
-    everything = [whole(entry, provider) for entry in in_order(entries)]
+    everything = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
     items = [item for item in everything if item.cost]
     opening = whole_opening(system_prompt, tools)
     wanted = PRIMING + opening.tokens + sum(item.tokens for item in items)
@@ -222,7 +212,8 @@ def assemble(
     gap = None
     if wanted > limit:
         opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING, provider)
-    newest_missing = next((item for item in reversed(items) if item.row["id"] not in chosen), None) if gap else None
+    missing = [item for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
+    newest_missing = missing[-1] if gap else None
     rows = list(opening.rows)
     for item in items:
         if item.row["id"] in chosen:
@@ -265,16 +256,24 @@ def rebuild(
     )
 
 
+def _with_pinned(items: list[Item], pinned: Sequence[StoredMessage], provider: str) -> list[Item]:
+    places = [place for place, item in enumerate(items, start=1) if isinstance(item.entry, SummaryEntry)]
+    behind = places[-1] if places else 0
+    pins = [whole(MessageEntry(position=0, message=message), provider) for message in pinned]
+    marked = [replace(pin, row={**pin.row, "kind": "pinned"}) for pin in pins]
+    return [*items[:behind], *marked, *items[behind:]]
+
+
 def _fit(
     items: Sequence[Item], opening: Opening, system_prompt: str, limit: int, provider: str
 ) -> tuple[Opening, dict[str, Item], dict[str, Any] | None]:
-    turns = turns_of(items)
     gap_tokens = GAP_TOKENS if limit >= SMALLEST_ROOM_FOR_A_GAP else 0
     # The opening leaves the newest turn all that it needs, up to a quarter.
-    kept_free = min(sum(item.tokens for item in turns.newest), max(limit // 4, SMALLEST_TURN))
+    newest_turn = items[_place_of_question(items) or 0 :]
+    kept_free = min(sum(item.tokens for item in newest_turn), max(limit // 4, SMALLEST_TURN))
     opening = fit_opening(opening, system_prompt, limit - gap_tokens - kept_free)
-    chosen = select(items, turns, limit - gap_tokens - opening.tokens, provider)
-    missing = [item.entry for item in items if item.row["id"] not in chosen]
+    chosen = select(items, limit - gap_tokens - opening.tokens, provider)
+    missing = [item.entry for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
     if not missing or not gap_tokens:
         return opening, chosen, None
     messages = [entry.message for entry in missing if isinstance(entry, MessageEntry)]
@@ -302,7 +301,7 @@ def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | No
 def _read_rows(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str) -> Iterator[ContextMessage]:
     for row in rows:
         match row["kind"]:
-            case "message":
+            case "message" | "pinned":
                 yield from read_message(find_message(sources, row["id"]), row)
             case "summary":
                 yield read_summary(find_summary(sources, row["id"]))

@@ -137,24 +137,6 @@ def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:
     return [[entry.message for entry in run] for run in runs_of_kind(entries, MessageEntry)]
 
 
-def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
-    """Group neighbouring messages so that no group boundary lies inside a turn.
-
-    Turns that overlap (a late result among the next turn's messages) form one group. A message without a turn begins a
-    group when the user said it, else it belongs to what came before.
-    """
-    last_places = {message.turn_id: index for index, message in enumerate(messages)}
-    groups: list[list[StoredMessage]] = []
-    open_until = -1
-    for index, message in enumerate(messages):
-        if groups and (index <= open_until or (message.turn_id is None and message.role != "user")):
-            groups[-1].append(message)
-        else:
-            groups.append([message])
-        open_until = max(open_until, index if message.turn_id is None else last_places[message.turn_id])
-    return groups
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -184,19 +166,21 @@ _OPTIONAL: Mapping[str, Schema] = {
     "opaque": {"opaque": _are_texts},
     "prompt": {"prompt": _is_text},
 }
+_MESSAGE: Schema = {
+    "id": _is_text,
+    "seq": _is_number,
+    "parts": _is_number,
+    "tombstoned": _are_texts,
+    "unanswered": _are_texts,
+    "omitted": _are_texts,
+    "shortened": lambda value: isinstance(value, list) and all(_has(cut, _CUT) for cut in value),
+}
 _SCHEMAS: Mapping[str, Schema] = {
     "system": {"id": _is_text},
     "tools": {"names": _are_texts},
     "summary": {"id": _is_text, "first_seq": _is_number, "last_seq": _is_number},
-    "message": {
-        "id": _is_text,
-        "seq": _is_number,
-        "parts": _is_number,
-        "tombstoned": _are_texts,
-        "unanswered": _are_texts,
-        "omitted": _are_texts,
-        "shortened": lambda value: isinstance(value, list) and all(_has(cut, _CUT) for cut in value),
-    },
+    "message": _MESSAGE,
+    "pinned": _MESSAGE,  # a message that is shown although a summary stands in its place
     "prompt": {"id": _is_text, "target": _is_number},
     "piece": {"number": _is_number, "limit": _is_number},
     "messages": {"ranges": _are_ranges},

@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import accumulate, chain, takewhile
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from mnesis_core.config import Config
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, MessageEntry, SummaryEntry, in_order
 from mnesis_core.context.wording import (
+    characters_of_arguments,
     ends_within,
     fields_of,
     going_back,
@@ -23,6 +24,7 @@ from mnesis_core.context.wording import (
     message_row,
     read_field,
     read_summary,
+    source_of,
     summary_row,
     valid_arguments,
 )
@@ -92,7 +94,6 @@ class Reason(StrEnum):
     HARD = "hard"
     BELOW_SOFT = "below_soft"
     AUTO_OFF = "auto_off"
-    FIRST_TURN = "first_turn"
     TOO_SOON = "too_soon"  # Too little is new since the last compaction.
     UNCHANGED = "unchanged"  # The last compaction failed, and nothing is new since.
     NOTHING_TO_SUMMARISE = "nothing_to_summarise"  # All that may be summarised or pruned is.
@@ -149,24 +150,21 @@ def pressure_between(used: int, *, soft: int, hard: int) -> Pressure:
 
 
 def should_compact(
-    *, used: int, budget: Budget, config: Config, turns: int, last: LastRun | None, is_something_to_do: bool = True
+    *, used: int, budget: Budget, config: Config, last: LastRun | None, is_something_to_do: bool = True
 ) -> Trigger:
     """Decide whether automatic compaction is due.
 
-    ``used`` is what the whole context would take now, ``turns`` counts the session's turns, the current one included.
-    The high mark is the soft threshold, the low one that a compaction goes down to is the target. The first turn has
-    nothing older than itself to summarise (seed 002). Soft compactions keep a distance, so that a context which cannot
-    shrink is not compacted after every turn; the hard threshold beats the distance, but not for the context that a
-    compaction has just failed on.
+    ``used`` is what the whole context would take now. The high mark is the soft threshold, the low one that a compaction
+    goes down to is the target. Soft compactions keep a distance, so that a context which cannot shrink is not compacted
+    after every step; the hard threshold beats the distance, but not for the context that a compaction has just failed on.
     """
     level = pressure(used, budget)
     new_tokens = used if last is None else used - last.tokens
     # At least one token, so that no compaction follows another on the same context.
-    distance = max(1, int(budget.usable * config.compaction.spacing_fraction))
+    distance = max(1, int(budget.window * config.compaction.spacing_fraction))
     against = (
         (Reason.BELOW_SOFT, level is Pressure.NONE),
         (Reason.AUTO_OFF, not config.compaction.auto),
-        (Reason.FIRST_TURN, turns <= 1),
         (Reason.UNCHANGED, last is not None and last.failed and new_tokens <= 0),
         (Reason.TOO_SOON, level is Pressure.SOFT and last is not None and new_tokens < distance),
         (Reason.NOTHING_TO_SUMMARISE, not is_something_to_do),
@@ -217,14 +215,16 @@ class PruneChoice:
     scanned: int
 
 
-def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Budget) -> PruneChoice:
+def select_prunable(
+    entries: Sequence[ContextEntry], config: Config, budget: Budget, *, at_most: float = inf
+) -> PruneChoice:
     """Return the outputs to tombstone in a context.
 
     From the newest message back to the last summary, or to the beginning: the messages after the ``protect_turns``-th
     user message from the end are protected; so are outputs that are not completed, those of protected tools, and in one
     message whatever stands before a tombstone. Of the rest, in that order, the first ``protect_tokens`` stay, and what
-    comes then is chosen, the output that crosses the border whole. Nothing is chosen when the sum is not above
-    ``minimum_tokens``.
+    comes then is chosen, the output that crosses the border whole. Of these the oldest are taken that have ``at_most`` so
+    many tokens together. Nothing is chosen when the sum is not above ``minimum_tokens``.
     """
     prune = config.prune
     parts = list(_tool_parts(entries, prune.protect_turns)) if prune.enabled else []
@@ -239,6 +239,8 @@ def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Bud
         # The files that the output names stay in its tombstone.
         if seen > window and size > MARKER_TOKENS + estimate_text(with_output_files("", part, part_id)):
             chosen.append((part_id, size))
+    sums = accumulate(size for _, size in reversed(chosen))
+    chosen = chosen[len(chosen) - sum(1 for total in sums if total <= at_most) :]
     tokens = sum(size for _, size in chosen)
     if tokens <= min(prune.minimum_tokens, budget.usable // LARGEST_MINIMUM_SHARE):
         return PruneChoice(part_ids=(), tokens=0, scanned=len(parts))
@@ -392,9 +394,14 @@ class _Piece:
         """Return the manifest's record of the fields longer than ``cap``: what remains of each, in characters."""
         cuts = []
         for (name, text), size in zip(self.fields.items(), self.sizes, strict=True):
-            if size > cap:
+            if size <= cap:
+                continue
+            if name == "input" and is_object(text):
+                head, tail = characters_of_arguments(text, cap, source_of(self.message, self.stored)), 0
+                name = "arguments"
+            else:
                 head, tail = ends_within(text, cap, partial(read_field, self.message, self.stored, name, text))
-                cuts.append({"part": self.stored.id, "field": name, "head": head, "tail": tail})
+            cuts.append({"part": self.stored.id, "field": name, "head": head, "tail": tail})
         return cuts
 
 

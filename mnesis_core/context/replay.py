@@ -276,7 +276,7 @@ def blocks_of(
                 entry = find_summary(sources, row["id"])
                 what = {"item_id": entry.id, "first_seq": entry.first_seq, "last_seq": entry.last_seq}
                 blocks.append(_text_block(BlockKind.SUMMARY, "user", read_summary(entry).text, **what))
-            case "message":
+            case "message" | "pinned":
                 blocks += _message_blocks(find_message(sources, row["id"]), row)
             case "gap":
                 what = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -18,7 +19,7 @@ import orjson
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Opaque, SummaryEntry, ToolResult
 from mnesis_core.files.references import file_ids_of_output, with_output_files
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.llm.tokens import SHORT, characters_within, estimate_text
+from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, SHORT, characters_within, estimate_text
 from mnesis_core.messages import (
     AudioPart,
     CitationPart,
@@ -45,6 +46,8 @@ from mnesis_core.messages import (
     UnknownPart,
 )
 from mnesis_core.text import quote, refuse_constant
+
+SHORTEST_ARGUMENT = 16  # characters: of shorter beginnings none says anything
 
 # The types of which ``fields_of`` returns anything.
 SENT_TYPES = tuple(
@@ -244,9 +247,48 @@ def ends_within(text: str, limit: int, reading: Callable[[int, int], str]) -> tu
 
 
 def read_field(message: StoredMessage, stored: StoredPart, name: str, text: str, head: int, tail: int) -> str:
-    source = f"message {message.id} part {stored.id}, lcm_read or lcm_grep reads the rest"
+    """Return a field as its cut leaves it: ``arguments`` are the ``input`` of a call, shortened as a JSON object.
+
+    An ``input`` was cut like any text before there were ``arguments``; what is no object still is.
+    """
+    source = source_of(message, stored)
+    if name == "arguments":
+        return shorten_arguments(text, head, source)
     shortened = with_middle_left_out(text, head, tail, source)
     return valid_arguments(shortened) if name == "input" else shortened
+
+
+def source_of(message: StoredMessage, stored: StoredPart) -> str:
+    return f"message {message.id} part {stored.id}, lcm_read or lcm_grep reads the rest"
+
+
+def shorten_arguments(text: str, characters: int, source: str) -> str:
+    """Return a JSON object with only the beginnings of its long texts, or with none of it for 0 characters."""
+    if characters:
+        with suppress(ValueError, RecursionError):
+            return json.dumps(_with_short_texts(json.loads(text), characters), ensure_ascii=False)
+    return json.dumps({"left_out": f"{len(text):,} characters of arguments: {source}"}, ensure_ascii=False)
+
+
+def _with_short_texts(value: Any, characters: int) -> Any:
+    match value:
+        case str() if len(value) > characters:
+            return f"{value[:characters]}[… {len(value) - characters:,} characters left out here …]"
+        case list():
+            return [_with_short_texts(each, characters) for each in value]
+        case dict():
+            return {name: _with_short_texts(each, characters) for name, each in value.items()}
+    return value
+
+
+def characters_of_arguments(text: str, limit: int, source: str) -> int:
+    """Return how long the texts in arguments may be that take at most ``limit`` tokens, or 0 where none may be left."""
+    characters = limit * MOST_CHARACTERS_PER_TOKEN
+    while characters > SHORTEST_ARGUMENT:
+        if estimate_text(shorten_arguments(text, characters, source)) <= limit:
+            return characters
+        characters = characters * 2 // 3
+    return 0
 
 
 def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[ContextMessage]:
@@ -346,8 +388,8 @@ def field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, An
         return {"text": stored.part.data}
     for cut in row["shortened"]:
         if cut["part"] == stored.id:
-            name = cut["field"]
-            texts[name] = read_field(message, stored, name, texts[name], cut["head"], cut["tail"])
+            name = "input" if cut["field"] == "arguments" else cut["field"]
+            texts[name] = read_field(message, stored, cut["field"], texts[name], cut["head"], cut["tail"])
     if "input" in texts:
         texts["input"] = valid_arguments(texts["input"])
     return texts

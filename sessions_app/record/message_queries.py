@@ -50,7 +50,7 @@ from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
-from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT, in_stretches
+from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT, in_stretches, rows_on
 from sessions_app.search.index import Text, texts_of_part, with_words
 
 # The types that are a JSON object in ``content``, without what is as it is by default; and the types of its values.
@@ -308,6 +308,13 @@ def _load_on_path(session_id: str, stretches: Sequence[Stretch], *, limit: int, 
         if len(found) >= limit:
             break
     return sorted(found, key=attrgetter("seq"))
+
+
+def newest_of_user(session_id: str, path: Path, *, last_seq: int, limit: int) -> list[StoredMessage]:
+    """Return the last messages of the user on a path up to one, oldest first."""
+    rows = Message.objects.filter(session_id=session_id, role="user").only("id")
+    found = rows_on(rows, list(path.within(1, last_seq)), limit=limit, newest=True)
+    return load_messages_by_ids([row.id for row in found], session_id=session_id) if found else []
 
 
 def load_messages_since(message_id: str, *, session_id: str, limit: int = 100) -> list[StoredMessage]:

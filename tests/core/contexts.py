@@ -115,7 +115,7 @@ def budget(usable: int) -> Budget:
         usable=usable,
         soft=int(usable * 0.6),
         hard=usable,
-        target=int(usable * 0.3),
+        target=int(usable * 0.5),
     )
 
 

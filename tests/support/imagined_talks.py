@@ -10,6 +10,8 @@ from mnesis_core.compaction.selection import (
     Outcome,
     Situation,
     Span,
+    choose_pinned,
+    choose_prunable,
     next_round,
     outcome,
     reading_of,
@@ -18,8 +20,8 @@ from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble
-from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.context.fitting import Budget, make_budget, select_prunable, whole
+from mnesis_core.context.entries import Assembled, ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.context.fitting import Budget, make_budget, whole
 from mnesis_core.files.references import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel
@@ -43,14 +45,22 @@ class Talk:
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     """The manifests, as they would be kept."""
+    questions: list[StoredMessage] = field(default_factory=list)
+
+    def assembled(self) -> Assembled:
+        standing = {id_of(entry) for entry in self.entries}
+        last = self.questions[-self.config.compaction.protect_turns :]
+        summarised = [message for message in last if message.id not in standing]
+        is_asked = bool(summarised) and summarised[-1] is self.questions[-1]
+        pinned = choose_pinned(summarised, self.config, self.budget, is_asked=is_asked)
+        return assemble(self.entries, system_prompt="Be brief.", tools=(), budget=self.budget, pinned=pinned)
 
     def situation(self) -> Situation:
-        assembled = assemble(self.entries, system_prompt="Be brief.", tools=(), budget=self.budget)
         return Situation(
             entries=self.entries,
             config=self.config,
             budget=self.budget,
-            used=assembled.wanted_tokens,
+            used=self.assembled().wanted_tokens,
             reads=piece_limit(self.model.spec, self.config),
             everything=self.everything,
         )
@@ -66,7 +76,7 @@ class Talk:
         return outcome(self.situation().used, self.budget, changed=bool(pruned or rounds), more=False)
 
     def prune(self) -> bool:
-        chosen = set(select_prunable(self.entries, self.config, self.budget).part_ids)
+        chosen = set(choose_prunable(self.situation()).part_ids)
         self.entries = [
             replace(entry, message=tombstoned(entry.message, chosen)) if isinstance(entry, MessageEntry) else entry
             for entry in self.entries

@@ -1,0 +1,107 @@
+"""Sessions lived step by step: what the next prompt holds, in any window and with turns of any length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from mnesis_core.context.entries import Assembled, SummaryEntry
+from mnesis_core.context.fitting import LastRun, should_compact
+from mnesis_core.messages import StoredMessage
+from tests.core import contexts as make
+from tests.support.imagined_talks import Talk, talk_of
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """A session that is compacted as its turns would ask for it, at every step."""
+
+    talk: Talk
+    last: LastRun | None = None
+    compactions: int = 0
+
+    async def step(self, message: StoredMessage) -> Assembled:
+        talk = self.talk
+        talk.entries = [*talk.entries, *make.entries_of([message])]
+        talk.questions += [message] if message.role == "user" else []
+        used = talk.situation().used
+        trigger = should_compact(used=used, budget=talk.budget, config=talk.config, last=self.last)
+        before = talk.entries
+        if trigger.compact:
+            await talk.compact()
+            self.last = LastRun(tokens=talk.situation().used, failed=False)
+            self.compactions += talk.entries != before
+        return talk.assembled()
+
+
+def turns_of(seed: int, turns: list[int], size: int) -> list[StoredMessage]:
+    """Turns of so many steps each, of about ``size`` tokens a step: some of a tenth of it, some of three times as much."""
+    random, messages = Random(seed), list[StoredMessage]()
+    for turn, steps in enumerate(turns):
+        name = f"turn_{turn}"
+        messages.append(make.message(len(messages) + 1, "user", f"Task {turn}. {make.prose(20)}", turn=name))
+        for _ in range(steps):
+            tokens = int(size * random.choice([0.1, 0.3, 0.5, 1, 1, 1, 2, 3]))
+            parts = ("Let me look.", make.tool(output=make.prose(tokens), tool_call_id=f"call_{len(messages)}"))
+            messages.append(make.message(len(messages) + 1, "assistant", *parts, turn=name))
+        messages.append(make.message(len(messages) + 1, "assistant", "Done.", turn=name))
+    return messages
+
+
+async def live(
+    window: int, turns: list[int], *, seed: int = 1, size: int = 0, kind: str = "filling its target"
+) -> Life:
+    """Live such turns in a window and check every prompt on the way."""
+    life = Life(talk=talk_of([], kind, window))
+    budget, question = life.talk.budget, ""
+    messages = turns_of(seed, turns, size or max(20, budget.usable // 60))
+    for message in messages:
+        prompt = await life.step(message)
+        question = message.id if message.role == "user" else question
+        check(prompt, life, message, question)
+    assert life.talk.expanded() == [message.id for message in messages]
+    return life
+
+
+def check(prompt: Assembled, life: Life, newest: StoredMessage, question: str) -> None:
+    usable = life.talk.budget.usable
+    assert prompt.used_tokens <= usable
+    rows = {row["id"]: row for row in prompt.manifest if row["kind"] in ("message", "pinned")}
+    for id in (newest.id, question):
+        assert not rows[id]["shortened"] + rows[id]["omitted"]
+    seqs = {row["seq"] for row in prompt.manifest if row["kind"] == "message"}
+    missing = set(range(min(seqs - {rows[question]["seq"]}, default=newest.seq), newest.seq)) - seqs
+    assert not missing, "nothing newer is left out for something older but the question"
+    for message in prompt.messages:
+        assert {call.id for call in message.tool_calls} == {result.call_id for result in message.tool_results}
+    if life.compactions:
+        assert prompt.used_tokens >= 0.5 * usable
+    else:
+        assert not prompt.left_out or prompt.used_tokens >= 0.7 * usable
+
+
+windows = st.sampled_from([2_000, 4_000, 8_000, 12_000, 32_000, 128_000, 200_000, 1_000_000, 2_000_000])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(windows, st.lists(st.integers(0, 120), min_size=1, max_size=6), st.integers(0, 10**6))
+@example(window=12_000, turns=[40, 0], seed=1)
+@example(window=32_000, turns=[72, 70, 0], seed=2)
+async def test_every_prompt_of_a_long_session_is_well_filled(window: int, turns: list[int], seed: int) -> None:
+    await live(window, turns, seed=seed)
+
+
+async def test_a_turn_of_four_thousand_steps_is_summarised_while_it_runs() -> None:
+    life = await live(12_000, [4_000, 1])
+    assert life.compactions > 100
+    depths = [entry.depth for entry in life.talk.entries if isinstance(entry, SummaryEntry)]
+    assert max(depths) >= 2
+
+
+@pytest.mark.parametrize("kind", ["good", "failing", "verbose"])
+async def test_any_model_s_summaries_leave_half_of_the_window(kind: str) -> None:
+    await live(8_000, [60, 60, 3], kind=kind)
