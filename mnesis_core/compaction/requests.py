@@ -33,7 +33,7 @@ REPLY_SLACK = 1_024  # tokens beside the summary that a call may write
 SMALLEST_TARGET = 48  # tokens
 LARGEST_SHARE = 0.35  # of the source: what level 1 is asked for at most
 # Summaries of full length that have room below the target: with fewer, each compaction would have to merge some.
-SIDE_BY_SIDE = 8
+SIDE_BY_SIDE = 7
 NO_USAGE = Usage(input_tokens=0, output_tokens=0)
 CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.

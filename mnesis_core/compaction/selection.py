@@ -222,18 +222,18 @@ def _end_of_turn(free: Sequence[StoredMessage], sums: Sequence[int], situation: 
     return len(sums)
 
 
-def _without(tokens: int, situation: Situation) -> float:
-    """Return the size of the context without so many of our tokens."""
-    return situation.used - tokens * situation.calibration
-
-
 def _nearly_full(situation: Situation) -> int:
     return situation.budget.hard - (situation.budget.hard - situation.budget.soft) // NEARLY_FULL
 
 
+def _without(tokens: int, situation: Situation) -> float:
+    """Return the size of the context with a summary in the place of so many of our tokens, of which only its frame is sure."""
+    return situation.used - (tokens - SUMMARY_FRAME) * situation.calibration
+
+
 def _left(tokens: int, situation: Situation) -> float:
     """Return the size of the context with the longest summary in the place of so many of our tokens."""
-    summary = SUMMARY_FRAME + longest_summary(tokens, situation.config, situation.budget)
+    summary = longest_summary(tokens, situation.config, situation.budget)
     return _without(tokens - summary, situation)
 
 
@@ -302,11 +302,12 @@ def choose_condensation(situation: Situation) -> Condensation | None:
     chosen = next((run[: config.condense_fan_in] for run in candidates if len(run) >= fewest), None)
     if chosen is None:
         return None
-    while len(chosen) > fewest and situation.used - _tokens(chosen) * situation.calibration < situation.budget.target:
-        chosen = chosen[:-1]
-    is_urgent = situation.everything or situation.used >= _nearly_full(situation)
-    if not is_urgent and _without(_tokens(chosen) - SUMMARY_FRAME, situation) < situation.budget.target:
-        return None
+    if not situation.everything:
+        while len(chosen) > fewest and _without(_tokens(chosen), situation) < situation.budget.target:
+            chosen = chosen[:-1]
+        is_too_much = _without(_tokens(chosen), situation) < situation.budget.target
+        if is_too_much and situation.used < _nearly_full(situation):
+            return None
     return Condensation(summaries=tuple(chosen), tokens=_tokens(chosen))
 
 

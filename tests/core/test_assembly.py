@@ -179,24 +179,69 @@ def test_a_newest_user_message_over_budget_is_shortened_with_a_note_that_leads_t
     assert [item.id for item in result.left_out] == ["msg_0001", "msg_0002"]
 
 
-def test_older_whole_turns_go_first_and_the_model_is_told() -> None:
+def test_the_oldest_steps_go_first_and_the_model_is_told() -> None:
     turns = [item for number in range(1, 9) for item in make.turn(number, make.prose(200), make.prose(200))]
-    result = assembled(make.entries_of(turns), 2_000)
+    result = assembled(make.entries_of(turns), 2_100)
     left = [item.id for item in result.left_out]
     assert left == [item.id for item in turns[: len(left)]]
-    assert len(left) % 2 == 0
+    shown = [row for row in result.manifest if row["kind"] == "message"]
+    assert [bool(row["shortened"]) for row in shown] == [True] + [False] * (len(shown) - 1)
+    assert result.used_tokens > 1_800
     gap = next(row for row in result.manifest if row["kind"] == "gap")
     assert (gap["messages"], gap["first_seq"], gap["last_seq"]) == (len(left), 1, len(left))
     assert f"{len(left)} messages" in texts(result)[1]
     assert result.wanted_tokens > 2_000
 
 
-def test_summaries_come_before_older_turns() -> None:
-    entry = make.summary(1, make.prose(300), first=1, last=4)
-    turns = [item for number in (3, 4, 5) for item in make.turn(number, make.prose(300), make.prose(300))]
-    result = assembled(make.entries_of(turns, entry), 1_500)
-    assert "sum_0001" in {source for item in result.messages for source in item.source_ids}
-    assert {item.id for item in result.left_out} >= {"msg_0005", "msg_0006"}
+@pytest.mark.parametrize(("tokens", "is_shown"), [(200, True), (900, False)])
+def test_summaries_come_before_older_steps_up_to_a_quarter_of_the_room(tokens: int, is_shown: bool) -> None:
+    entry = make.summary(1, make.prose(tokens), first=1, last=4)
+    turns = [item for number in (3, 4, 5) for item in make.turn(number, make.prose(500), make.prose(500))]
+    result = assembled(make.entries_of(turns, entry), 2_500)
+    assert ("sum_0001" in {source for item in result.messages for source in item.source_ids}) is is_shown
+    assert "msg_0005" in {item.id for item in result.left_out}
+
+
+def test_what_the_user_asked_for_is_shown_behind_the_summary_that_stands_for_it() -> None:
+    entry = make.summary(1, make.prose(50), first=1, last=4)
+    asked, *rest = make.turn(1, "Mend the gauge.", "First I look."), make.message(5, "assistant", "It is mended.")
+    entries, pinned = make.entries_of(rest, entry), asked[:1]
+    result = assemble(entries, system_prompt="", tools=(), budget=make.budget(2_000), pinned=pinned)
+    assert [row["kind"] for row in result.manifest] == ["summary", "pinned", "message"]
+    assert texts(result)[1] == "Mend the gauge."
+    again = rebuild(result.manifest, [*entries, *make.entries_of(pinned)], system_prompt="", tools=())
+    assert again.messages == result.messages
+
+
+def test_a_pinned_question_stays_where_not_everything_fits() -> None:
+    asked = make.message(1, "user", "Mend the gauge.")
+    steps = [make.message(seq, "assistant", make.tool(output=make.prose(300))) for seq in range(5, 20)]
+    entries = make.entries_of(steps, make.summary(1, make.prose(50), first=1, last=4))
+    result = assemble(entries, system_prompt="", tools=(), budget=make.budget(2_000), pinned=[asked])
+    assert "Mend the gauge." in texts(result)
+    assert result.used_tokens <= 2_000
+    assert result.messages[-1].source_ids == ("msg_0019",)
+
+
+def test_long_arguments_stay_a_json_object_with_the_beginnings_of_their_texts() -> None:
+    given = json.dumps({"path": "a.txt", "lines": [1, 2], "content": make.prose(9_000)})
+    step = make.message(2, "assistant", make.tool(input=given))
+    result = assembled(make.entries_of([make.message(1, "user", "go"), step]), 2_000)
+    [call] = result.messages[-1].tool_calls
+    shown = json.loads(call.arguments)
+    assert (shown["path"], shown["lines"]) == ("a.txt", [1, 2])
+    assert shown["content"].startswith(make.prose(100))
+    assert "characters left out here" in shown["content"]
+    entries = make.entries_of([make.message(1, "user", "go"), step])
+    again = rebuild(result.manifest, entries, system_prompt="Be brief.", tools=())
+    assert again.messages == result.messages
+
+
+def test_arguments_of_which_nothing_fits_say_where_they_are() -> None:
+    given = json.dumps({f"key_{number}": number for number in range(2_000)})
+    step = make.message(2, "assistant", make.tool(input=given))
+    result = assembled(make.entries_of([make.message(1, "user", "go"), step]), 2_000)
+    assert "msg_0002 part part_0002_0" in json.loads(result.messages[-1].tool_calls[0].arguments)["left_out"]
 
 
 def test_the_longest_outputs_of_the_newest_turn_give_way_first() -> None:

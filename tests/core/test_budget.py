@@ -86,8 +86,8 @@ def test_pressure_follows_the_thresholds(used: int, expected: Pressure) -> None:
     assert pressure(used, budget(1_000)) is expected
 
 
-# The rules in their order. Unless a row says otherwise: the ninth turn, no compaction yet, automatic, and there is
-# something to do. Soft is 600, hard 1,000, and 100 tokens have to be new since the last compaction.
+# The rules in their order. Unless a row says otherwise: no compaction yet, automatic, and there is something to do. Soft
+# is 600, hard 1,000, and 200 tokens, a tenth of the window, have to be new since the last compaction.
 TRIGGERS = [
     pytest.param(599, {}, Reason.BELOW_SOFT, id="below the soft threshold"),
     pytest.param(600, {}, Reason.SOFT, id="at the soft threshold"),
@@ -95,11 +95,8 @@ TRIGGERS = [
     pytest.param(1_000, {}, Reason.HARD, id="at the hard threshold"),
     pytest.param(5_000, {"auto": False}, Reason.AUTO_OFF, id="automatic compaction is off"),
     pytest.param(599, {"auto": False}, Reason.BELOW_SOFT, id="off, but not asked for either"),
-    pytest.param(700, {"turns": 1}, Reason.FIRST_TURN, id="never on the first turn"),
-    pytest.param(5_000, {"turns": 1}, Reason.FIRST_TURN, id="not even above the hard threshold"),
-    pytest.param(700, {"turns": 2}, Reason.SOFT, id="on the second"),
-    pytest.param(700, {"last": 601}, Reason.TOO_SOON, id="soft, too little is new"),
-    pytest.param(700, {"last": 600}, Reason.SOFT, id="soft, enough is new"),
+    pytest.param(700, {"last": 501}, Reason.TOO_SOON, id="soft, too little is new"),
+    pytest.param(700, {"last": 500}, Reason.SOFT, id="soft, enough is new"),
     pytest.param(
         700, {"last": 700, "spacing": 0.0}, Reason.TOO_SOON, id="soft, nothing is new, and no distance asked for"
     ),
@@ -107,7 +104,7 @@ TRIGGERS = [
         701, {"last": 700, "spacing": 0.0}, Reason.SOFT, id="soft, one token is new, and no distance asked for"
     ),
     pytest.param(1_000, {"last": 1_000}, Reason.HARD, id="hard beats the distance"),
-    pytest.param(700, {"last": 600, "failed": True}, Reason.SOFT, id="soft after a failure, enough is new"),
+    pytest.param(700, {"last": 500, "failed": True}, Reason.SOFT, id="soft after a failure, enough is new"),
     pytest.param(5_000, {"last": 5_000, "failed": True}, Reason.UNCHANGED, id="hard, the same context has just failed"),
     pytest.param(5_001, {"last": 5_000, "failed": True}, Reason.HARD, id="hard, another context"),
     pytest.param(700, {"work": False}, Reason.NOTHING_TO_SUMMARISE, id="soft, but nothing is to be done"),
@@ -122,7 +119,6 @@ def test_the_trigger_rules(used: int, given: dict[str, Any], reason: Reason) -> 
         used=used,
         budget=budget(1_000),
         config=override(Config(), {"compaction": compaction}),
-        turns=given.get("turns", 9),
         last=LastRun(tokens=given["last"], failed=given.get("failed", False)) if "last" in given else None,
         is_something_to_do=given.get("work", True),
     )

@@ -20,11 +20,12 @@ FILE = "file_0123456789abcdef"
 
 def condensation(entries: Sequence[ContextEntry], usable: int = 10_000, used: int = 1_000) -> tuple[str, ...] | None:
     config = override(CONFIG, {"compaction": {"condense_fan_in": 5, "condense_min_fan_in": 3}})
-    chosen = choose_condensation(situation(entries, config, budget=make.budget(usable), used=used))
+    budget = make.budget(usable)
+    chosen = choose_condensation(situation(entries, config, budget=budget, used=used, everything=used < budget.soft))
     return chosen.source_ids if chosen else None
 
 
-BELOW_SOFT, SOFT, HARD = 5_000, 6_000, 10_000
+BELOW_SOFT, SOFT, NEARLY_FULL, HARD = 5_000, 6_000, 9_000, 10_000
 
 
 @pytest.mark.parametrize(
@@ -36,11 +37,12 @@ BELOW_SOFT, SOFT, HARD = 5_000, 6_000, 10_000
         pytest.param((1, 0, 0, 0, 0), BELOW_SOFT, (2, 3, 4), id="neighbours of one depth"),
         pytest.param((1, 1, 1, 0, 0, 0, 0), BELOW_SOFT, (4, 5, 6), id="the lowest depth before the oldest"),
         pytest.param((2, 2, 2, 1, 1, 0), BELOW_SOFT, (1, 2, 3), id="any depth"),
-        pytest.param((0, 0, 0), SOFT, (1, 2), id="two from the soft threshold on"),
+        pytest.param((0, 0, 0), SOFT, None, id="not where that would leave too little of the window"),
+        pytest.param((0, 0, 0), NEARLY_FULL, (1, 2), id="two from the soft threshold on"),
         pytest.param((0, 0), SOFT, None, id="but not all of them"),
         pytest.param((2, 1, 0, 0), SOFT, None, id="and not of different depths"),
         pytest.param((0, 0), HARD, (1, 2), id="all of them when nothing else helps"),
-        pytest.param((2, 1, 0), HARD, (1, 2, 3), id="and mixed depths when no neighbours are equal"),
+        pytest.param((2, 1, 0), HARD, (1, 2), id="and mixed depths when no neighbours are equal"),
         pytest.param((1, 0, 0), HARD, (2, 3), id="equal neighbours still come first"),
         pytest.param((0,), HARD, None, id="one alone stays"),
     ],

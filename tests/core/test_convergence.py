@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.config import Config, override
-from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
 from tests.core import contexts as make
 from tests.support.histories import FILE, Exchange, exchanges
@@ -22,27 +21,24 @@ async def check(talk: Talk) -> Outcome:
     """Everything that has to hold of a compaction of any talk by any model."""
     before = talk.entries
     ended = await talk.compact()
-    used = talk.situation().used
+    used, prompt = talk.situation().used, talk.assembled()
     assert used < talk.budget.hard or ended in (Outcome.STILL_TOO_LARGE, Outcome.NOTHING_TO_SUMMARISE)
-    assert (
-        assemble(talk.entries, system_prompt="Be brief.", tools=(), budget=talk.budget).used_tokens
-        <= talk.budget.usable
-    )
+    assert prompt.used_tokens <= talk.budget.usable
     assert talk.expanded() == [id_of(entry) for entry in before]
     shown = {id_of(entry) for entry in talk.entries}
-    assert last_two_questions(before) <= shown
-    assert not before or isinstance(before[-1], SummaryEntry) or id_of(before[-1]) in shown
+    assert newest_step(before) <= shown
+    assert {message.id for message in talk.questions[-1:]} <= {row["id"] for row in prompt.manifest if "id" in row}
     asked = len(talk.model.requests)
     assert await talk.compact() in (ended, Outcome.NOTHING_TO_SUMMARISE)
     assert len(talk.model.requests) == asked, "a second compaction of the same context asks no model"
     return ended
 
 
-def last_two_questions(entries: Sequence[ContextEntry]) -> set[str]:
-    """What the user said last and what came after it."""
-    messages = [entry.message for entry in entries if isinstance(entry, MessageEntry)]
-    places = [place for place, message in enumerate(messages) if message.role == "user"]
-    return {message.id for message in messages[places[-2] :]} if len(places) >= 2 else {messages[p].id for p in places}
+def newest_step(entries: Sequence[ContextEntry]) -> set[str]:
+    """The newest message that says anything, and what came after it."""
+    ids = [entry.message.id for entry in entries if isinstance(entry, MessageEntry)]
+    said = [entry.message.id for entry in entries if isinstance(entry, MessageEntry) and entry.message.parts]
+    return set(ids[ids.index(said[-1]) :]) if said else set(ids)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -299,7 +299,7 @@ deep = base64.b64encode(zlib.compress(b"[" * 100_000)).decode()
         {"unlike": [0, True]},
         {"shortened": 7},
         {"shortened": [[1]]},
-        {"shortened": [[1], [3], [1], [1]]},
+        {"shortened": [[1], [4], [1], [1]]},
         {"shortened": [[1], [0], ["x"], [1]]},
         {"notes": 7},
         {"notes": [7]},

@@ -1,4 +1,4 @@
-"""What is summarised next: the oldest whole turns, never the last two of the user, no more than is read whole."""
+"""What is summarised next: the oldest steps, never the protected tail, no more than is read whole or has to go."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction.selection import SMALLEST_SOURCE, choose_span
+from mnesis_core.compaction.selection import SMALLEST_SOURCE, choose_pinned, choose_span
 from mnesis_core.compaction.transcript import transcript_pieces
 from mnesis_core.config import Config, override
-from mnesis_core.context.entries import ContextEntry, MessageEntry, whole_turns
+from mnesis_core.context.entries import ContextEntry, MessageEntry
 from mnesis_core.context.fitting import whole
-from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.references import Named
 from tests.core import contexts as make
 from tests.core.contexts import conversation, situation
@@ -30,47 +29,71 @@ def span(entries: Sequence[ContextEntry], config: Config = CONFIG, **values: Any
 
 
 def test_the_oldest_turns_are_chosen_and_the_last_two_protected() -> None:
-    assert span(make.entries_of(conversation(6))) == (1, 8)
-    assert span(make.entries_of(conversation(6)), override(CONFIG, {"compaction": {"protect_turns": 4}})) == (1, 4)
+    assert span(make.entries_of(conversation(6)), everything=True) == (1, 8)
+    four = override(CONFIG, {"compaction": {"protect_turns": 4, "protect_fraction": 0.9}})
+    assert span(make.entries_of(conversation(6)), four, everything=True) == (1, 4)
 
 
 def test_no_more_turns_are_chosen_than_bring_the_context_to_its_target() -> None:
-    # 1,500 tokens have to leave and the summary needs 2,000: nine turns of about 400.
-    assert span(make.entries_of(conversation(20)), used=4_500) == (1, 18)
+    # 1,800 of 6,800 tokens may leave, and turns have about 430.
+    assert span(make.entries_of(conversation(20)), used=6_800) == (1, 8)
 
 
-@pytest.mark.parametrize("turns", [1, 2])
-def test_the_last_two_turns_are_never_chosen_whatever_the_pressure(turns: int) -> None:
-    entries = make.entries_of(conversation(turns, tokens=9_000))
-    assert span(entries, used=10**9) is span(entries, used=10**9, everything=True) is None
-    with pytest.raises(InvalidRequest, match=r"compaction\.protect_turns must lie between 2 and"):
-        override(CONFIG, {"compaction": {"protect_turns": 1}})
+def test_one_step_that_would_leave_too_little_of_the_window_stays() -> None:
+    long = make.entries_of([make.message(1, "assistant", make.prose(4_000)), *conversation(6)[4:]])
+    assert span(long, used=7_000) is None
+    assert span(long, used=9_500) == (1, 6)
 
 
-def test_the_last_turns_of_the_user_are_protected_also_where_others_follow() -> None:
-    alone = [make.message(seq, "assistant", make.prose(300)) for seq in (5, 6, 7)]
-    assert span(make.entries_of([*conversation(2), *alone])) is None
-    before = [make.message(seq, "assistant", make.prose(300), turn=f"early_{seq}") for seq in (1, 2, 3)]
-    after = [replace(message, id=f"msg_{seq:04}", seq=seq) for seq, message in enumerate(conversation(2), 4)]
-    assert span(make.entries_of([*before, *after])) == (1, 3)
+@pytest.mark.parametrize("steps", [3, 40])
+def test_older_steps_of_the_running_turn_are_chosen_and_the_newest_quarter_is_not(steps: int) -> None:
+    answers = [
+        make.message(seq, "assistant", make.tool(output=make.prose(400)), turn="turn_1") for seq in range(2, steps + 2)
+    ]
+    entries = make.entries_of([make.message(1, "user", "Mend it.", turn="turn_1"), *answers])
+    # A quarter of 10,000 tokens holds five steps of about 440.
+    assert span(entries, running_turn_id="turn_1", used=10_000) == (None if steps == 3 else (1, 12))
+    assert span(entries, everything=True, running_turn_id="turn_1") == (None if steps == 3 else (1, 36))
 
 
-def test_messages_without_a_turn_are_grouped_by_what_the_user_said() -> None:
-    loose = [replace(message, turn_id=None) for message in conversation(6)]
-    assert span(make.entries_of(loose)) == (1, 8)
-    assert span(make.entries_of(loose), used=1_000) == (1, 2)
+def test_the_last_step_stays_however_large_it_is() -> None:
+    alone = [make.message(1, "user", "go"), make.message(2, "assistant", make.prose(9_000))]
+    assert span(make.entries_of(alone)) is span(make.entries_of(alone), everything=True) is None
+    begun = [*alone, make.message(3, "assistant", turn="turn_3")]
+    assert span(make.entries_of(begun)) is None, "an answer that has only begun is no step yet"
 
 
-def test_the_running_turn_ends_the_span_wherever_it_stands() -> None:
-    assert span(make.entries_of(conversation(6)), running_turn_id="turn_0003") == (1, 4)
-    assert span(make.entries_of(conversation(6)), running_turn_id="turn_0001") is None
+def test_nothing_from_the_first_unanswered_call_of_the_running_turn_on_is_chosen() -> None:
+    waiting = make.tool(output=None)
+    answers = [
+        make.message(seq, "assistant", waiting if seq == 4 else make.tool(output=make.prose(900)), turn="turn_1")
+        for seq in range(2, 9)
+    ]
+    entries = make.entries_of([make.message(1, "user", "Mend it.", turn="turn_1"), *answers])
+    assert span(entries) == (1, 3)
+    later = [
+        *answers,
+        *(replace(message, id=f"msg_1{message.seq}", seq=message.seq + 20) for message in conversation(9)),
+    ]
+    assert span(make.entries_of(later), everything=True) == (2, 34), "a turn that has ended waits for nothing"
 
 
-def test_a_turn_with_a_late_result_is_not_split() -> None:
-    messages = conversation(6)
-    messages[3] = replace(messages[3], turn_id="turn_0001")
-    # The target is reached within turn 1, but its late message stands among those of turn 2.
-    assert span(make.entries_of(messages), used=1_000) == (1, 4)
+def test_what_will_be_pinned_does_not_count_as_room_that_is_made() -> None:
+    asked = make.message(1, "user", make.prose(400), turn="turn_1")
+    steps = [make.message(seq, "assistant", make.prose(1_000), turn="turn_1") for seq in range(2, 6)]
+    chosen = choose_span(situation(make.entries_of([asked, *steps])))
+    assert chosen is not None
+    assert chosen.source_ids[0] == "msg_0001"
+    assert chosen.tokens == sum(message.token_estimate for message in chosen.messages[1:])
+
+
+def test_the_newest_question_is_pinned_however_large_it_is_and_earlier_ones_while_they_are_small() -> None:
+    budget = make.budget(4_000)
+    small, large = make.message(1, "user", "Mend the gauge."), make.message(2, "user", make.prose(900))
+    assert choose_pinned([small, large], CONFIG, budget, is_asked=True) == [large]
+    assert choose_pinned([large, small], CONFIG, budget, is_asked=True) == [small]
+    assert choose_pinned([small, small], CONFIG, budget, is_asked=True) == [small, small]
+    assert choose_pinned([large], CONFIG, budget, is_asked=False) == []
 
 
 def test_a_summary_is_never_part_of_a_span() -> None:
@@ -96,7 +119,7 @@ def test_turns_too_small_to_shrink_are_left_alone() -> None:
         pytest.param(20_000, 2_000, 4 * 2, id="no more than the summarising model reads in one call"),
         pytest.param(0, 2_000, 4 * 2, id="just that at 0"),
         pytest.param(2_000, 10**6, 4 * 2, id="less where that is configured"),
-        pytest.param(100, 10**6, 2, id="one turn at least, however large it is"),
+        pytest.param(100, 10**6, 1, id="one step at least, however large it is"),
     ],
 )
 def test_a_leaf_stands_for_no_more_than_can_be_read_whole(chunk: int, reads: int, last: int) -> None:
@@ -106,12 +129,11 @@ def test_a_leaf_stands_for_no_more_than_can_be_read_whole(chunk: int, reads: int
 
 
 @given(make.contexts(size=20), st.integers(256, 4_000))
-def test_only_a_turn_too_large_by_itself_is_read_in_pieces(entries: list[ContextEntry], reads: int) -> None:
+def test_only_a_step_too_large_by_itself_is_read_in_pieces(entries: list[ContextEntry], reads: int) -> None:
     chosen = choose_span(situation(entries, reads=reads, everything=True))
     if chosen is None:
         return
-    before_last = [message for turn in whole_turns(chosen.messages)[:-1] for message in turn]
-    tokens = sum(whole(MessageEntry(position=0, message=message)).tokens for message in before_last)
+    tokens = sum(whole(MessageEntry(position=0, message=message)).tokens for message in chosen.messages[:-1])
     assert len(transcript_pieces(chosen.messages, reads)) == 1 or tokens < SMALLEST_SOURCE
 
 

@@ -78,7 +78,7 @@ async def test_the_request_marks_itself_and_quotes_the_whole_transcript() -> Non
 async def test_in_a_small_window_several_summaries_fit_below_the_low_mark() -> None:
     asked, budget = model(GOOD), make.budget(4_000)
     await summary_of(asked, budget=budget)
-    assert f"Target: {budget.target // 4} tokens\n" in asked.requests[0].payload["messages"][1]["content"]
+    assert f"Target: {budget.target // 7} tokens\n" in asked.requests[0].payload["messages"][1]["content"]
 
 
 async def test_level_2_is_asked_for_half() -> None:

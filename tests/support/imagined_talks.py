@@ -165,4 +165,7 @@ def _messages(talk: Sequence[Exchange]) -> Iterator[StoredMessage]:
 def talk_of(entries: list[ContextEntry], kind: str, window: int, **values: object) -> Talk:
     spec = make.spec(window, window // 8)
     model = ScriptedModel(spec=spec, replies=MODELS[kind])
-    return Talk(entries=entries, budget=make_budget(spec, Config()), model=model, **values)  # type: ignore[arg-type]
+    messages = [entry.message for entry in entries if isinstance(entry, MessageEntry)]
+    questions = [message for message in messages if message.role == "user"]
+    budget = make_budget(spec, Config())
+    return Talk(entries=entries, budget=budget, model=model, questions=questions, **values)  # type: ignore[arg-type]
