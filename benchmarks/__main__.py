@@ -119,6 +119,7 @@ BENCHMARKS = {
         "Real conversations lived turn by turn in small windows, in tokens: what compaction does, and what is still there",
         (
             *("conversation", "window", "said", "soft", "before", "after", "at the end", "runs", "not needed"),
+            *("prompts filled: median, least", "… with messages absent", "… without the question"),
             *("summaries by level", "depth", "originals", "files", "evidence", "1 step", "2 steps"),
         ),
     ),

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from django.contrib.auth.models import User
 
-from benchmarks.support.living import Life, live
+from benchmarks.support.living import Life, LivedPrompt, live
 from compaction_app.context import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
 from files_app.queries import read_range
@@ -30,7 +30,7 @@ from sessions_app.record.context_queries import load_context_items
 from sessions_app.record.message_queries import load_messages
 from tests.support.samples import FOLDER, Sample, read_samples
 
-WINDOWS = {"8K": 8_192, "32K": 32_768, "128K": 131_072}
+WINDOWS = {"4K": 4_096, "8K": 8_192, "12K": 12_288, "32K": 32_768, "128K": 131_072}
 """Tokens, by the alias of the model that has them."""
 LONGEST_ANSWER = 4_096
 LARGEST_MANIFEST = 2**20
@@ -56,6 +56,7 @@ class Outcome:
     files: int
     files_named: int
     """How many of them are named by the payload of the next call, or by a file list that it names."""
+    prompts: list[LivedPrompt]
     evidence: list[int]
     """Number of expansions needed for each piece of evidence that can be reached."""
 
@@ -118,6 +119,7 @@ def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
         summaries=summaries,
         reached=reached,
         originals=[message.id for message in messages],
+        prompts=life.prompts,
         files=len(life.files),
         files_named=sum(id in named for id in life.files.values()),
         evidence=[steps[id] for id in wanted if id in steps],
@@ -167,12 +169,20 @@ def _row(sample: Sample, alias: str, outcome: Outcome) -> tuple[str, ...]:
         f"{outcome.at_the_end:,}",
         str(len(outcome.runs)),
         str(len(outcome.needless)),
+        f"{_filled(outcome, median):.0%}, {_filled(outcome, min):.0%}",
+        str(sum(prompt.absent > 0 for prompt in outcome.prompts)),
+        str(sum(not prompt.has_question for prompt in outcome.prompts)),
         "/".join(str(levels[level]) for level in (1, 2, 3)),
         str(max((summary.depth for summary in outcome.summaries), default=-1) + 1),
         f"{len(outcome.originals)} in order" if is_whole else "NOT ALL",
         f"{outcome.files_named} of {outcome.files}" if outcome.files else "",
         *(_share(outcome.evidence, steps, len(sample.evidence)) for steps in (0, 1, 2)),
     )
+
+
+def _filled(outcome: Outcome, of: Callable[[list[float]], float]) -> float:
+    """Return how full the prompts were from the first compaction on."""
+    return of([prompt.used for prompt in outcome.prompts if prompt.is_compacted] or [1.0])
 
 
 def _median(numbers: Sequence[int | None]) -> str:

@@ -29,7 +29,6 @@ from mnesis_core.compaction.selection import (
     Situation,
     Span,
     choose_prunable,
-    must_go_on,
     next_round,
     outcome,
 )
@@ -343,7 +342,7 @@ def _compact(attempt: ClaimedRun) -> None:
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
     with attempt.held() as record:
         store.finish_run(record, attempt.run_id, outcome=ended.value, tokens_after=size.tokens, fence=attempt.fence)
-        if more and must_go_on(last) and record.branch == run.branch:
+        if more and record.branch == run.branch:
             request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from agents_app.turns.transactions import TurnEnd, finish_turn
-from compaction_app.compact import compact, compact_before_call
-from compaction_app.context import load_state, size_of
+from compaction_app.compact import compact, compact_before_call, request_during_turn
+from compaction_app.context import build_context, load_state, size_of
 from compaction_app.queries import live_run
 from files_app.store import store_file_reference
-from mnesis_core.context.fitting import Pressure
+from mnesis_core.context.fitting import Pressure, pressure
 from mnesis_core.messages import FileRefPart, Message, Part, ToolPart
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from mnesis_core.transcripts.values import Transcript, TranscriptMessage, TranscriptTurn
@@ -27,6 +27,20 @@ Progress = Callable[[int], None]
 """Turns done."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivedPrompt:
+    """The prompt before one of the answers."""
+
+    used: float
+    """Share of usable."""
+    absent: int
+    """Messages that neither it nor a summary in it shows."""
+    has_question: bool
+    """The user's message of the turn is there, uncut."""
+    is_compacted: bool
+    """A summary or a tombstone is in it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Life:
     """A session, and the ids that its transcript gives to its messages."""
@@ -36,10 +50,11 @@ class Life:
     """External id -> id."""
     files: dict[str, str] = field(default_factory=dict)
     """Path -> id of the file reference that stands for it."""
+    prompts: list[LivedPrompt] = field(default_factory=list)
 
 
 def live(session_id: str, transcript: Transcript, progress: Progress = lambda done: None) -> Life:
-    """Replay every turn, compacting where a turn would: before a call that does not fit, and by a worker after the turn.
+    """Replay every turn, compacting where a turn would: before a call that does not fit, and by a worker between two steps.
 
     Files passed to tools become file references where they first appear.
     """
@@ -56,8 +71,9 @@ def _live_turn(life: Life, lived: TranscriptTurn) -> None:
         turn_id = turn_store.start_turn(record, model="", lease_owner="benchmark", lease_seconds=3_600)
         for message in asked:
             _say(life, record, turn_id, message)
+    question = life.message_ids[asked[-1].external_id] if asked else ""
     for message in lived.messages[len(asked) :]:
-        _make_room(life.session_id)
+        life.prompts.append(_prompt(life.session_id, question))
         with change(life.session_id) as record:
             _say(life, record, turn_id, message)
     turn = load_turn(turn_id, session_id=life.session_id)
@@ -68,11 +84,24 @@ def _live_turn(life: Life, lived: TranscriptTurn) -> None:
         compact(run_id=run_id)
 
 
-def _make_room(session_id: str) -> None:
-    """Compact as a turn does before a model call."""
+def _prompt(session_id: str, question: str) -> LivedPrompt:
+    """Compact as a turn does before a model call, and return what the call would be sent."""
     state = load_state(session_id)
-    if state.build().pressure is Pressure.HARD:
-        asyncio.run(compact_before_call(session_id, size=size_of(state)))
+    size = size_of(state)
+    if pressure(size.tokens, state.budget) is Pressure.HARD:
+        asyncio.run(compact_before_call(session_id, size=size))
+    else:
+        request_during_turn(state, size)
+        if run_id := live_run(session_id):
+            compact(run_id=run_id)
+    built = build_context(session_id).assembled
+    rows = [row for row in built.manifest if row["kind"] in ("message", "pinned") and row["id"] == question]
+    return LivedPrompt(
+        used=built.used_tokens / state.budget.usable,
+        absent=sum(row["messages"] for row in built.manifest if row["kind"] == "gap"),
+        has_question=not question or any(not row["shortened"] and not row["omitted"] for row in rows),
+        is_compacted=any(row["kind"] == "summary" or row.get("tombstoned") for row in built.manifest),
+    )
 
 
 def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -> None:

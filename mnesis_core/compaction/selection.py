@@ -187,16 +187,13 @@ def _gains(free: Sequence[StoredMessage], situation: Situation) -> list[int]:
     """
     budget, config, most = situation.budget, situation.config.compaction, situation.reads
     chunk = min(config.leaf_chunk_tokens or most, most)
-    questions = [
-        entry.message.id
-        for entry in situation.entries
-        if isinstance(entry, MessageEntry) and entry.message.role == "user"
-    ]
-    pinned = set(questions[-config.protect_turns :])
+    messages = [entry.message for entry in situation.entries if isinstance(entry, MessageEntry)]
+    questions = [message for message in messages if message.role == "user"][-config.protect_turns :]
+    pinned = choose_pinned(questions, situation.config, budget, is_asked=True)
     sums: list[int] = []
     tokens = reading = 0
     for message in free:
-        more = tokens + (0 if message.id in pinned else _tokens_of(message))
+        more = tokens + (0 if message in pinned else _tokens_of(message))
         reading += reading_tokens([message], most)
         is_down = _left(tokens, situation) < budget.soft and _without(more, situation) < budget.target
         if tokens >= SMALLEST_SOURCE and (reading > chunk or (is_down and not situation.everything)):
@@ -363,11 +360,6 @@ def source_rows(chosen: Span | Condensation) -> list[dict[str, Any]]:
     if isinstance(chosen, Span):
         return [messages_row(chosen.messages)]
     return [summary_row(entry) for entry in chosen.summaries]
-
-
-def must_go_on(situation: Situation) -> bool:
-    """Return whether the rest calls for another compaction at once: below the high mark it waits for the next turn."""
-    return situation.everything or situation.used >= situation.budget.soft
 
 
 def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:

@@ -54,7 +54,7 @@ def test_a_call_read_a_message_if_its_question_holds_it_also_in_pieces_and_when_
         return "- " + "A detail of the move. " * (4 if is_merge else 8)
 
     script(reply, window=4_000)
-    add_turns(session, 1, text=WORDS * 4_000)
+    add_turns(session, 1, text=WORDS * 2_000)
     add_turns(session, 6)
     for _ in range(2):
         compact_now(session.id)

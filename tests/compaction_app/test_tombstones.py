@@ -22,7 +22,11 @@ from tests.support.tools import find_tool
 
 END = "END-OF-THE-LEDGER"
 OUTPUT = "row of the ledger " * 400 + END
-CONFIG = {"context_window": 64_000, "prune": {"protect_tokens": 0, "minimum_tokens": 0}}
+CONFIG = {
+    "context_window": 64_000,
+    "prune": {"protect_tokens": 0, "minimum_tokens": 0},
+    "budget": {"target_fraction": 0.05, "soft_threshold_fraction": 0.15},
+}
 
 
 @pytest.fixture
