@@ -21,7 +21,8 @@ Form 1. Items are counted from 0 in the order of the context, parts over all its
 ``omitted``    parts that are left out
 ``named``      tombstones that name the files of their output
 ``returned``   parts that went back to the provider that gave them
-``shortened``  four lists: parts (each as its distance from the one before), fields, heads and tails
+``shortened``  four lists: parts (each as its distance from the one before), fields by their place in ``_FIELDS``, heads
+               and tails
 ``notes``      pairs of the number of items shown before it, and a row of another kind, such as a gap
 ``rows``       pairs of an item and its row, where that says something else than all this
 ``packed``     the JSON of all these but the first two, compressed, in base 64, where it is long
