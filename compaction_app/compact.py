@@ -151,6 +151,13 @@ class ClaimedRun(Work):
     run_id: str
     fence: int
     lease: Lease
+    extra_tokens: int = (
+        0  # of the call that waits for it, beyond its context: the tools of a first call are in no earlier one
+    )
+
+    def load_state(self, branch: int) -> ContextState:
+        state = load_state(self.session_id, branch=branch)
+        return replace(state, tool_tokens=state.tool_tokens + self.extra_tokens)
 
     @contextmanager
     def held(self) -> Iterator[Change]:
@@ -192,7 +199,7 @@ class ClaimedRun(Work):
             await asyncio.gather(asked, heartbeat, return_exceptions=True)
 
 
-def claim(session_id: str, run_id: str) -> ClaimedRun | None:
+def claim(session_id: str, run_id: str, *, extra_tokens: int = 0) -> ClaimedRun | None:
     """Claim a compaction; return ``None`` if it has ended, or if another live process has it.
 
     :raises SessionNotFoundError: there is no such session.
@@ -201,14 +208,14 @@ def claim(session_id: str, run_id: str) -> ClaimedRun | None:
         return None
     state = load_state(session_id, branch=load_run(run_id).branch)
     lease = Lease(owner=new_owner(), seconds=state.config.compaction.lease_seconds)
-    tokens = meter_of(state).used_tokens
+    tokens = meter_of(state).used_tokens + extra_tokens
     with change(session_id) as record:
         fence = store.claim_run(
             record, run_id, lease_owner=lease.owner, lease_seconds=lease.seconds, tokens_before=tokens
         )
     if fence is None:
         return None
-    return ClaimedRun(run_id=run_id, session_id=session_id, fence=fence, lease=lease)
+    return ClaimedRun(run_id=run_id, session_id=session_id, fence=fence, lease=lease, extra_tokens=extra_tokens)
 
 
 # The work of a compaction.
@@ -222,12 +229,13 @@ def compact(*, run_id: str, **_later: Any) -> None:
             compact_session(run.session_id, run_id=run_id)
 
 
-def compact_session(session_id: str, *, run_id: str) -> RunRecord:
+def compact_session(session_id: str, *, run_id: str, extra_tokens: int = 0) -> RunRecord:
     """Do the work of a requested compaction, unless another process has done it or is doing it.
 
+    :param extra_tokens: what the call that waits for it takes beside the context as the record knows it
     :raises OperationalError: the database was away; the compaction is taken up again when its lease is over.
     """
-    claimed = claim(session_id, run_id)
+    claimed = claim(session_id, run_id, extra_tokens=extra_tokens)
     if claimed is not None:
         try:
             _run(claimed)
@@ -263,30 +271,31 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
     def request() -> tuple[str | None, int, ContextState]:
         state = load_state(session_id)
         # The tools of a first call are in no earlier call: only the caller's size includes them.
-        limit = state.budget.hard - (size.tokens - meter_of(state).used_tokens)
+        extra_tokens = max(0, size.tokens - meter_of(state).used_tokens)
         trigger = trigger_of(state, size=size)
         with change(session_id) as record:
-            return live_run(session_id) or request_if_due(record, trigger), limit, state
+            return live_run(session_id) or request_if_due(record, trigger), extra_tokens, state
 
-    async def compact_until_it_fits(run_id: str | None, limit: int, branch: int) -> None:
+    async def compact_until_it_fits(run_id: str | None, extra_tokens: int, state: ContextState) -> None:
         # Again while a compaction leaves too many tokens because it may not do more.
         while run_id is not None:
-            run = await work(compact_session, session_id, run_id=run_id)
+            run = await work(compact_session, session_id, run_id=run_id, extra_tokens=extra_tokens)
             while run.state in LIVE:
                 await asyncio.sleep(POLL_SECONDS)
                 # Not only a look: the process that has it may die, and then this one takes it over.
-                run = await work(compact_session, session_id, run_id=run_id)
-            if run.branch != branch:
+                run = await work(compact_session, session_id, run_id=run_id, extra_tokens=extra_tokens)
+            if run.branch != state.branch:
                 run_id, *_ = await db(request)
                 continue
-            is_too_large = run.tokens_after is not None and run.tokens_after >= limit
+            # A worker that took it over does not know of the extra tokens.
+            is_too_large = run.tokens_after is not None and run.tokens_after >= state.budget.hard - extra_tokens
             run_id = await db(live_run, session_id) if is_too_large else None
 
     try:
-        run_id, limit, state = await db(request)
+        run_id, extra_tokens, state = await db(request)
         async with asyncio.timeout(state.config.compaction.wait_seconds):
             with unasked():
-                compacting = asyncio.ensure_future(compact_until_it_fits(run_id, limit, state.branch))
+                compacting = asyncio.ensure_future(compact_until_it_fits(run_id, extra_tokens, state))
             await asyncio.shield(compacting)
     except TimeoutError:
         logger.warning("session %s goes on before its compaction has ended", session_id)
@@ -319,7 +328,7 @@ def request_manual(session_id: str) -> str:
 
 def _compact(attempt: ClaimedRun) -> None:
     run = load_run(attempt.run_id)
-    state = load_state(attempt.session_id, branch=run.branch)
+    state = attempt.load_state(run.branch)
     try:
         alias = state.config.compaction.model or state.session.model
         model = get_model(alias, user_id=state.session.owner_id)
@@ -330,13 +339,13 @@ def _compact(attempt: ClaimedRun) -> None:
     if choice.part_ids:
         with attempt.held() as record:
             store.prune(record, attempt.run_id, choice.part_ids, tokens=choice.tokens)
-        state = load_state(state.session.id, branch=run.branch)
+        state = attempt.load_state(run.branch)
     for _ in range(state.config.compaction.max_compaction_rounds):
         chosen = next_round(_situation(state, everything=is_manual))
         if chosen is None:
             break
         _commit(attempt, state, chosen, model=model, began=began)
-        state = load_state(state.session.id, branch=run.branch)
+        state = attempt.load_state(run.branch)
     last, size = _situation(state, everything=is_manual), size_of(state)
     more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)

@@ -156,7 +156,7 @@ async def test_a_cancelled_answer_is_counted_by_our_own_estimate(alice: User, sc
 
 
 async def test_a_compaction_at_the_limit_asks_no_model_and_says_so(alice: User, script: Script) -> None:
-    script(*(["A story. " * 300] * 9))
+    script(*(["A story. " * 300] * 30))
     session = await db(limited, alice, session={"tokens": 10**6})
     for _ in range(6):
         assert (await say(session, "Tell me. " * 100)).state == "completed"

@@ -48,7 +48,7 @@ def test_no_word_leaves_the_context_that_no_summariser_was_shown(session, script
     compact_all(session)
     shown, read = in_context(session), set(prompts_of(asked.requests).split())
     gone = [message for message in load_messages(session.id, limit=1_000) if message.id not in shown]
-    assert len(gone) == 12
+    assert len(gone) == 14
     parts = [stored.part for message in gone for stored in message.parts]
     words = {word for part in parts for name in ("text", "output") for word in (getattr(part, name, "") or "").split()}
     assert len(words) > 18_000

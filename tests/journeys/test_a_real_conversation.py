@@ -26,4 +26,6 @@ def test_nothing_of_it_is_lost_and_no_compaction_is_in_vain(real_data: Path, nam
     assert len(lived.evidence) == len(sample.evidence)
     assert lived.files_named == lived.files
     assert lived.files or sample.evidence
-    assert lived.at_the_end < lived.soft
+    assert not any(prompt.absent for prompt in lived.prompts)
+    assert all(prompt.has_question for prompt in lived.prompts)
+    assert all(prompt.used >= 0.5 for prompt in lived.prompts if prompt.is_compacted)
