@@ -250,8 +250,8 @@ def _load_pinned(frame: Frame, entries: Sequence[ContextEntry], path: Path) -> l
     newest = message_queries.newest_of_user(
         frame.session.id, path, last_seq=last_seq, limit=frame.config.compaction.protect_turns
     )
-    summarised = [message for message in newest if message.id not in standing]
-    return choose_pinned(summarised, frame.config, frame.budget, is_asked=not questions)
+    pinned = choose_pinned(newest, frame.config, frame.budget)
+    return [message for message in pinned if message.id not in standing]
 
 
 def _entries_of(session_id: str, rows: ContextRows) -> list[ContextEntry]:

@@ -135,21 +135,17 @@ def protected_tail(situation: Situation) -> set[str]:
     return protected
 
 
-def choose_pinned(
-    summarised: Sequence[StoredMessage], config: Config, budget: Budget, *, is_asked: bool
-) -> list[StoredMessage]:
-    """Return which of the user's last messages are shown although summaries stand for them.
+def choose_pinned(questions: Sequence[StoredMessage], config: Config, budget: Budget) -> list[StoredMessage]:
+    """Return which of the last messages of the user, oldest first, a prompt shows also where summaries stand for them.
 
-    The newest stays however large it is if it ``is_asked``, that is, what the running turn is about; earlier ones while
-    all take no more than half of what is protected.
-
-    :param summarised: the last messages of the user that summaries stand for, oldest first
+    The newest is one of them however large it is, since the turn is about it; earlier ones are while all together take no
+    more than half of what is protected.
     """
     room = budget.usable * config.compaction.protect_fraction / 2
     pinned: list[StoredMessage] = []
-    for message in reversed(summarised):
+    for message in reversed(questions[-config.compaction.protect_turns :]):
         room -= _tokens_of(message)
-        if room < 0 and not (is_asked and not pinned):
+        if room < 0 and pinned:
             break
         pinned.append(message)
     return pinned[::-1]
@@ -188,8 +184,8 @@ def _gains(free: Sequence[StoredMessage], situation: Situation) -> list[int]:
     budget, config, most = situation.budget, situation.config.compaction, situation.reads
     chunk = min(config.leaf_chunk_tokens or most, most)
     messages = [entry.message for entry in situation.entries if isinstance(entry, MessageEntry)]
-    questions = [message for message in messages if message.role == "user"][-config.protect_turns :]
-    pinned = choose_pinned(questions, situation.config, budget, is_asked=True)
+    questions = [message for message in messages if message.role == "user"]
+    pinned = choose_pinned(questions, situation.config, budget)
     sums: list[int] = []
     tokens = reading = 0
     for message in free:

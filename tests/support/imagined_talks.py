@@ -49,10 +49,8 @@ class Talk:
 
     def assembled(self) -> Assembled:
         standing = {id_of(entry) for entry in self.entries}
-        last = self.questions[-self.config.compaction.protect_turns :]
-        summarised = [message for message in last if message.id not in standing]
-        is_asked = bool(summarised) and summarised[-1] is self.questions[-1]
-        pinned = choose_pinned(summarised, self.config, self.budget, is_asked=is_asked)
+        chosen = choose_pinned(self.questions, self.config, self.budget)
+        pinned = [message for message in chosen if message.id not in standing]
         return assemble(self.entries, system_prompt="Be brief.", tools=(), budget=self.budget, pinned=pinned)
 
     def situation(self) -> Situation:
