@@ -7,7 +7,7 @@ are also found by their beginnings (``mnesis_core.search.questions``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 _FUNCTION_WORDS = """
@@ -77,7 +77,9 @@ def forms_of(word: str) -> tuple[str, ...]:
     stem = stem_of(word)
     if len(stem) < SHORTEST and word not in _BASE:
         return (word,)
-    regular = (form for form in _regular(stem) if stem_of(form) == stem) if stem.isascii() and stem.isalpha() else ()
+    regular: Iterable[str] = _regular(stem) if stem.isascii() and stem.isalpha() else ()
+    # A herring is not hers.
+    regular = (form for form in regular if form not in FUNCTION_WORDS and stem_of(form) == stem)
     return tuple(dict.fromkeys([word, *_IRREGULAR_FORMS.get(stem, ()), *regular]))
 
 

@@ -463,9 +463,11 @@ def places_of_parts(part_ids: Collection[str]) -> dict[str, PartPlace]:
     }
 
 
-def first_seq_of_turn(turn_id: str) -> int | None:
+def first_seq_of_turn(turn_id: str, *, session_id: str) -> int | None:
     """Return the number of a turn's first message, or ``None`` for a turn without messages."""
-    first: int | None = Message.objects.filter(turn_id=turn_id).aggregate(first=Min("seq"))["first"]
+    first: int | None = Message.objects.filter(turn_id=turn_id, session_id=session_id).aggregate(first=Min("seq"))[
+        "first"
+    ]
     return first
 
 

@@ -33,7 +33,8 @@ def test_each_form_of_a_word_asks_for_the_others(family: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("news", "newt"), ("sing", "singular"), ("art", "party"), ("bed", "bing"), ("4711", "471")]
+    ("one", "other"),
+    [("news", "newt"), ("sing", "singular"), ("art", "party"), ("bed", "bing"), ("4711", "471"), ("herring", "her")],
 )
 def test_words_that_mean_something_else_are_no_forms(one: str, other: str) -> None:
     assert other not in forms_of(one)

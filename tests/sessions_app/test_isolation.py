@@ -36,7 +36,7 @@ from sessions_app.record import (
     turn_queries,
 )
 from sessions_app.record.change import change
-from sessions_app.search import search
+from sessions_app.search import answers, filters, passages, ranked, search
 from sessions_app.usage import spending_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 from tests.support.organisations import put_into
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.both_databases
 
 MODULES = (
     *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
-    *(model_store, spending_store, search, transcript, page_branches),
+    *(model_store, spending_store, search, answers, filters, passages, ranked, transcript, page_branches),
     *(compaction_queries, context, file_queries, agent_queries),
 )
 NOW = timeline_queries.NOW
@@ -71,6 +71,9 @@ BY_OWNER: dict[Query, Ask] = {
     session_queries.load_forking: lambda ask, who, its: ask(its.fork, owner_id=who.owner_id),
     turn_queries.load_call: lambda ask, who, its: ask(its.call, owner_id=who.owner_id),
     search.search: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
+    answers.answer: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
+    ranked.find_ranked: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET).sessions,
+    ranked.search_ranked: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET, limit=9, around=2),
     compaction_queries.load_previews: lambda ask, who, its: ask(its.preview, owner_id=who.owner_id),
     compaction_queries.load_summary: lambda ask, who, its: ask(its.summary, owner_id=who.owner_id),
     compaction_queries.compaction_micros_of_owner: lambda ask, who, its: ask(
@@ -119,6 +122,8 @@ BY_SESSION: dict[Query, Ask] = {
     file_queries.load_file_references: lambda ask, who, its: ask([its.file], session_ids=[who.session_id]),
     file_queries.kept_contents: lambda ask, who, its: ask(who.session_id),
     turn_queries.expired_turns: lambda ask, who, its: ask(session_id=who.session_id),
+    message_queries.find_message_at: lambda ask, who, its: ask(who.session_id, 1),
+    message_queries.first_seq_of_turn: lambda ask, who, its: ask(its.turn, session_id=who.session_id),
     message_queries.find_part_of_call: lambda ask, who, its: ask(who.session_id, "c1"),
     message_queries.find_tool_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
     turn_queries.find_turn_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
@@ -356,6 +361,15 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.read_range: "reads what load_file_reference has found",
     file_queries.read_lines: "whose file it is: tests/files_app/test_lines.py",
     file_queries.search_file: "whose file it is: tests/files_app/test_lines.py",
+    filters.read_filters: "reads no rows",
+    filters.speakers_in: "reads no rows",
+    passages.merged: "reads no rows",
+    passages.speakers_of: "the sessions are those in which a search of the caller found something",
+    passages.with_passages: "the hits are those of a search of the caller",
+    search.condition_of: "says of which entries a scope is",
+    search.hits_of: "the texts are those that a search of the caller found",
+    search.messages_in: "a number: how many messages a scope has",
+    search.with_texts: "the entries are those that a search of the caller found",
     session_queries.load_depth: "the session is one that its owner has loaded",
     session_queries.session_of: "says of which session something is, so that the caller can ask whose that is",
     spending_store.list_account_limits: "a list for administrators",

@@ -87,14 +87,15 @@ def _scopes(family: Family, asked: Asked) -> list[Scope]:
         summary = load_summary(place.id, session_id=place.session_id)
         scope = Scope(owner_id=family.owner_id, kind=asked.kind, filters=asked.filters)
         return [within_summary(scope, summary)]
-    before = first_seq_of_turn(asked.turn_id) if asked.turn_id else None
+    own = family.line[0].id
+    before = first_seq_of_turn(asked.turn_id, session_id=own) if asked.turn_id else None
     return [
         Scope(
             owner_id=family.owner_id,
             session_id=session_id,
             kind=asked.kind,
             filters=asked.filters,
-            before_seq=before if session_id == family.line[0].id else None,
+            before_seq=before if session_id == own else None,
         )
         for session_id in family.searched
     ]
