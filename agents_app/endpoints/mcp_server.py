@@ -11,20 +11,21 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from ninja import Field, Schema
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from agents_app.endpoints.jsonrpc import METHODS, write
 from agents_app.maps import service
 from agents_app.maps.api import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
 from agents_app.tools.memory import reading
+from agents_app.tools.memory.grepping import tokens_for
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut, SessionRead
@@ -139,8 +140,16 @@ class Grep(Schema):
     compacted: Annotated[bool | None, Field(description="true: only what has left the context")] = None
     around: Annotated[int | None, Field(ge=0, le=MOST_AROUND, description="Messages shown on both sides.")] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
-    max_tokens: Annotated[int | None, Field(ge=1, le=100_000)] = 1_000
+    max_tokens: Annotated[
+        int | None, Field(ge=1, le=100_000, description="By default 1,000, and 200 for each hit of a larger limit.")
+    ] = None
     cursor: str | None = None
+
+    @model_validator(mode="after")
+    def _bound(self) -> Self:
+        if self.max_tokens is None:
+            self.max_tokens = tokens_for(self.limit if "limit" in self.model_fields_set else None)
+        return self
 
 
 class GrepFile(Schema):

@@ -143,6 +143,10 @@ async def test_it_searches_expands_and_reads(sample: Sample) -> None:
     async with agent(sample.ada) as client:
         hits = (await use(client, "lcm_grep", q="quay"))["items"]
         assert {hit["session_id"] for hit in hits} >= {sample.talk}
+        line = next(line for hit in hits for line in hit["passage"] if hit["session_id"] == sample.talk)
+        by_handle = await use(client, "lcm_read", id=f"{sample.talk}{line['handle']}")
+        assert by_handle == await use(client, "lcm_read", id=line["message_id"])
+        assert len((await use(client, "lcm_grep", pattern="quay", max_tokens=1))["items"]) == 1
         for summary in summaries:
             assert summary.id in await use(client, "lcm_describe", id=summary.id)
             sources = await use(client, "lcm_expand", summary_id=summary.id)

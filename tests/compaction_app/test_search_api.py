@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from agents_app.tools.memory.grepping import tokens_for
 from agents_app.tools.memory.reach import find_own
 from agents_app.tools.registry import ToolContext
 from compaction_app.compact import compact_now
@@ -199,6 +200,7 @@ def test_the_tool_answers_within_its_tokens_and_its_handles_are_read(owner: User
         with pytest.raises(NotFound):
             read.call(context, f'{{"id": "{wrong}"}}')
     assert "1 hits" in grep.call(context, '{"pattern": "orange", "max_tokens": 1}')
+    assert [tokens_for(limit) for limit in (None, 1, 5, 20, 10**9)] == [1_000, 1_000, 1_000, 4_000, 10_000]
 
 
 def test_a_handle_leads_to_nobody_elses_message(owner: User, talk: str) -> None:

@@ -35,8 +35,8 @@ def lcm_grep(
     branch: int | None = None,
     compacted: bool | None = None,
     around: int | None = None,
-    limit: int = grepping.PAGE,
-    max_tokens: int = grepping.TOKENS,
+    limit: int | None = None,
+    max_tokens: int | None = None,
     cursor: str = "",
 ) -> str:
     """Search the whole history of this conversation, also what is no longer in context; or what its files hold.
@@ -48,7 +48,8 @@ def lcm_grep(
 
     Narrow it by since and until (2026-11-26, or a time), speaker (a name, user or assistant), tool (its name), file (a
     part of its path), branch, compacted (true: only what has left the context), scope (history is all), summary_id.
-    around is how many messages are shown on both sides of a hit. An answer has at most max_tokens; go on with its cursor.
+    around is how many messages are shown on both sides of a hit. An answer has at most max_tokens (1,000,
+    and 200 for each hit of a larger limit); go on with its cursor.
 
     Scope files searches the contents of files line by line, all of them or the one of file_id: lines that have all the
     words, also as parts of longer ones, in any case. Returns them with their numbers; lcm_read reads around them with first_line.
@@ -56,7 +57,8 @@ def lcm_grep(
     family = load_family(context)
     if scope == "files" or file_id.strip():
         lines: LineMode = "regex" if mode == "regex" else "text"
-        return grepping.grep_files(family, pattern, mode=lines, file_id=wanted_id(file_id), limit=limit, cursor=cursor)
+        most = grepping.PAGE if limit is None else limit
+        return grepping.grep_files(family, pattern, mode=lines, file_id=wanted_id(file_id), limit=most, cursor=cursor)
     filters = read_filters(
         since=since, until=until, speaker=speaker, tool=tool, file=file, branch=branch, compacted=compacted
     )

@@ -28,6 +28,7 @@ from sessions_app.search.search import Mode as SearchMode
 
 PAGE, LARGEST_PAGE = 20, 50
 TOKENS, LEAST_TOKENS = 1_000, 100  # of one answer: what it has by default, and what every one may have
+TOKENS_A_HIT = 200
 HEAD_TOKENS, HIT_TOKENS = 40, 15  # of its first line, and of where a hit is
 MENTIONS = 10
 SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.contents)
@@ -43,8 +44,9 @@ class Asked:
     kind: Kind = "all"
     summary_id: str = ""
     filters: Filters = EVERYTHING
-    limit: int = PAGE
-    max_tokens: int = TOKENS
+    limit: int | None = None
+    max_tokens: int | None = None
+    """By default ``TOKENS``, and more only for who asks for many hits."""
     around: int | None = None
     cursor: str = ""
     turn_id: str = ""
@@ -59,7 +61,9 @@ def grep(family: Family, asked: Asked) -> str:
     """
     scopes = _scopes(family, asked)
     at, inner = _place_of(asked.cursor, len(scopes))
-    room, tokens = min(max(asked.limit, 1), LARGEST_PAGE), max(asked.max_tokens, 0) - HEAD_TOKENS
+    room = min(max(PAGE if asked.limit is None else asked.limit, 1), LARGEST_PAGE)
+    most = tokens_for(asked.limit) if asked.max_tokens is None else max(asked.max_tokens, LEAST_TOKENS)
+    tokens = most - HEAD_TOKENS
     found: list[tuple[str, SearchResult]] = []
     while at < len(scopes) and room > 0:
         scope, start = scopes[at], inner
@@ -77,8 +81,12 @@ def grep(family: Family, asked: Asked) -> str:
             break
         tokens, room = tokens - sum(sizes), room - fitting
     told = [_told(result, id, is_only=len(scopes) == 1, around=asked.around) for id, result in found]
-    most = max(asked.max_tokens, LEAST_TOKENS)
     return _cut("\n".join([_head(scopes, found, at, inner), *filter(None, told)]), most)
+
+
+def tokens_for(limit: int | None) -> int:
+    """Return how many tokens an answer has whose caller names no number of them."""
+    return max(TOKENS, TOKENS_A_HIT * min(limit or 0, LARGEST_PAGE))
 
 
 def _scopes(family: Family, asked: Asked) -> list[Scope]:
