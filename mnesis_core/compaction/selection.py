@@ -37,6 +37,9 @@ from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tighte
 # Tokens: a smaller text would hardly shrink by being summarised, the summary's frame included.
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
 NEARLY_FULL = 4  # one part in four of the room between the soft and the hard threshold
+WORTH = (
+    20  # Below the hard threshold a summary has to save one part in twenty of usable: each costs a call and the cache.
+)
 FEWEST = 2  # summaries that may become one when the context is too full for the configured number
 # The scopes of compaction's own limits, with the reasons that a refused attempt gives for them.
 SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
@@ -173,6 +176,8 @@ def _take(free: Sequence[StoredMessage], situation: Situation) -> Span | None:
             count = len(fewer)
         elif situation.used < nearly_full:
             return None
+    if not _is_worth_it(sums[count - 1], situation):
+        return None
     return Span(messages=tuple(free[:count]), tokens=sums[count - 1])
 
 
@@ -213,6 +218,12 @@ def _end_of_turn(free: Sequence[StoredMessage], sums: Sequence[int], situation: 
         if count == len(free) or free[count].role == "user":
             return count
     return len(sums)
+
+
+def _is_worth_it(tokens: int, situation: Situation) -> bool:
+    budget = situation.budget
+    is_due = situation.everything or situation.used >= budget.hard
+    return is_due or situation.used - _left(tokens, situation) >= budget.usable // WORTH
 
 
 def _nearly_full(situation: Situation) -> int:
@@ -301,6 +312,8 @@ def choose_condensation(situation: Situation) -> Condensation | None:
         is_too_much = _without(_tokens(chosen), situation) < situation.budget.target
         if is_too_much and situation.used < _nearly_full(situation):
             return None
+    if not _is_worth_it(_tokens(chosen), situation):
+        return None
     return Condensation(summaries=tuple(chosen), tokens=_tokens(chosen))
 
 
