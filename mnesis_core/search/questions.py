@@ -7,10 +7,11 @@ same beginning, which is what finds the inflected words of languages that have n
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import islice
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.search.forms import FUNCTION_WORDS, forms_of, stem_of
@@ -31,7 +32,6 @@ _NUMBER_OF_MONTH = {
 # "may" and "march" are other words too, so a month stands behind one of these, or beside a number.
 _BEFORE_MONTH = {"in", "of", "on", "during", "since", "until", "early", "late", "mid", "last", "this", "next"}
 _AMBIGUOUS = {"may", "march", "mar", "sep", "jan", "dec"}
-_WORD = re.compile(r"\S+")
 _NUMBER = re.compile(r"([0-9]{1,4})(?:st|nd|rd|th)?")
 _ISO = re.compile(r"\b(\d{4})-(\d\d)(?:-(\d\d))?\b")
 NEAR_DAYS = 3
@@ -68,23 +68,41 @@ class Question:
     period: Period | None = None
 
     @cached_property
-    def _asked(self) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
+    def _asked(self) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
         """Return whole words, beginnings of words, and what may stand anywhere in a text without spaces."""
         words = {word for term in self.terms for word in term.words}
         runs = {word.text for word in words if is_unspaced(word.text)}
         whole = {word.text for word in words if not word.prefix} - runs
-        return frozenset(whole), tuple(word.text for word in words if word.prefix), tuple(sorted(runs))
+        return frozenset(whole), frozenset(word.text for word in words if word.prefix), frozenset(runs)
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where words of the question are in a text, in order."""
+        return iter(self._known(text))
+
+    @cached_property
+    def _known(self) -> Callable[[str], list[tuple[int, int]]]:
+        # A text is shown twice: in short, and among those around it.
+        return lru_cache(maxsize=64)(lambda text: list(self._find(text)))
+
+    def _find(self, text: str) -> Iterator[tuple[int, int]]:
         whole, beginnings, runs = self._asked
-        for match in _WORD.finditer(fold(text)):
-            word, start = match[0], match.start()
-            if word in whole or word.startswith(beginnings):
-                yield match.span()
-            elif runs and not word.isascii():
-                found = re.finditer("|".join(runs), word)
-                yield from ((start + one.start(), start + one.end()) for one in found)
+        folded = f" {fold(text)} "
+        # Few of a text's different words are in the question, and only those are looked for.
+        words = {word for word in folded.split() if word in whole or word[:BEGINNING] in beginnings}
+        found = [(at - 1, at - 1 + len(word)) for word in words for at in _all_of(folded, f" {word} ", skip=1)]
+        found += [(at - 1, at - 1 + len(run)) for run in runs for at in _all_of(folded, run)]
+        end = 0
+        for start, after in sorted(found):
+            if start >= end:
+                yield start, after
+                end = after
+
+
+def _all_of(text: str, wanted: str, *, skip: int = 0) -> Iterator[int]:
+    at = text.find(wanted)
+    while at >= 0:
+        yield at + skip
+        at = text.find(wanted, at + len(wanted) - skip)
 
 
 def parse_question(text: str, *, without: Collection[str] = ()) -> Question:
@@ -127,7 +145,8 @@ def _terms(words: list[str], parts: Collection[str]) -> Iterator[Term]:
         if len(word) >= BEGINNING and not word.isdigit() and beginning not in beginnings:
             beginnings.add(beginning)
             yield Term(words=(IndexWord(text=beginning, prefix=True),), weight=BEGINNING_WEIGHT)
-    for part in sorted(set(parts) - FUNCTION_WORDS)[: MOST_WORDS - len(chosen)]:
+    named = (part for part in sorted(set(parts) - FUNCTION_WORDS) if not is_unspaced(part))
+    for part in islice(named, MOST_WORDS - len(chosen)):
         yield Term(words=(IndexWord(text=part),), weight=PART_WEIGHT)
 
 

@@ -50,7 +50,7 @@ from sessions_app.search.search import (
     with_texts,
 )
 
-MOST_POSTINGS, MOST_OF_TERM = 2_000, 600
+MOST_POSTINGS, MOST_OF_TERM = 1_500, 500
 """Postings that are read of all words of a question, and of one; the newest."""
 LONGEST_HIT = 480
 """Characters of a hit that are shown among the messages around it."""

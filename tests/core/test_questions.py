@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -97,7 +98,9 @@ def test_every_text_is_a_question_or_is_refused(text: str) -> None:
     except InvalidRequest:
         return
     assert question.terms
-    assert all(first <= last for first, last in question.places(text))
+    places = list(question.places(text))
+    assert all(0 <= first < last <= len(text) for first, last in places)
+    assert all(before[1] <= after[0] for before, after in pairwise(places))
 
 
 PERIODS = {
@@ -123,3 +126,9 @@ def test_a_time_is_near_to_a_day_that_is_talked_of_in_the_days_after_it() -> Non
     asked = Period(month=5, day=7, year=2023)
     times = [datetime(*day, tzinfo=UTC) for day in [(2023, 5, 8), (2023, 5, 20), (2023, 6, 7), (2024, 5, 7)]]
     assert [asked.nearness(time) for time in times] == [2, 1, 0, 0]
+
+
+def test_the_words_of_a_question_are_marked_in_a_text() -> None:
+    text = "Tulips, tulip-beds and TULIPOMANIA; 东京都 and untulips."
+    question = parse_question("tulip 东京都")
+    assert [text[first:last] for first, last in question.places(text)] == ["Tulips", "tulip", "TULIPOMANIA", "东京"]
