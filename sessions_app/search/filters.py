@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from django.db import connection
 
+from mnesis_core.context.branches import END
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import Role
 from mnesis_core.search.words import fold, readable
@@ -79,9 +80,11 @@ class Filters:
 EVERYTHING = Filters()
 
 
-def read_filters(*, since: str = "", until: str = "", **others: Any) -> Filters:
-    """:raises InvalidRequest: a time is none."""
-    return Filters(since=_time(since, "since"), until=_time(until, "until"), **others)
+def read_filters(*, since: str = "", until: str = "", branch: int | None = None, **others: Any) -> Filters:
+    """:raises InvalidRequest: a time is none, or there can be no such branch."""
+    if branch is not None and not 0 <= branch <= END:
+        raise InvalidRequest("branch must be the number of a branch", field="branch")
+    return Filters(since=_time(since, "since"), until=_time(until, "until"), branch=branch, **others)
 
 
 def _time(text: str, field: str) -> datetime | None:

@@ -179,7 +179,10 @@ def test_a_search_is_narrowed_at_its_endpoint(owner_client: Client, talk: str) -
     assert found
     assert all(hit["covered_by"] for hit in found)
     assert ask(owner_client, "/api/search", q="marigold", until="2020-01-01")["items"] == []
-    ask(owner_client, "/api/search", 422, q="marigold", since="yesterday")
+    for wrong in ({"since": "yesterday"}, {"branch": 10**30}, {"branch": -1}, {"max_tokens": 0}, {"compacted": "so"}):
+        ask(owner_client, "/api/search", 422, q="marigold", **wrong)
+    for odd in ({"file": "\0%_"}, {"tool": "\U0001f98a" * 99}, {"speaker": "'; --"}, {"until": "9999-12-31"}):
+        ask(owner_client, "/api/search", q="marigold", **odd)
 
 
 @pytest.mark.both_databases

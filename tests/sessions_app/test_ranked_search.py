@@ -379,6 +379,12 @@ def test_what_is_no_time_is_refused_in_words(time: str) -> None:
         read_filters(since=time)
 
 
+@pytest.mark.parametrize("branch", [-1, 2**63, 10**30])
+def test_what_can_be_no_branch_is_refused_in_words(branch: int) -> None:
+    with pytest.raises(InvalidRequest):
+        read_filters(branch=branch)
+
+
 def test_what_memory_tools_were_asked_and_answered_is_no_answer(reader: User) -> None:
     session_id = new_session(reader)
     exchange(session_id, "I planted the tulips behind the shed", "noted")
