@@ -246,6 +246,7 @@ class Block:
     last_seq: int = 0  # The messages that it is of or stands for; 0 for none.
     is_shortened: bool = False
     is_unanswered: bool = False  # a tool call that had no result then
+    is_pinned: bool = False  # shown although a summary stands for it
 
 
 def blocks_of(
@@ -291,6 +292,7 @@ def _text_block(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
 
 def _message_blocks(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
     what: dict[str, Any] = {"item_id": message.id, "first_seq": message.seq, "last_seq": message.seq}
+    what["is_pinned"] = row["kind"] == "pinned"
     parts = [stored for stored in message.parts[: row["parts"]] if stored.id not in row["omitted"]]
     found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]
     if not found and message.role == "user":

@@ -80,3 +80,11 @@ def test_a_block_whose_source_is_gone_says_which() -> None:
         blocks_of(manifest, entries[1:], system_prompt=SYSTEM, tools=[])
     with pytest.raises(MessageNotFoundError, match="msg_0003"):
         blocks_of(manifest, entries[:1], system_prompt=SYSTEM, tools=[])
+
+
+def test_what_is_pinned_says_so() -> None:
+    asked, entries = make.message(1, "user", "Mend the gauge."), [make.summary(1, "Tides.", first=1, last=2)]
+    budget = make.budget(2_000)
+    manifest = assemble(entries, system_prompt="", tools=(), budget=budget, pinned=[asked]).manifest
+    found = blocks_of(manifest, [*entries, *make.entries_of([asked])], system_prompt="", tools=())
+    assert [(block.kind.value, block.is_pinned) for block in found] == [("summary", False), ("message", True)]
