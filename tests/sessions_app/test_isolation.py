@@ -151,6 +151,7 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.load_messages: lambda ask, who, its: ask(who.session_id),
     message_queries.load_messages_by_ids: lambda ask, who, its: ask([its.message], session_id=who.session_id),
     message_queries.load_messages_since: lambda ask, who, its: ask(its.message, session_id=who.session_id),
+    message_queries.newest_of_user: lambda ask, who, its: ask(who.session_id, LINE, last_seq=99, limit=9),
     turn_queries.load_prompt_texts: lambda ask, who, its: ask(who.session_id, [text_digest("[]")]),
     turn_queries.load_turn: lambda ask, who, its: ask(its.turn, session_id=who.session_id),
     turn_queries.load_turns: lambda ask, who, its: ask([its.turn], session_id=who.session_id),
