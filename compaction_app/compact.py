@@ -66,8 +66,11 @@ def find_trigger(session_id: str) -> Trigger | None:
 
 
 def trigger_after(frame: Frame, size: Size) -> Trigger | None:
-    """Return what ``find_trigger`` does, for a context of known size: below the soft threshold nothing is read."""
-    return None if pressure(size.tokens, frame.budget) is Pressure.NONE else trigger_of(read_state(frame), size=size)
+    """Return what ``find_trigger`` does, for a context of known size, which is read only where a compaction is due."""
+    if pressure(size.tokens, frame.budget) is Pressure.NONE:
+        return None
+    trigger = _trigger(frame, size, branch=frame.session.branch)
+    return trigger_of(read_state(frame), size=size) if trigger.compact else trigger
 
 
 def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
@@ -75,12 +78,17 @@ def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
     if pressure(size.tokens, state.budget) is Pressure.NONE:
         return None
     situation = state.situation(used=size.tokens)
+    is_something_to_do = next_round(situation) is not None or bool(choose_prunable(situation).part_ids)
+    return _trigger(state, size, branch=state.branch, is_something_to_do=is_something_to_do)
+
+
+def _trigger(frame: Frame, size: Size, *, branch: int, is_something_to_do: bool = True) -> Trigger:
     trigger = should_compact(
         used=size.tokens,
-        budget=state.budget,
-        config=state.config,
-        last=last_run(state.session.id, branch=state.branch),
-        is_something_to_do=next_round(situation) is not None or bool(choose_prunable(situation).part_ids),
+        budget=frame.budget,
+        config=frame.config,
+        last=last_run(frame.session.id, branch=branch),
+        is_something_to_do=is_something_to_do,
     )
     return replace(trigger, source=size.source)
 

@@ -37,9 +37,8 @@ from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tighte
 # Tokens: a smaller text would hardly shrink by being summarised, the summary's frame included.
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
 NEARLY_FULL = 4  # one part in four of the room between the soft and the hard threshold
-WORTH = (
-    20  # Below the hard threshold a summary has to save one part in twenty of usable: each costs a call and the cache.
-)
+# Below the hard threshold a summary has to save one part in so many of usable: each costs a call, and the prompt's prefix.
+WORTH = 20
 FEWEST = 2  # summaries that may become one when the context is too full for the configured number
 # The scopes of compaction's own limits, with the reasons that a refused attempt gives for them.
 SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
@@ -62,8 +61,7 @@ class Span:
     kind: ClassVar[SummaryKind] = "leaf"
     depth: ClassVar[int] = 0
     messages: tuple[StoredMessage, ...]
-    # What leaves the context with them, by our own estimate: a summary in its frame must be smaller.
-    tokens: int
+    tokens: int  # that leave the context with them, by our own estimate: a summary in its frame must be smaller
 
     @property
     def first_seq(self) -> int:
