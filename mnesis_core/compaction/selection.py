@@ -195,7 +195,8 @@ def _gains(free: Sequence[StoredMessage], situation: Situation) -> list[int]:
         more = tokens + (0 if message in pinned else _tokens_of(message))
         reading += reading_tokens([message], most)
         is_down = _left(tokens, situation) < budget.soft and _without(more, situation) < budget.target
-        if tokens >= SMALLEST_SOURCE and (reading > chunk or (is_down and not situation.everything)):
+        is_full = reading > chunk and _is_worth_it(tokens, situation)
+        if tokens >= SMALLEST_SOURCE and (is_full or (is_down and not situation.everything)):
             break
         tokens = more
         sums.append(tokens)

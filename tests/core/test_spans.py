@@ -154,3 +154,11 @@ def test_a_tombstoned_output_counts_as_what_it_takes_in_the_context() -> None:
     chosen = choose_span(situation(make.entries_of(messages)))
     assert chosen is not None
     assert chosen.tokens < 500
+
+
+def test_little_that_is_long_to_read_does_not_hide_the_large_step_behind_it() -> None:
+    pruned = make.tool(output=make.prose(9_000), compacted_at=make.NOON)
+    small = [message for number in range(1, 4) for message in make.turn(number, make.prose(60), pruned)]
+    large = make.message(7, "assistant", make.tool(output=make.prose(8_000)))
+    entries = make.entries_of([*small, large, make.message(8, "user", "And now?")])
+    assert span(entries, used=9_500, reads=5_000) == (1, 7)
