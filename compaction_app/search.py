@@ -75,7 +75,7 @@ Around = Annotated[int | None, Query(ge=0, le=MOST_AROUND)]
 MaxTokens = Annotated[int | None, Query(ge=1, le=100_000)]
 
 
-class LineOut(Out):
+class PassageLineOut(Out):
     """One message of a passage, as one line; ``handle`` stands for its id at every memory tool."""
 
     handle: str
@@ -111,7 +111,7 @@ class HitOut(Out):
     covered_by: str | None
     snippet: Text
     matches: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
-    passage: list[LineOut]
+    passage: list[PassageLineOut]
 
 
 class SearchOut(Out):
