@@ -359,7 +359,8 @@ def _compact(attempt: ClaimedRun) -> None:
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
     with attempt.held() as record:
         store.finish_run(record, attempt.run_id, outcome=ended.value, tokens_after=size.tokens, fence=attempt.fence)
-        if more and record.branch == run.branch:
+        is_due = last.everything or size.tokens >= state.budget.soft
+        if more and is_due and record.branch == run.branch:
             request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
 
 

@@ -38,7 +38,7 @@ from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tighte
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
 NEARLY_FULL = 4  # one part in four of the room between the soft and the hard threshold
 # Below the hard threshold a summary has to save one part in so many of usable: each costs a call, and the prompt's prefix.
-WORTH = 20
+WORTH = 40
 FEWEST = 2  # summaries that may become one when the context is too full for the configured number
 # The scopes of compaction's own limits, with the reasons that a refused attempt gives for them.
 SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
@@ -346,12 +346,12 @@ class Outcome(StrEnum):
 
 
 def next_round(situation: Situation) -> Span | Condensation | None:
-    """Return what to summarise next: below the soft threshold nothing, unless everything is to be.
+    """Return what to summarise next: nothing at the target, unless everything is to be.
 
-    Summaries that take up much of the context are merged before anything more is summarised: what is newest stays
+    Not only above the soft threshold, since a turn that asks for a compaction knows its provider's count. Summaries that take up much of the context are merged before anything more is summarised: what is newest stays
     verbatim the longest.
     """
-    if not situation.everything and situation.used < situation.budget.soft:
+    if not situation.everything and situation.used <= situation.budget.target:
         return None
     if has_too_many_summaries(situation):
         return choose_condensation(situation) or choose_span(situation)

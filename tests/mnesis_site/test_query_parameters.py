@@ -59,7 +59,7 @@ def test_a_filter_that_the_search_does_not_take_is_named_with_those_that_it_take
     error = answered.json()["error"]
     assert (answered.status_code, error["code"]) == (422, "UNKNOWN_PARAMETER")
     assert error["message"].startswith(
-        "This call has no query parameter 'session_id'. It takes cursor, limit, mode, q, "
+        "This call has no query parameter 'session_id'. It takes around, branch, compacted, "
     )
     assert error["details"]["unknown"] == ["session_id"]
 
