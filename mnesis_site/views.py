@@ -76,6 +76,14 @@ async def other_static(request: HttpRequest, name: str) -> HttpResponseBase:
     return redirect(static(name))
 
 
+async def favicon(request: HttpRequest) -> HttpResponseBase:
+    """The icon, where browsers look for it by themselves.
+
+    A page that says it is not there would set the cookie for forms, after the page whose form relies on another.
+    """
+    return redirect(static("img/mnesis.svg"))
+
+
 @never_cache
 @signed_in
 def health(request: HttpRequest) -> HttpResponse:

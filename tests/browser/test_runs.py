@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Portal
 from tests.support.site import wait_until
@@ -107,6 +107,19 @@ def test_failed_items_are_found_read_and_tried_again(portal: Portal, mixed: str,
     expect(page.locator("#run-progress")).to_contain_text("132")  # tries
     wait_until_over(portal, mixed)
     expect(state_of(page)).to_have_text("completed")
+
+
+def test_a_refresh_never_undoes_which_items_were_asked_for(mixed: str, open_page: Open) -> None:
+    page = open_page(f"/runs/{mixed}/")
+    held: list[Route] = []
+    page.route("**/items/?*from=111*", lambda route: held.append(route))
+    page.get_by_label("From item").fill("111")
+    page.keyboard.press("Enter")
+    expect(page.locator("#item-jump")).to_have_class(re.compile("htmx-request"))
+    page.evaluate("htmx.trigger('#run-items', 'mnesis:run')")
+    page.wait_for_timeout(1_000)  # in which a refresh would be answered and drawn
+    held[0].continue_()
+    expect(page.locator(".items tbody tr")).to_have_count(10)
 
 
 def test_items_are_paged_and_any_of_many_is_two_steps_away(portal: Portal, open_page: Open) -> None:

@@ -89,6 +89,12 @@ def test_static_files_are_kept_for_a_year_and_name_each_other(nobody: httpx.Clie
     assert any(len(nobody.get(address).content) > 20_000 for address in seen)
 
 
+def test_the_icon_that_browsers_ask_for_by_themselves_leaves_the_cookie_for_forms_alone(nobody: httpx.Client) -> None:
+    answer = nobody.get("/favicon.ico", follow_redirects=True)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/svg+xml")
+    assert not any("Set-Cookie" in one.headers for one in (*answer.history, answer))
+
+
 def test_a_range_of_a_static_file_is_of_the_file_itself(nobody: httpx.Client, page: httpx.Response) -> None:
     [address] = re.findall(r'"(/static/[^"]+/base.css)"', page.text)
     whole = nobody.get(address, headers={"Accept-Encoding": "identity"}).content
