@@ -1,4 +1,4 @@
-"""Whether a search finds what answers a question: the evidence of LoCoMo's questions, by our search and by plain FTS5.
+"""Recall of search: how much evidence for LoCoMo's questions is found by our search, and by plain FTS5.
 
 The conversations are read from the file that ``MNESIS_LOCOMO`` names, else from the folder of sample files
 (``MNESIS_SAMPLES``); without them the table is empty. The recall of a question is the share of its evidence that is
@@ -58,7 +58,7 @@ class Asked:
 class Talk:
     session_id: str
     texts: dict[str, str]
-    """By external id, in order."""
+    """The messages' texts by external id, in the order of the conversation."""
     asked: list[Asked]
 
 

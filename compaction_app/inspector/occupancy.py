@@ -152,7 +152,7 @@ class Standing:
 
 
 class StandingInTree:
-    """What ``Standing`` is, in a session with branches: the context is that of the branch that a call was made on."""
+    """``Standing`` for a session with branches, where a call's context is that of the branch it was made on."""
 
     def __init__(self, session_id: str, tokens: Mapping[str, int], branch_of: Mapping[str, int]) -> None:
         self._branches, self._spans = load_branches(session_id), load_spans(session_id)
@@ -190,7 +190,7 @@ def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark
     return marks
 
 
-# From where to where each layer of a column reaches, in tokens.
+# Each layer of a column with a function that returns where it begins and ends, in tokens.
 LAYERS: Sequence[tuple[str, str, Callable[[Column], tuple[int, int]]]] = (
     ("system", "System and tools", lambda column: (0, column.opening)),
     ("summaries", "Summaries", lambda column: (column.opening, column.opening + column.summaries)),

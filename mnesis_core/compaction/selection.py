@@ -1,4 +1,4 @@
-"""What to summarise next, when a compaction ends, and what it may spend."""
+"""The choice of what to summarise next, the end of a compaction, and the limits of its spending."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mnesis_core.files.references import ManifestName, Named, file_ids_of, files
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
 
-# Tokens: a smaller text would hardly shrink by being summarised, the summary's frame included.
+# The tokens below which a text would hardly shrink by being summarised, the summary's frame included.
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
 NEARLY_FULL = 4  # one part in four of the room between the soft and the hard threshold
 # Below the hard threshold a summary has to save one part in so many of usable: each costs a call, and the prompt's prefix.
@@ -61,7 +61,7 @@ class Span:
     kind: ClassVar[SummaryKind] = "leaf"
     depth: ClassVar[int] = 0
     messages: tuple[StoredMessage, ...]
-    tokens: int  # that leave the context with them, by our own estimate: a summary in its frame must be smaller
+    tokens: int  # our estimate of what leaves the context with them; a summary in its frame must be smaller
 
     @property
     def first_seq(self) -> int:
@@ -240,7 +240,7 @@ def _left(tokens: int, situation: Situation) -> float:
     return _without(tokens - summary, situation)
 
 
-# Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree
+# The merging of summaries: the oldest neighbours of one depth come first, so that the DAG grows like a tree.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,11 +330,11 @@ def _tokens(summaries: Sequence[SummaryEntry]) -> int:
     return sum(whole(summary).tokens for summary in summaries)
 
 
-# One round after another until the context is small enough, and how such a run ends
+# The rounds of a run, which follow each other until the context is small enough, and its outcome.
 
 
 class Outcome(StrEnum):
-    """Why a compaction ended. Each but ``ROUNDS_EXHAUSTED`` holds until something is added to the context."""
+    """The reason why a compaction ended. Each but ``ROUNDS_EXHAUSTED`` holds until something is added to the context."""
 
     TARGET_MET = "target_met"  # The context is below its soft threshold.
     FITS = "fits"  # It is below the hard threshold, and nothing more may be summarised.
@@ -348,8 +348,9 @@ class Outcome(StrEnum):
 def next_round(situation: Situation) -> Span | Condensation | None:
     """Return what to summarise next: nothing at the target, unless everything is to be.
 
-    Not only above the soft threshold, since a turn that asks for a compaction knows its provider's count. Summaries that take up much of the context are merged before anything more is summarised: what is newest stays
-    verbatim the longest.
+    The soft threshold does not decide this, since a turn that asks for a compaction knows its provider's count.
+    Summaries that take up much of the context are merged before anything more is summarised, so that the newest
+    messages stay verbatim the longest.
     """
     if not situation.everything and situation.used <= situation.budget.target:
         return None
@@ -385,7 +386,7 @@ def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:
     return Outcome.FITS if used < budget.hard else Outcome.STILL_TOO_LARGE
 
 
-# Whether one more question to a summarising model may be asked: compaction's own limits, beside those of all spending
+# Compaction's own limits on asking a summarising model, beside the limits of all spending.
 
 
 def own_allowances(

@@ -40,13 +40,12 @@ from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import StoredMessage
 
-PRIMING = 3  # tokens that begin the answer
+PRIMING = 3  # the tokens that begin the answer
 GAP_TOKENS = 64  # the most tokens of the note about what is left out
 SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
-SHARE_OF_OTHERS = (
-    4  # Where not everything fits, a question leaves one part in four to others, and these one to summaries.
-)
-SMALLEST_TURN = 256  # Tokens that system prompt and tools leave to the newest turn even in the smallest budget.
+# Where not everything fits, a question leaves one part in four to the others, and these leave one to summaries.
+SHARE_OF_OTHERS = 4
+SMALLEST_TURN = 256  # the tokens that system prompt and tools leave to the newest turn in even the smallest budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,7 @@ def _shortened(system_prompt: str, head: int, tail: int) -> str:
     return with_middle_left_out(system_prompt, head, tail, "the system prompt")
 
 
-# Which entries go into a prompt that has no room for all of them
+# The selection of entries for a prompt that has no room for all of them.
 
 
 def select(items: Sequence[Item], room: int, provider: str = "") -> dict[str, Item]:
@@ -176,7 +175,7 @@ class _Selection:
                 self.put(replace(smaller, row={**smaller.row, "kind": item.row["kind"]}))
 
     def take_newest(self, items: Sequence[Item], room: int) -> None:
-        """Put whole items from the newest back, up to the first that does not fit: no holes."""
+        """Put whole items from the newest back, up to the first that does not fit, so that there are no holes."""
         floor = self.room - room
         for item in reversed(items):
             if item.row["id"] in self.chosen:
@@ -222,7 +221,7 @@ def assemble(
             rows.append(gap)
     cost = _cost(opening, chosen, gap)
     used = min(ceil(cost.total() * calibration), budget.usable)
-    # In the model's own tokens, rounded so that all parts add up to ``used``.
+    # The parts are in the model's own tokens, rounded so that they add up to ``used``.
     scaled = {name: int(cost[name] * calibration) for name in ("system", "tools", "summaries", "tool_outputs", "files")}
     return Assembled(
         messages=tuple(_read_rows(rows, {item.row["id"]: item.entry for item in items}, system_prompt)),

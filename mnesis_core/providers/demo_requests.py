@@ -1,7 +1,8 @@
-"""What asks to be remembered: "Remember: …", "don't forget …", "from now on", "always …", "never …", in English and a little beyond.
+"""Requests to remember something: "Remember: …", "don't forget …", "from now on", "always …", "never …".
 
-Talk is none: "I remember that day" and "I have never been there" ask for nothing. So the words count only at the beginning
-of a sentence, after a mark, or after a word such as "please".
+They are recognised in English and, less completely, in a few other languages. Ordinary talk such as "I remember that
+day" or "I have never been there" is no request, so the words count only at the beginning of a sentence, after a
+punctuation mark, or after a word such as "please".
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _STATED = re.compile(r"\d|(?<![.!?:] )(?<!^)\b(?!I\b)[A-Z]\w|:\s")
 
 
 def asks_to_remember(text: str, *, people: Sequence[str] = ()) -> bool:
-    """Return whether a sentence asks for it. Between people, comfort without a number, a third name or a colon does not."""
+    """Return whether a sentence asks to be remembered.
+
+    Between people, words of comfort count only with a number, a third person's name or a colon.
+    """
     if text.endswith("?") or not (_REQUEST.search(text) or _FROM_NOW_ON.search(text)):
         return False
     if not people or not _COMFORT.search(text):

@@ -1,4 +1,4 @@
-"""What the demo model is asked to summarise, read as sentences that know who said them and when.
+"""Reads the text that the demo model is to summarise into sentences, each with its speaker and date.
 
 A source is a transcript, whose texts begin with a label such as ``[12 user, 2026-05-07]``; or summaries, each under a line
 such as ``[summary sum_… of messages 1 to 24]``; or any other text. Nothing in it is trusted.
@@ -29,8 +29,8 @@ HEADINGS = (
 REMEMBER, GOAL, DECISIONS, CONSTRAINTS, FACTS, DONE, FAILURES, OPEN, FILES = HEADINGS
 CHANGED = " (changed)"  # after the name of a file that a tool wrote
 LONGEST_NAME = 60
-MOST_LISTED = 20  # items of a list that was asked to be remembered as a whole
-MOST_OF_A_RESULT = 4  # sentences of one result of a tool
+MOST_LISTED = 20  # items kept of a list that a user asked to remember as a whole
+MOST_OF_A_RESULT = 4  # sentences kept of one tool result
 LONGEST_FAILURE = 200
 LONGEST_BEGINNING = 120
 MOST_PATHS = 2_000
@@ -38,7 +38,7 @@ MOST_PATHS = 2_000
 _MONTH_NAMES = "January February March April May June July August September October November December"
 _MONTHS = _MONTH_NAMES.split()
 _DAY = rf"\d{{1,2}} (?:{'|'.join(_MONTHS)}) \d{{4}}"
-# What other summarisers call our headings.
+# Other summarisers' names for our headings.
 _HEADINGS_OF_OTHERS = {
     "key constraints": CONSTRAINTS,
     "key instructions & constraints": CONSTRAINTS,
@@ -93,9 +93,9 @@ _OWN_LINES = ("[LCM ", "[Level 3 excerpt")
 
 class Told(NamedTuple):
     text: str  # word for word, on one line
-    said: str = ""  # who said it and when, such as "Ana, 7 May 2023"; empty if the source does not say
-    role: str = ""  # Empty for a text of no speaker.
-    heading: str = ""  # Where it belongs, if that is known already.
+    said: str = ""  # the speaker and the date, such as "Ana, 7 May 2023"; empty if the source does not say
+    role: str = ""  # empty for a text without a speaker
+    heading: str = ""  # the heading it belongs under, if that is known already
 
     def line(self, *, without: str = "") -> str:
         """Return the text after who said it and when, but not a day that need not be told."""
@@ -108,11 +108,11 @@ class Source:
     told: list[Told] = field(default_factory=list)
     beginning: Told | None = None  # its first line
     people: tuple[str, ...] = ()  # the names of those who talk, if both are known by name
-    files: Counter[str] = field(default_factory=Counter)  # how often each is named, but not in results of tools
-    changed: Counter[str] = field(default_factory=Counter)  # how often tools wrote each
+    files: Counter[str] = field(default_factory=Counter)  # the number of times each is named outside tool results
+    changed: Counter[str] = field(default_factory=Counter)  # the number of times tools wrote each
     messages: list[int] = field(default_factory=list)
     days: list[date] = field(default_factory=list)
-    undated: int = 0  # summaries that do not say of which days they are
+    undated: int = 0  # the number of summaries that do not name their days
 
     @property
     def only_day(self) -> str:
@@ -148,7 +148,7 @@ def day_in_words(day: date) -> str:
 
 def read_source(text: str) -> Source:
     reader = _Reader()
-    # Only at "\n": a label begins a line, and what else ends one may stand inside of a text.
+    # Lines end only at "\n", since a text may contain the other separators that ``splitlines`` knows.
     for line in text.split("\n"):
         reader.read(line)
     return reader.source
@@ -166,10 +166,10 @@ class _Reader:
         self.listed = 0  # items of a list that may still follow a request to remember them
         self.is_bare = False  # The last sentence asks to remember what follows.
         self.left = 0  # sentences of a tool's result that may still be taken
-        self.failure: int | None = None  # the place of what this result says has failed
+        self.failure: int | None = None  # the place in ``told`` of the failure that this result reports
         self.day_of_summary = ""
         self.is_new = False  # Nothing is read yet of the summary after a frame.
-        self.spoken = _SPOKEN  # who said a point that has no day of its own
+        self.spoken = _SPOKEN  # matches the speaker of a point without a day of its own
 
     def read(self, line: str) -> None:
         line = _FRAME.sub("", _INVISIBLE.sub("", self._after_label(line))).strip()
@@ -201,7 +201,7 @@ class _Reader:
         if frame := _FRAME.match(line):
             self._restart("summary", is_of_summaries=True)
             self.source.messages += [int(frame[1]), int(frame[2])]
-            # Until its period is read, which stands in an earlier piece where it goes on from one.
+            # It counts as undated until its period is read. A continued summary's period is in an earlier piece.
             self.source.undated += 1
             self.is_new = frame[3] is None
         elif _TEXT_LABEL.match(line):

@@ -1,1 +1,1 @@
-"""What a search looks for: the words of texts, exact queries, and questions with the ranking of what answers them."""
+"""Search without a database: the words of texts, exact queries, and questions with the ranking of their answers."""

@@ -1,4 +1,4 @@
-"""Which places of the record answer a question best: BM25 over words and the words around them.
+"""Ranks the places of the record that may answer a question: BM25 over their words and the words around them.
 
 A message is short and says little alone, so the words of its neighbours count too, with their distance: the answer to a
 question seldom repeats it. Who speaks, when, and whether a message is itself a question then raise or lower what the
@@ -28,16 +28,16 @@ K1, B = 1.2, 0.75
 RARITY = 1.25
 """Exponent of the weight of a rare word, which sinks words that every sentence has, in every language."""
 SPREAD = {-2: 0.5, -1: 0.75, 0: 1.0, 1: 0.75, 2: 0.5}
-"""What a word counts for the messages around its own, by their distance from it."""
+"""The weight of a word for the messages around its own, by their distance from it."""
 _SPREAD = tuple(SPREAD.items())
 ANSWERED = 1.3
-"""What a word of a question counts for the message after it."""
+"""The weight of a word in a message that asks something, for the message after it."""
 NAMED, ASKING, NEAR_DATE = 2.0, 0.7, 2.0
-"""Factors: said by the person whom the question names; is a question itself; was said at its date."""
+"""The factors for a message by a person named in the question, for one that asks something, and for one of its date."""
 GAP = timedelta(hours=4)
 """Messages further apart in time are not of one conversation."""
 POOL = 100
-"""Places that are looked at closely."""
+"""The number of places that are looked at closely."""
 
 
 class Posting(NamedTuple):
@@ -47,18 +47,18 @@ class Posting(NamedTuple):
     place: Place
     entry: int
     length: int | None
-    """Characters; ``None`` for a text whose length nobody knows, which counts as an ordinary one."""
+    """The number of characters; ``None`` where it is not known, and then the text counts as one of average length."""
 
 
 class Turn(NamedTuple):
-    """What is known of a message beside its words."""
+    """The facts about a message that ranking uses beside its words."""
 
     at: datetime
     branch: int
     speaker: str
-    """Folded words of a name; empty where nobody is named."""
+    """The folded words of the speaker's name; empty where nobody is named."""
     says: bool
-    """Whether it has a text, which may be what answers."""
+    """The message has a text, which may be the answer."""
     is_question: bool
 
 
@@ -84,7 +84,7 @@ def choose_terms(counts: Sequence[int], *, most: int) -> list[int]:
 
 
 class Evidence:
-    """What the words of a question say, by term and place."""
+    """The occurrences of a question's words, by term and place."""
 
     def __init__(self, question: Question, postings: Sequence[Posting], counts: Sequence[int], *, total: int) -> None:
         """:param total: messages that were searched"""
@@ -101,13 +101,13 @@ class Evidence:
             for place, share in places.items():
                 self.said[place].append((term, share))
         self.words = sum(term.weight == 1.0 for term in question.terms)
-        """How many words are asked for, whether they were found or not."""
+        """The number of words in the question, found or not."""
         self.weights = {
             term: question.terms[term].weight * _rarity(counts[term], max(total, counts[term])) for term in self.terms
         }
 
     def candidates(self, most: int = POOL) -> list[Place]:
-        """Return the best places, roughly: as if no time lay between messages, and nobody had asked anything."""
+        """Return roughly the best places; gaps in time and the questions among messages are ignored."""
         scores: dict[Place, float] = defaultdict(float)
         for term, places in self.terms.items():
             weight, near = self.weights[term] * (K1 + 1), defaultdict[Place, float](float)
@@ -123,7 +123,7 @@ class Evidence:
         return [place for _, place in nlargest(most, zip(scores.values(), scores, strict=True))]
 
     def score(self, place: Place, turns: Mapping[Place, Turn]) -> float:
-        """Return what the words at a place and around it say."""
+        """Return the score of a place from the words at it and around it."""
         near: dict[int, float] = defaultdict(float)
         for other, part in _neighbours(place, turns):
             for term, share in self.said[other]:

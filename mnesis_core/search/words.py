@@ -1,4 +1,4 @@
-"""What a search looks for: words for an index, and what proves and rates a match, the same on every database.
+"""Words and exact queries: the words of an index, and the test and rating of a match, the same on every database.
 
 No database's own tokenizer decides anything: texts and queries become plain words here. Text is folded character for
 character (lower case, no accents, a space for what is no letter or digit), so that a place in the folded text is the
@@ -26,7 +26,7 @@ from mnesis_core.text import printable_piece
 LONGEST_QUERY = 1_000  # characters
 LONGEST_WORD = 64  # Characters of a word that the index knows; PostgreSQL takes no lexeme over 2 kB.
 SNIPPET_CHARACTERS = 160
-MOST_PLACES = 500  # matches of one text that are looked at
+MOST_PLACES = 500  # the most matches of one text that are looked at
 
 # Scripts that put no spaces between words (Thai to Khmer, kana, Han), and Hangul, whose words take endings.
 _UNSPACED = (
@@ -72,7 +72,7 @@ class Snippet:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexWord:
     text: str
-    prefix: bool = False  # It is the beginning of a word.
+    prefix: bool = False  # The text is only the beginning of a word.
 
 
 def readable(text: str) -> str:
@@ -135,7 +135,7 @@ def _pairs(run: str) -> list[str]:
 
 
 def is_unspaced(run: str) -> bool:
-    """Whether a word begins in a script that puts no spaces between words."""
+    """Return whether a word begins in a script that puts no spaces between words."""
     return _UNSPACED_RUN.match(run) is not None
 
 
@@ -225,12 +225,12 @@ class PatternQuery:
 
 
 class Marks(Protocol):
-    """What is to be marked in a text."""
+    """A source of the places to mark in a text."""
 
     def places(self, text: str) -> Iterator[tuple[int, int]]: ...
 
 
-# Its ``words`` are in the index of every matching text.
+# The ``words`` of a query are in the index of every text that matches it.
 Query = WordQuery | PatternQuery
 
 
@@ -284,7 +284,7 @@ def snippet(text: str, query: Marks, *, size: int = SNIPPET_CHARACTERS, is_dense
         places = iter(known[best:])
     first = next(places, (0, 0))
     start = max(0, first[0] - size // 3)
-    # No more of what is before the match than leaves the piece full.
+    # Near the end of the text the piece begins earlier, so that it is full.
     start = min(start, max(0, len(text) - size)) if is_densest else start
     end = min(len(text), start + size)
     lead = "…" if start else ""

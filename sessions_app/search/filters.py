@@ -1,4 +1,4 @@
-"""What a search is narrowed to beside its words: when and by whom something was said, by which tool, of which file."""
+"""Filters of a search beside its words: the time, the speaker, the tool, the file and the branch of what was said."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sessions_app.models import Session
 from sessions_app.ownership import owned_by
 
 SPEAKER = "speaker_"
-"""What a label of a session begins with that names who speaks in a role."""
+"""The prefix of a session's labels that name the speaker of a role."""
 MOST_SESSIONS = 2_000
-"""Sessions in which a person of a name is looked for, the newest first."""
+"""The number of sessions in which a speaker's name is looked for, the newest first."""
 
 _MESSAGE = "EXISTS (SELECT 1 FROM messages m WHERE m.session_id = e.session_id AND m.seq = e.first_seq AND {})"
 _PART = "EXISTS (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND {})"
@@ -31,7 +31,7 @@ _LIVE = (
     " AND NOT (e.field IN ('output', 'error_message')"
     " AND EXISTS (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND p.compacted_at IS NOT NULL))"
 )
-# What is the same on both databases, where LIKE is not.
+# ``replace`` compares the same way on both databases; LIKE does not.
 _HAS = "replace(COALESCE(p.{0}, ''), %s, '') <> COALESCE(p.{0}, '')"
 _OF_FILE = " OR ".join(_HAS.format(column) for column in ("tool_input", "content", "label"))
 
@@ -40,15 +40,15 @@ _OF_FILE = " OR ".join(_HAS.format(column) for column in ("tool_input", "content
 class Filters:
     since: datetime | None = None
     until: datetime | None = None
-    """Up to this time, itself not."""
+    """The time before which something was said."""
     speaker: str = ""
-    """A role, or a person's name as labels of the session tell it."""
+    """A role, or a person's name as it stands in the session's labels."""
     tool: str = ""
     file: str = ""
-    """Its id, or any part of its path."""
+    """The id of a file, or any part of its path."""
     branch: int | None = None
     compacted: bool | None = None
-    """Whether a model reads something else in its place by now."""
+    """The model no longer reads it as it was said; ``None`` for both."""
 
     def __bool__(self) -> bool:
         return self != EVERYTHING
@@ -57,7 +57,7 @@ class Filters:
         """Yield conditions on an entry ``e`` with their values."""
         adapt = connection.ops.adapt_datetimefield_value
         if self.speaker or self.compacted is not None:
-            yield "e.kind IN ('messages', 'tools')", []  # what people and models said, and not what was made of it
+            yield "e.kind IN ('messages', 'tools')", []  # the record itself, without summaries and files
         if self.since is not None:
             yield _MESSAGE.format("m.created_at >= %s"), [adapt(self.since)]
         if self.until is not None:

@@ -1,4 +1,4 @@
-"""What stands around a hit: the messages before and after it, with who said them and when, each as one line."""
+"""Passages: a hit with the messages before and after it, each as one line with its speaker and time."""
 
 # ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
 
@@ -19,12 +19,12 @@ from sessions_app.search.index import CALLS, JSON_TOLD, TOLD
 from sessions_app.search.search import Hit, Line
 
 LONGEST_LINE = 240
-"""Characters of a message beside a hit that are shown."""
+"""The number of characters shown of a message beside a hit."""
 READ = LONGEST_LINE + 1
-"""Characters of it that are read: one more tells that there is more."""
+"""The number of characters read of it: one more, which tells that the message goes on."""
 
 _OF_MESSAGE = ("session_id", "seq", "created_at", "branch", "role", "id")
-# What was said in words stands for a message, else its first call of a tool.
+# A message is shown by what it says in words, or else by its first tool call.
 _ORDER = (TextPart.type, RefusalPart.type, *CALLS, PatchPart.type, ReasoningPart.type)
 _SHOWN = (*TOLD, *CALLS)
 _LINES = f"""
@@ -49,9 +49,9 @@ class Passage:
     """Messages that stand together around one hit or several."""
 
     hits: tuple[Hit, ...]
-    """The best first."""
+    """The hits of the passage, the best first."""
     lines: tuple[Line, ...]
-    """In order; empty for a hit that is no message."""
+    """The messages in order; empty for a hit that is no message."""
 
 
 def with_passages(hits: Collection[Hit], texts: Mapping[tuple[str, str], str], *, around: int) -> list[Hit]:
@@ -87,7 +87,7 @@ def _beside(own: _Told, session_id: str, told: Mapping[tuple[str, int], _Told], 
 def merged(hits: Collection[Hit], *, around: int) -> list[Passage]:
     """Return the passages of hits, those that touch as one, in the order of their best hits.
 
-    :param around: with which the hits were given theirs
+    :param around: the number that ``with_passages`` was given for these hits
     """
     groups: list[list[Hit]] = []
     for hit in hits:

@@ -51,9 +51,9 @@ from sessions_app.search.search import (
 )
 
 MOST_POSTINGS, MOST_OF_TERM = 1_500, 500
-"""Postings that are read of all words of a question, and of one; the newest."""
+"""The number of postings read for all words of a question, and for one of them; the newest are read."""
 LONGEST_HIT = 480
-"""Characters of a hit that are shown among the messages around it."""
+"""The number of characters shown of a hit among the messages around it."""
 
 _POSTING = "e.id, e.session_id, e.kind, e.first_seq, e.length"
 _TURNS = """
@@ -70,7 +70,7 @@ _SAID = f"""
         ORDER BY q.part_index DESC LIMIT 1
     )"""
 _CURSOR = re.compile(r"r([0-9]{1,19})\.([0-9]{1,9})")
-# What a model asked its memory tools, and what they answered, repeats what was said elsewhere.
+# Calls of memory tools are left out: they repeat what was said elsewhere.
 _NO_MEMORY_TOOL = (
     " AND NOT (e.kind = 'tools' AND EXISTS"
     " (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND substr(p.tool_name, 1, 4) = 'lcm_'))"
@@ -80,18 +80,18 @@ _OF_TURN = ("session_id", "seq", "created_at", "branch", "role")
 
 @dataclass(slots=True, kw_only=True)
 class Finding:
-    """What a question found, before any text of it is read."""
+    """The places that answer a question, ranked before any of their texts is read."""
 
     question: Question
     sessions: list[str]
-    """By their numbers in places."""
+    """The ids of the sessions; a ``Place`` has the index of its session in this list."""
     ranked: list[Ranked]
     turns: Mapping[Place, Turn]
     postings: list[Posting]
     weights: Mapping[int, float]
-    """By term."""
+    """The weight of each term."""
     total: int
-    """Messages that were searched."""
+    """The number of messages that were searched."""
 
 
 def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
@@ -167,7 +167,7 @@ def _allowed(scope: Scope, candidates: Iterable[Place], evidence: Evidence, turn
     found = {place for places in evidence.terms.values() for place in places}
     first, last = scope.first_seq or 0, min(scope.last_seq or NEWEST, (scope.before_seq or NEWEST) - 1)
     beside = [place for place in candidates if place not in found and place in turns and turns[place].says]
-    # Who types one word looks for that word.
+    # Someone who types a single word looks for that word.
     if scope.kind not in ("all", "messages") or scope.filters or evidence.words < 2:
         beside = []
     inside = [place for place in beside if first <= place % SESSION <= last]

@@ -1,4 +1,4 @@
-"""Which messages answer a question best: their words, those around them, who speaks, when, and what is itself a question."""
+"""The ranking of messages by their words, the words around them, their speaker, their date, and by being questions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Said:
 
 
 def postings_of(question: Question, talk: Sequence[Said]) -> list[Posting]:
-    """What an index would return."""
+    """Return the postings that an index would find."""
     found = []
     for number, term in enumerate(question.terms):
         for seq, said in enumerate(talk, 1):

@@ -1,4 +1,4 @@
-"""What is summarised next: the oldest steps, never the protected tail, no more than is read whole or has to go."""
+"""The choice of the next span: the oldest steps, outside the protected tail, and no more than necessary."""
 
 from __future__ import annotations
 

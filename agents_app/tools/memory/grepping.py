@@ -37,7 +37,7 @@ FILES_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is looked for in a history, and how much of what is found is told."""
+    """A search of a history, and the most that its answer may tell."""
 
     pattern: str
     mode: SearchMode = "ranked"
@@ -46,7 +46,7 @@ class Asked:
     filters: Filters = EVERYTHING
     limit: int | None = None
     max_tokens: int | None = None
-    """By default ``TOKENS``, and more only for who asks for many hits."""
+    """The default is ``TOKENS``, or more when the caller asks for many hits."""
     around: int | None = None
     cursor: str = ""
     turn_id: str = ""
