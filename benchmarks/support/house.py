@@ -1,4 +1,4 @@
-"""Code metrics, compared with other projects: ``python -m benchmarks.house``.
+"""Code metrics, compared with other projects: ``python -m benchmarks.support.house``.
 
 Migrations, tests, and the client written by ``make format`` are left out.
 
@@ -22,7 +22,7 @@ from statistics import median, quantiles
 from types import FrameType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NOT_COUNTED = {"tests", "migrations", "benchmarks", ".venv", "node_modules", "docs", "build"}
 GENERATED = {ROOT / "clients/python/mnesis_client/client.py"}
 DIRECTIVES = ("# noqa", "# type: ignore", "# fmt:", "# ruff:")
@@ -171,7 +171,7 @@ def trace_message(folders: list[Path]) -> Trace:
         from django.core.management import call_command
 
         django.setup()
-        settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.house.scripted_model"}
+        settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.support.house.scripted_model"}
         settings.ALLOWED_HOSTS = ["*"]
         call_command("migrate", verbosity=0)
         key = io.StringIO()
