@@ -13,7 +13,7 @@ from mnesis_core.messages import AudioPart, CitationPart, DocumentPart, ImagePar
 from mnesis_core.transcripts import FORMATS
 from mnesis_core.transcripts.building import BRANCHES
 from mnesis_core.transcripts.chatgpt import ADRIFT
-from mnesis_core.transcripts.values import ROOT, ParseResult
+from mnesis_core.transcripts.values import ROOT, ParseResult, Transcript
 from tests.support.transcript_lines import (
     SECOND,
     data,
@@ -28,6 +28,11 @@ from tests.support.transcript_lines import (
     tools,
     tree,
 )
+
+PICTURE = {
+    **{"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1", "size_bytes": 120},
+    **{"width": 40, "height": 30, "metadata": {"dalle": {"prompt": "a quay"}}},
+}
 
 
 def parsed(*conversations: Any) -> ParseResult:
@@ -256,13 +261,8 @@ def test_a_file_without_a_conversation_is_refused() -> None:
         FORMATS["chatgpt"]("[{}]")
 
 
-def test_pictures_attachments_and_sources_are_parts() -> None:
-    made = {"dalle": {"prompt": "a quay"}}
-    picture = {
-        **{"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1", "size_bytes": 120},
-        **{"width": 40, "height": 30, "metadata": made},
-    }
-    talk = {
+def talk_with_media() -> Transcript:
+    speech = {
         "content_type": "real_time_user_audio_video_asset_pointer",
         "audio_asset_pointer": {"asset_pointer": "sediment://a"},
     }
@@ -270,48 +270,34 @@ def test_pictures_attachments_and_sources_are_parts() -> None:
         {"id": "file_1", "name": "quay.png"},
         {"id": "file_2", "name": "log.pdf", "mime_type": "application/pdf", "size": 9},
     ]
-    cited = {
-        "start_ix": 2,
-        "end_ix": 8,
-        "metadata": {"type": "webpage", "title": "Tides", "url": "https://a.example", "text": "high"},
-    }
+    source = {"type": "webpage", "title": "Tides", "url": "https://a.example", "text": "high"}
     items = [{"title": "Tides", "url": "https://a.example"}, {"title": "Quays", "url": "https://b.example"}]
-    references = [{"type": "grouped_webpages", "start_idx": 2, "end_idx": 8, "items": items}, {"type": "hidden"}]
-    transcript = only(
-        parsed(
-            exported(
-                node(
-                    "u1",
-                    None,
-                    "user",
-                    {"content_type": "multimodal_text", "parts": [picture, talk]},
-                    metadata={"attachments": files},
-                ),
-                node("c1", "u1", "assistant", "draw", recipient="dalle"),
-                node(
-                    "t1",
-                    "c1",
-                    "tool",
-                    {"content_type": "multimodal_text", "parts": [{**picture, "metadata": None}]},
-                    name="dalle",
-                ),
-                node(
-                    "a1",
-                    "t1",
-                    "assistant",
-                    "Fourteen.",
-                    metadata={"citations": [cited], "content_references": references},
-                ),
-            )
-        )
+    cited = {
+        "citations": [{"start_ix": 2, "end_ix": 8, "metadata": source}],
+        "content_references": [
+            {"type": "grouped_webpages", "start_idx": 2, "end_idx": 8, "items": items},
+            {"type": "hidden"},
+        ],
+    }
+    asked = {"content_type": "multimodal_text", "parts": [PICTURE, speech]}
+    drawn = {"content_type": "multimodal_text", "parts": [{**PICTURE, "metadata": None}]}
+    conversation = exported(
+        node("u1", None, "user", asked, metadata={"attachments": files}),
+        node("c1", "u1", "assistant", "draw", recipient="dalle"),
+        node("t1", "c1", "tool", drawn, name="dalle"),
+        node("a1", "t1", "assistant", "Fourteen.", metadata=cited),
     )
-    asked, drawn, answer = messages(transcript)
+    return only(parsed(conversation))
+
+
+def test_pictures_attachments_and_sources_are_parts() -> None:
+    asked, drawn, answer = messages(talk_with_media())
     assert [part for part in asked.parts if isinstance(part, MediaPart)] == [
         ImagePart(source="sediment://file_1", size=120, width=40, height=30),
         AudioPart(source="sediment://a"),
         DocumentPart(source="file_2", name="log.pdf", media_type="application/pdf", size=9),
     ]
-    assert json.loads(data(asked, "chatgpt:image_asset_pointer")[0]) == picture
+    assert json.loads(data(asked, "chatgpt:image_asset_pointer")[0]) == PICTURE
     shown = [part for part in drawn.parts if isinstance(part, MediaPart)]
     assert [part.tool_call_id for part in shown] == ["c1"]
     assert not data(drawn, "chatgpt:image_asset_pointer")
