@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from ninja import Field, Query, Router
+from ninja import Field, Query, Router, Schema
 
 from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary, within_summary
 from mnesis_core.errors import InvalidRequest
@@ -73,6 +73,16 @@ Asked = Annotated[str, Query(min_length=1, max_length=LONGEST_QUESTION)]
 Limit = Annotated[int, Query(ge=1, le=100)]
 Around = Annotated[int | None, Query(ge=0, le=MOST_AROUND)]
 MaxTokens = Annotated[int | None, Query(ge=1, le=100_000)]
+
+
+class SearchFilters(Schema):
+    since: str = ""
+    until: str = ""
+    speaker: str = ""
+    tool: str = ""
+    file: str = ""
+    branch: int | None = None
+    compacted: bool | None = None
 
 
 class PassageLineOut(Out):
@@ -140,13 +150,8 @@ def search_session(
     cursor: str | None = None,
     around: Around = None,
     max_tokens: MaxTokens = None,
-    since: str = "",
-    until: str = "",
-    speaker: str = "",
-    tool: str = "",
-    file: str = "",
-    branch: int | None = None,
-    compacted: bool | None = None,
+    *,
+    narrowed: Query[SearchFilters],
 ) -> dict[str, Any]:
     """Answer a question, or find words or a pattern, in everything that was said, in context or not.
 
@@ -155,9 +160,7 @@ def search_session(
     messages that this summary stands for. Times are ISO 8601 (``2026-11-26``); a speaker is a role, or a name that the
     session's labels tell; a file is a part of its path; ``compacted`` asks for what has left the context, or has not.
     """
-    filters = read_filters(
-        since=since, until=until, speaker=speaker, tool=tool, file=file, branch=branch, compacted=compacted
-    )
+    filters = read_filters(**narrowed.model_dump())
     where = where_to_search(owner_id(request), scope, session_id=session_id, summary_id=summary_id, filters=filters)
     return search_out(_answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around, max_tokens=max_tokens))
 
@@ -173,18 +176,11 @@ def search_all(
     cursor: str | None = None,
     around: Around = None,
     max_tokens: MaxTokens = None,
-    since: str = "",
-    until: str = "",
-    speaker: str = "",
-    tool: str = "",
-    file: str = "",
-    branch: int | None = None,
-    compacted: bool | None = None,
+    *,
+    narrowed: Query[SearchFilters],
 ) -> dict[str, Any]:
     """Find words or a pattern in everything that was said in any session of yours."""
-    filters = read_filters(
-        since=since, until=until, speaker=speaker, tool=tool, file=file, branch=branch, compacted=compacted
-    )
+    filters = read_filters(**narrowed.model_dump())
     where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id, filters=filters)
     return search_out(_answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around, max_tokens=max_tokens))
 

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from ninja import Status
 from pydantic import BaseModel, TypeAdapter, create_model
@@ -106,8 +106,10 @@ def _parameters_of(
     body: inspect.Parameter | None = None
     for parameter in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
         kind, default = parameter.annotation, defaults.get(parameter.name, parameter.default)
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            body = parameter
+        # ``Query[Schema]`` is a schema with a note to ninja.
+        schema = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        if isinstance(schema, type) and issubclass(schema, BaseModel):
+            body = parameter.replace(annotation=schema)
             continue
         public = renamed.get(parameter.name, parameter.name)
         names[public] = parameter.name

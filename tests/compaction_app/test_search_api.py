@@ -174,15 +174,18 @@ def test_a_question_is_answered_with_passages_within_the_tokens_that_are_allowed
     assert shown == [hit["message_seq"] for hit in whole["items"]]
 
 
-def test_a_search_is_narrowed_at_its_endpoint(owner_client: Client, talk: str) -> None:
-    found = ask(owner_client, "/api/search", q="marigold", mode="text", compacted=True, speaker="user")["items"]
+@pytest.mark.parametrize("path", ["/api/sessions/{}/search", "/api/search"])
+def test_a_search_is_narrowed_at_its_endpoint(owner_client: Client, talk: str, path: str) -> None:
+    path = path.format(talk)
+    found = ask(owner_client, path, q="marigold", mode="text", compacted=True, speaker="user")["items"]
     assert found
     assert all(hit["covered_by"] for hit in found)
-    assert ask(owner_client, "/api/search", q="marigold", until="2020-01-01")["items"] == []
+    assert ask(owner_client, path, q="marigold", until="2020-01-01")["items"] == []
     for wrong in ({"since": "yesterday"}, {"branch": 10**30}, {"branch": -1}, {"max_tokens": 0}, {"compacted": "so"}):
-        ask(owner_client, "/api/search", 422, q="marigold", **wrong)
+        message = ask(owner_client, path, 422, q="marigold", **wrong)["error"]["message"]
+        assert re.search(rf"(^| ){next(iter(wrong))}\b", message), message
     for odd in ({"file": "\0%_"}, {"tool": "\U0001f98a" * 99}, {"speaker": "'; --"}, {"until": "9999-12-31"}):
-        ask(owner_client, "/api/search", q="marigold", **odd)
+        ask(owner_client, path, q="marigold", **odd)
 
 
 @pytest.mark.both_databases

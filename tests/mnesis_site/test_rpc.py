@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from sessions_app.catalogue.model_store import create_key
+from tests.support.talks import exchange, new_session
 
 # Committed, because the methods run in threads with connections of their own.
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -34,6 +35,18 @@ def test_a_key_opens_the_endpoint(ada: User) -> None:
     assert made.headers["Content-Type"] == "application/json"
     session = made.json()["result"]
     assert post(program(ada), LIST).json()["result"]["items"][0]["id"] == session["id"]
+
+
+def test_a_search_takes_its_filters_beside_its_words(ada: User) -> None:
+    exchange(new_session(ada), "The marigold is orange.", "Noted.")
+    for narrowed, hits in (
+        ({}, 1),
+        ({"speaker": "user"}, 1),
+        ({"speaker": "assistant"}, 0),
+        ({"until": "2020-01-01"}, 0),
+    ):
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "search", "params": {"q": "marigold", "mode": "text", **narrowed}}
+        assert len(post(program(ada), asked).json()["result"]["items"]) == hits, narrowed
 
 
 def test_what_it_answers_is_what_the_rest_endpoint_answers(ada: User) -> None:
