@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from compaction_app.queries import spans_of_summaries
 from mnesis_core.context.branches import LINE
 from mnesis_core.context.entries import Row, read_manifest
-from mnesis_core.context.manifests import ItemOutline, branch_of, is_folded, unfold_manifest
+from mnesis_core.context.manifests import ItemOutline, branch_of, is_folded, rows_beside, unfold_manifest
 from mnesis_core.records import CallRecord
-from sessions_app.record import context_queries
+from sessions_app.record import context_queries, turn_queries
 from sessions_app.record.branch_queries import load_path
 
 # Rows of manifests in one answer. What a call keeps is short, so a page of calls could unfold to more than memory holds.
@@ -49,6 +50,28 @@ def _unfolded(call: CallRecord, outlines: _Outlines) -> list[Any]:
         return unfold_manifest(read_manifest(call.manifest), outlines.of(call), at=call.context_seq)
     except ValueError:
         return call.manifest
+
+
+def shown_beside(session_id: str, message_id: str, first_seq: int) -> Iterator[tuple[str, int, Row]]:
+    """Yield (id, event of its context, row) of each call that showed a message beside its context, oldest first.
+
+    Only manifests tell which these were: what is shown beside a context follows from no event. They are read in one
+    query, from the call on whose context is of event ``first_seq``; those that cannot be read are passed over.
+    """
+    for call_id, context_seq, manifest in turn_queries.manifests_from(session_id, first_seq):
+        with suppress(ValueError):
+            for row in rows_beside(manifest):
+                if row["id"] == message_id:
+                    yield call_id, context_seq, row
+
+
+def newest_beside(session_ids: Collection[str]) -> dict[str, Row]:
+    """Return the rows of what the newest calls of some sessions showed beside their contexts, by message; in one query."""
+    found: dict[str, Row] = {}
+    for manifest in turn_queries.newest_manifests(session_ids) if session_ids else ():
+        with suppress(ValueError):
+            found |= {row["id"]: row for row in rows_beside(manifest)}
+    return found
 
 
 class _Outlines:

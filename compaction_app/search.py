@@ -14,7 +14,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from ninja import Field, Query, Router, Schema
 
+from compaction_app.manifests import newest_beside
 from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary, within_summary
+from mnesis_core.context.entries import Row
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import (
@@ -294,20 +296,29 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
         return context | {"problem": show_invisible(error.message)}
     places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
     covering = leaves_of_messages({hit.message_id: hit.session_id for hit in result.hits if hit.message_id})
+    left = {
+        hit.session_id for hit in result.hits if (place := places.get(hit.source_id)) and place.left_turn is not None
+    }
+    beside = newest_beside(left)
     searched = f"Searched {result.messages_searched:,} of {result.messages_total:,} messages."
     return context | {
         "result": result,
-        "hits": [_view(hit, places.get(hit.source_id), covering.get(hit.message_id or "")) for hit in result.hits],
+        "hits": [
+            _view(hit, places.get(hit.source_id), covering.get(hit.message_id or ""), beside.get(hit.message_id or ""))
+            for hit in result.hits
+        ],
         "searched": f"{searched} That took long, so it stopped here." if result.cut_off else searched,
         # The address always has a query: without words nothing is searched.
         "next_address": f"{asked.address}&{urlencode({'cursor': result.next_cursor})}" if result.next_cursor else "",
     }
 
 
-def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> dict[str, Any]:
+def _view(hit: Hit, place: PartPlace | None, covered_by: str | None, row: Row | None) -> dict[str, Any]:
     left = place.left_turn if place else None
-    pruned = place.pruned_turn if place and hit.field in ("output", "error_message") else None
+    is_result = hit.field in ("output", "error_message")
+    pruned = place.pruned_turn if place and is_result else None
     is_pruned = pruned is not None and (left is None or pruned <= left)
+    hidden = [*row.get("omitted", ()), *(row.get("tombstoned", ()) if is_result else ())] if row else []
     own = next((line for line in hit.passage if line.is_hit), None)
     speaker = show_invisible(own.speaker) if own and own.speaker else SPEAKERS.get(hit.role, hit.role)
     if hit.kind == "summaries":
@@ -337,6 +348,8 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> dict[str
         # The turn since when a model no longer reads the text as it was said.
         "left_turn": pruned if is_pruned else left,
         "is_pruned": is_pruned,
+        # How the newest call showed it all the same.
+        "still_shown": row["kind"] if row and hit.source_id not in hidden else "",
         "covered_by": covered_by if left is not None else None,
     }
 

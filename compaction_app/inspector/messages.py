@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.context import load_ranges
-from compaction_app.manifests import load_manifest
+from compaction_app.manifests import load_manifest, newest_beside, shown_beside
 from compaction_app.queries import (
     MessageLineage,
     SummaryHead,
@@ -25,7 +25,7 @@ from compaction_app.queries import (
 from mnesis_core.compaction.requests import form_of
 from mnesis_core.compaction.transcript import pieces_of_message
 from mnesis_core.context.branches import Path, branches_through, covering_span, path_to
-from mnesis_core.context.entries import read_manifest
+from mnesis_core.context.entries import BESIDE, Row, read_manifest
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import MAX_INTEGER
 from mnesis_core.records import AttemptRecord
@@ -139,6 +139,7 @@ class MessageStory:
     is_on_path: bool  # whether it is on the way to the chosen branch; otherwise no model sees it at present
     lineage: MessageLineage
     seen: dict[str, Any]
+    still_shown: str  # how the newest call showed it beside its context, a value of ``BESIDE``; or empty
     summarised_by: Readings
     """Calls that read it in order to summarise it, while it stood in the context or, for a revision, later."""
     tombstones: list[dict[str, Any]]
@@ -175,7 +176,8 @@ def trace(session_id: str, message_id: str, *, path: Path | None = None) -> Mess
         seen_by = partial(_calls_of_branches, message=message)
     elif removed is not None:
         replaced_by = context_queries.replaced_items(session_id, [message.id]).get(message.id, "")
-    sightings = partial(_sightings, session_id, message.id, seen_by=seen_by)
+    beside = [] if added is None else list(shown_beside(session_id, message.id, added))
+    sightings = partial(_sightings, session_id, message.id, seen_by=seen_by, beside=beside)
     event = None if removed is None else load_event_heading(session_id, removed)
     pruned = tombstone_seqs(session_id, message.id)
     return MessageStory(
@@ -189,6 +191,7 @@ def trace(session_id: str, message_id: str, *, path: Path | None = None) -> Mess
         lineage=trace_message(message.id, session_id=session_id),
         # In a tree, a summary of one branch hides nothing from the calls of another.
         seen=sightings(added, removed if path is None else None),
+        still_shown=newest_beside([session_id]).get(message.id, {}).get("kind", ""),
         summarised_by=list_readings(session_id, message.seq),
         tombstones=[
             {
@@ -197,7 +200,10 @@ def trace(session_id: str, message_id: str, *, path: Path | None = None) -> Mess
                 "part_ids": pruned[seq],
                 # The calls that had the outputs before that.
                 "whole_in": sightings(
-                    added, seq if path is not None else min(seq, removed or MAX_INTEGER), part_ids=pruned[seq]
+                    added,
+                    seq if path is not None else min(seq, removed or MAX_INTEGER),
+                    beside=[shown for shown in beside if shown[1] < seq],
+                    part_ids=pruned[seq],
                 ),
             }
             for seq in sorted(pruned)[:MOST_TOMBSTONES]
@@ -233,24 +239,41 @@ def _sightings(
     end: int | None,
     *,
     seen_by: Callable[..., tuple[int, list[turn_queries.CallHeading]]],
+    beside: Sequence[tuple[str, int, Row]],
     part_ids: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the number (``count``) of calls that had a message in their context, with the first and the last (``ends``)."""
-    if added is None:
-        return {"count": 0, "ends": []}
-    count, ends = seen_by(session_id, added, end)
+    """Return the number (``count``) of calls that had a message in their context, with the first and the last (``ends``).
+
+    ``beside`` has the same of the calls that showed it beside their context, for each kind of rows.
+    """
+    kinds = [[shown for shown in beside if shown[2]["kind"] == kind] for kind in BESIDE]
+    count, ends = (0, []) if added is None else seen_by(session_id, added, end)
     numbers = turn_queries.numbers_of_calls(session_id, [call.id for call in ends])
     # Of one call, calls_between gives the heading twice: it is the first and the last.
     # What stands in a context may be left out of a prompt for lack of room, so these calls' manifests are read.
-    seen = [
-        {"call": call, "number": numbers[call.id], "how": how_shown(call.id, message_id, part_ids)}
-        for call in ends[:count]
-    ]
-    return {"count": count, "ends": seen}
+    return {
+        "count": count,
+        "ends": [
+            {"call": call, "number": numbers[call.id], "how": how_shown(call.id, message_id, part_ids)}
+            for call in ends[:count]
+        ],
+        "beside": [_seen_beside(session_id, shown, part_ids) for shown in kinds if shown],
+    }
+
+
+def _seen_beside(session_id: str, shown: Sequence[tuple[str, int, Row]], part_ids: Collection[str]) -> dict[str, Any]:
+    rows = {call_id: row for call_id, _, row in shown}
+    ends = turn_queries.load_headings(session_id, [shown[0][0], shown[-1][0]])
+    numbers = turn_queries.numbers_of_calls(session_id, [call.id for call in ends])
+    return {
+        "kind": shown[0][2]["kind"],
+        "count": len(rows),
+        "ends": [{"call": call, "number": numbers[call.id], "how": _how(rows[call.id], part_ids)} for call in ends],
+    }
 
 
 def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
-    """Return how the manifest of a call shows a message, or some parts of it.
+    """Return how the manifest of a call shows a message of its context, or some parts of it.
 
     ``whole``, ``shortened``, ``left_out`` of its prompt, or ``unknown``: its manifest cannot be read.
     """
@@ -258,9 +281,13 @@ def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
         manifest = load_manifest(turn_queries.load_call(call_id))
     except ValueError:
         return "unknown"
-    row = next((row for row in manifest if row["kind"] in ("message", "pinned") and row["id"] == message_id), None)
-    if row is None:
-        return "left_out"
+    row = next((row for row in manifest if row["kind"] == "message" and row["id"] == message_id), None)
+    return "left_out" if row is None else _how(row, part_ids)
+
+
+def _how(row: Row, part_ids: Collection[str]) -> str:
+    if "omitted" not in row:  # It quotes only what it names.
+        return "shortened"
     changed = {*row["omitted"], *(shortened["part"] for shortened in row["shortened"])}
     return "shortened" if (changed.intersection(part_ids) if part_ids else changed) else "whole"
 

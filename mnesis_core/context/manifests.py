@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from mnesis_core.context.entries import ContextEntry, Row, SummaryEntry, in_order, read_manifest
+from mnesis_core.context.entries import BESIDE, ContextEntry, Row, SummaryEntry, in_order, read_manifest
 from mnesis_core.messages import ToolPart
 
 FORMS = ((1, False), (2, True))  # each with whether it names a branch
@@ -256,10 +256,24 @@ def unfold_manifest(manifest: Sequence[Row], items: Iterable[ItemOutline], *, at
     return rows
 
 
+def rows_beside(stored: object) -> list[Row]:
+    """Return the rows of messages that a stored manifest shows beside the items of its context, one for each message.
+
+    Rows of these kinds are whole in a folded manifest too, so that this needs no context. One that quotes from several
+    messages has a list of ``lines`` with their ids, and each line counts as a row.
+
+    :raises ValueError: it is no manifest, or a later version wrote it.
+    """
+    rows: list[Row] = []
+    for row in read_manifest(stored):
+        rows += [note for _, note in _pairs(_read_folded(row).get("notes", []))] if row["kind"] == "context" else [row]
+    return [
+        {**shown, "kind": row["kind"]} for row in rows if row["kind"] in BESIDE for shown in row.get("lines", (row,))
+    ]
+
+
 def _rows_of(folded: Row, items: Sequence[ItemOutline], at: int) -> list[Row]:
-    if (folded["form"], "branch" in folded) not in FORMS:
-        raise ValueError(f"the manifest is of form {folded['form']}, which this version does not know")
-    said = _unpacked(folded)
+    said = _read_folded(folded)
     most = max(len(items), sum(len(item.part_ids) for item in items))
     sets = {name: _numbers(said.get(name, []), most) for name in _SETS}
     unlike, empty = sets.pop("unlike"), sets.pop("empty")
@@ -319,7 +333,9 @@ def _cuts_in(ids: Sequence[str], cuts: Mapping[int, list[_Cut]], first: int) -> 
     ]
 
 
-def _unpacked(folded: Row) -> Row:
+def _read_folded(folded: Row) -> Row:
+    if (folded["form"], "branch" in folded) not in FORMS:
+        raise ValueError(f"the manifest is of form {folded['form']}, which this version does not know")
     if "packed" not in folded:
         return folded
     unpacking = zlib.decompressobj()

@@ -8,7 +8,7 @@ Pages read calls as headings, without manifests, however long a session is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from mnesis_core.spending import Spent, highest_of
 from mnesis_core.turns.options import read_options
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
-from sessions_app.models import USAGE_COLUMNS, Message, MessagePart, ModelCall, PromptText, Turn
+from sessions_app.models import USAGE_COLUMNS, Message, MessagePart, ModelCall, PromptText, Session, Turn
 from sessions_app.ownership import owned_by
 from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.message_queries import usage_of
@@ -388,6 +388,21 @@ def turn_calls_from(session_id: str, first_seq: int) -> list[tuple[str, int, int
     """Return (id, event of its context, branch) of the calls of turns from an event on, oldest first."""
     rows = _turn_calls(session_id).filter(context_seq__gte=first_seq).order_by("created_at", "id")
     return list(rows.annotate(branch=_BRANCH).values_list("id", "context_seq", "branch"))
+
+
+def manifests_from(session_id: str, first_seq: int) -> Iterator[tuple[str, int, Any]]:
+    """Yield (id, event of its context, manifest) of the calls of turns from an event on, oldest first, in one query."""
+    rows = _turn_calls(session_id).filter(context_seq__gte=first_seq).order_by("created_at", "id")
+    yield from rows.values_list("id", "context_seq", "manifest").iterator()
+
+
+def newest_manifests(session_ids: Collection[str]) -> list[Any]:
+    """Return the manifests of the newest calls of turns in some sessions, in one query."""
+    newest = ModelCall.objects.filter(session_id=OuterRef("pk"), purpose="turn").order_by("-created_at", "-id")
+    rows = ModelCall.objects.filter(
+        id__in=Session.objects.filter(id__in=session_ids).values(newest=Subquery(newest.values("id")[:1]))
+    )
+    return list(rows.values_list("manifest", flat=True))
 
 
 def branches_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:

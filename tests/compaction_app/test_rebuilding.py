@@ -28,7 +28,14 @@ from tests.support.tools import find_tool
 SUM = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 
 
-def add_call(session_id: str, manifest: Any, *, texts: dict[str, str] | None = None, digest: str = "0" * 64) -> str:
+def add_call(
+    session_id: str,
+    manifest: Any,
+    *,
+    texts: dict[str, str] | None = None,
+    digest: str = "0" * 64,
+    context_seq: int = 1,
+) -> str:
     """A call as an import from anybody may hold it."""
     with change(session_id) as record:
         return turn_store.start_call(
@@ -39,7 +46,7 @@ def add_call(session_id: str, manifest: Any, *, texts: dict[str, str] | None = N
             provider_model="demo",
             parameters={},
             manifest=manifest,
-            context_seq=1,
+            context_seq=context_seq,
             digest=digest,
             estimated_tokens=1,
             texts=texts,

@@ -21,6 +21,7 @@ from mnesis_core.context.manifests import (
     fold_manifest,
     is_folded,
     outlines_of,
+    rows_beside,
     unfold_manifest,
 )
 from mnesis_core.context.wording import message_row, summary_row
@@ -64,6 +65,21 @@ def test_every_row_of_a_manifest_comes_back(
     stored = kept(manifest, entries)
     assert is_folded(stored)
     assert unfold_manifest(stored, outlines_of(entries), at=AT) == manifest
+
+
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_what_is_shown_beside_a_context_is_read_without_it(count: int) -> None:
+    messages = [make.message(seq, "user", f"Question {seq}.") for seq in range(1, 20)]
+    entries = [make.summary(1, "Questions.", first=1, last=9), *make.entries_of(messages[9:])]
+    pinned = messages[9 - count : 9]
+    manifest = assemble(entries, system_prompt="Be brief.", tools=(), budget=make.budget(9_000), pinned=pinned).manifest
+    assert is_folded(kept(manifest, entries))
+    for stored in (kept(manifest, entries), manifest):
+        assert [(row["kind"], row["id"]) for row in rows_beside(stored)] == [
+            ("pinned", message.id) for message in pinned
+        ]
+    with pytest.raises(ValueError, match="form 9"):
+        rows_beside([{"kind": "context", "form": 9, "items": 1, "parts": 1}])
 
 
 @given(contexts, st.integers(200, 12_000), st.data())
