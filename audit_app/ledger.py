@@ -42,11 +42,11 @@ LONGEST_BODY = 30_000  # characters of a body that are shown; the whole has an a
 
 # Who acts, by the types of entries that tell of it; of a message its role says so.
 ACTORS: Mapping[str, tuple[str, ...]] = {
-    "person": ("session.*", "branch.*", "approval.*", "file.added"),
+    "person": ("session.*", "branch.*", "approval.*", "file.added", "fact.withdrawn"),
     "model": ("message.finalized", "part.created", "call.started", "call.completed", "call.failed"),
     "tool": ("part.state_changed", "part.answered_late"),
     "agent": ("turn.*", "call.retried", "context.*", "doom_loop.*", "budget.*", "file.explored"),
-    "compaction": ("compaction.*", "prune.*", "summary.*", "part.compacted"),
+    "compaction": ("compaction.*", "prune.*", "summary.*", "fact.*", "part.compacted"),
     "operator": ("map.*",),
     "peer": ("inbox.*", "delegation.*"),
 }

@@ -15,15 +15,17 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.views.decorators.gzip import gzip_page
 
+from compaction_app import models
 from compaction_app.context import load_frame, rebuild_payload
 from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sources
-from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
+from compaction_app.models import CompactionRun, FactSource, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_heads, load_summary
 from compaction_app.templatetags.compaction import span_name, summary_name
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
+from mnesis_core.facts.values import state_of
 from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import CallRecord, ContextItemRecord
 from mnesis_core.text import excerpt
@@ -129,6 +131,35 @@ class SummaryPreviewAdmin(ReadOnlyAdmin):
             links.append(("The revision", record_url(SummaryNode, row.id), None))
         label = "Difference from the summary whose place it would take"
         return {"links": links, "more_texts": [show_text("\n".join(lines) or "The same text.", label=label)]}
+
+
+@admin.register(models.Fact)
+class FactAdmin(ReadOnlyAdmin):
+    list_display = (
+        "shown_id", "in_session", "kind", "state", "method", "model", "salience", "said_at", "superseded_seq",
+        "withdrawn_seq", "created",
+    )  # fmt: skip
+    list_filter = (
+        "kind",
+        "method",
+        presence_filter("superseded_seq", "superseded"),
+        presence_filter("withdrawn_seq", "withdrawn"),
+    )
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="statement", label="Statement"), TextColumn(name="subject", label="Subject"))
+    state = column(
+        "State", lambda row: state_of(superseded_seq=row.superseded_seq, withdrawn_seq=row.withdrawn_seq).value
+    )
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"links": [("What it quotes", list_url(FactSource, fact=row.id), None)]}
+
+
+@admin.register(FactSource)
+class FactSourceAdmin(ReadOnlyAdmin):
+    list_display = ("shown_id", "in_session", "fact_id", "part_id", "quote_start", "quote_end")
+    link_lookups = ("session", "fact")
+    session_ordering = ("pk",)
 
 
 @admin.register(SummaryNode)

@@ -14,6 +14,7 @@ from pydantic import Field as PydanticField
 from compaction_app import queries, revise
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import compare_calls, rebuild_payload
+from compaction_app.facts.api import router as facts_router
 from compaction_app.manifests import with_manifests
 from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
@@ -41,6 +42,7 @@ from sessions_app.schemas import (
 
 router = Router(tags=["context"])
 router.add_router("", search_router)
+router.add_router("", facts_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 WRITE_ERRORS = {**ERRORS, 403: ErrorOut, 409: ErrorOut}

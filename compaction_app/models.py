@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from mnesis_core.events import new_salt
+from mnesis_core.facts.values import USUAL_SALIENCE, FactKind, FactMethod, FactScope
 from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
@@ -244,3 +245,58 @@ class SummaryEdge(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.node_id} <- {self.source_id}"
+
+
+class Fact(AppendOnlyModel):
+    """What was said and holds. Whether it still does follows from the two events that may end it."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
+    scope = models.CharField(max_length=16, choices=[(word.value, word.value) for word in FactScope], default="session")
+    kind = models.CharField(max_length=16, choices=[(word.value, word.value) for word in FactKind])
+    subject = EncodedTextField(default="")
+    """What it is about, as ``plain_subject`` writes it. Of one subject and kind the fact that was said last is live."""
+    statement = EncodedTextField()
+    said_at = models.DateTimeField()
+    said_seq = (
+        models.BigIntegerField()
+    )  # the number of the message it was said in, or the newest one when a person wrote it
+    valid_from = models.DateTimeField(null=True)
+    valid_to = models.DateTimeField(null=True)
+    salience = models.IntegerField(default=USUAL_SALIENCE)  # 0 to 100
+    method = models.CharField(max_length=16, choices=[(word.value, word.value) for word in FactMethod])
+    model = models.CharField(max_length=100, default="")
+    created_at = models.DateTimeField()
+    created_seq = models.BigIntegerField()  # the event that tells of it: facts come in this order
+    superseded_by = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    superseded_seq = models.BigIntegerField(null=True)
+    withdrawn_seq = models.BigIntegerField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(once=("superseded_by", "superseded_seq", "withdrawn_seq"), erasable=("subject", "statement"))
+
+    class Meta:
+        db_table = "facts"
+        indexes = [
+            models.Index(fields=["session", "created_seq"], name="fact_of_session"),
+            models.Index(
+                fields=["session", "kind", "subject"],
+                condition=Q(superseded_seq__isnull=True, withdrawn_seq__isnull=True),
+                name="fact_live",
+            ),
+        ]
+
+
+class FactSource(AppendOnlyModel):
+    """The characters of a message's part that a fact quotes, counted as the text is stored."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    fact = models.ForeignKey(Fact, on_delete=models.PROTECT, related_name="sources")
+    part = models.ForeignKey("sessions_app.MessagePart", on_delete=models.PROTECT, related_name="+")
+    quote_start = models.IntegerField()
+    quote_end = models.IntegerField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    class Meta:
+        db_table = "fact_sources"

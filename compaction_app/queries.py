@@ -13,7 +13,16 @@ from typing import Any
 from django.db import connection
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, Value, When
 
-from compaction_app.models import LIVE, CompactionRun, RunState, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
+from compaction_app.models import (
+    LIVE,
+    CompactionRun,
+    Fact,
+    RunState,
+    SummaryEdge,
+    SummaryNode,
+    SummaryPreview,
+    SummaryTry,
+)
 from mnesis_core.compaction.dag import Cost, Cover, Graph, Node, PreviewRecord, check_cover, slices_of
 from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import SummaryEntry
@@ -21,6 +30,7 @@ from mnesis_core.context.fitting import LastRun
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
+from mnesis_core.facts.values import state_of
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord, record_of
@@ -474,12 +484,17 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         sources[node_id].append((shown, source_id))
     nodes = SummaryNode.objects.using(using).filter(session_id=session_id)
     states = {id: (seq, freshness) for id, seq, freshness in nodes.values_list("id", "superseded_seq", "freshness")}
+    facts = Fact.objects.using(using).filter(session_id=session_id)
     return replace(
         context_queries.load_projection(session_id, using=using),
         runs=dict(runs.values_list("id", "state")),
         summaries={id: tuple(sources[id]) for id in states},
         superseded={id: seq for id, (seq, _) in states.items() if seq is not None},
         freshness={id: freshness for id, (_, freshness) in states.items()},
+        facts={
+            id: state_of(superseded_seq=superseded, withdrawn_seq=withdrawn).value
+            for id, superseded, withdrawn in facts.values_list("id", "superseded_seq", "withdrawn_seq")
+        },
     )
 
 

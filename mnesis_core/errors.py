@@ -78,6 +78,10 @@ class InvalidInput(InvalidRequest):
     """The input cannot be read as JSON Lines: one JSON value per line, in UTF-8."""
 
 
+class QuoteNotFound(InvalidRequest):
+    """These words were not said there. A fact quotes what was said character by character, from one part of a message."""
+
+
 class NotSignedIn(MnesisError):
     """Sign in, or send an API key as 'Authorization: Bearer mns_…'."""
 
@@ -130,6 +134,10 @@ class CallNotFoundError(NotFound):
 
 class SummaryNotFoundError(NotFound):
     """There is no such summary, or it is not yours."""
+
+
+class FactNotFoundError(NotFound):
+    """There is no such fact, or it is not yours."""
 
 
 class PreviewNotFoundError(NotFound):
@@ -240,6 +248,10 @@ class IdempotencyMismatch(Conflict):
 
 class SummaryRevised(Conflict):
     """A revision has replaced this summary in the meantime. Look at the newest one, and start from there."""
+
+
+class FactNotLive(Conflict):
+    """This fact was superseded or withdrawn before. It stays as it was said; look at the live one."""
 
 
 class ImmutableFieldError(Conflict):

@@ -56,6 +56,7 @@ class Projection:
     # (run id, item number) -> how it ended; None while it waits again
     map_items: dict[str, str | None] = field(default_factory=dict)
     map_children: dict[str, str] = field(default_factory=dict)  # (run id, item number) -> the session of its sub-agent
+    facts: dict[str, str] = field(default_factory=dict)  # fact id -> ``live``, ``superseded`` or ``withdrawn``
 
     def apply(self, seq: int, type: str, data: Data) -> None:
         """Apply the next event; types that change nothing here are ignored."""
@@ -211,6 +212,9 @@ _STEPS: Mapping[str, Step] = {
     EventType.MAP_ITEMS_RELEASED: _map_moved,
     EventType.MAP_STATE_CHANGED: _map_moved,
     EventType.MAP_COMPLETED: _state("maps", "run_id", "completed"),
+    EventType.FACT_CREATED: _state("facts", "fact_id", "live"),
+    EventType.FACT_SUPERSEDED: _state("facts", "fact_id", "superseded"),
+    EventType.FACT_WITHDRAWN: _state("facts", "fact_id", "withdrawn"),
     EventType.SUMMARY_CREATED: _summary_created,
     EventType.SUMMARY_SUPERSEDED: lambda state, seq, data: state.superseded.update({data["summary_id"]: seq}),
     EventType.SUMMARY_FRESHNESS_CHANGED: lambda state, seq, data: state.freshness.update(

@@ -39,7 +39,17 @@ HEX = re.compile("[0-9a-f]{64}")
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
 IDS = {
     *("added", "at_message_id", "batch_id", "because", "by", "call_id", "call_ids", "calls_completed"),
-    *("calls_failed", "child_id", "child_part_ids", "child_turn_id", "file_id", "fresh", "inbox_id", "inbox_ids"),
+    *(
+        "calls_failed",
+        "child_id",
+        "child_part_ids",
+        "child_turn_id",
+        "fact_id",
+        "file_id",
+        "fresh",
+        "inbox_id",
+        "inbox_ids",
+    ),
     *(
         "message_id",
         "organisation",

@@ -69,6 +69,8 @@ KEYS = {
     "SummaryPreview": ("id",),
     "SummaryTry": ("id", "number"),
     "SummaryEdge": ("source_id", "position"),
+    "Fact": ("id",),
+    "FactSource": ("id",),
     "InboxMessage": ("id", "seq"),
     "FileReference": ("id", "content_id", "path", "added_seq"),
     "OperatorRun": ("id",),

@@ -18,6 +18,7 @@ from django.utils import timezone
 from agents_app import queries as agent_queries
 from compaction_app import context
 from compaction_app import queries as compaction_queries
+from compaction_app.facts import queries as fact_queries
 from files_app import queries as file_queries
 from mnesis_core.context.branches import END, LINE, Path, Stretch
 from mnesis_core.errors import NotFound
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.both_databases
 MODULES = (
     *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
     *(model_store, spending_store, search, answers, filters, passages, ranked, transcript, page_branches),
-    *(compaction_queries, context, file_queries, agent_queries),
+    *(compaction_queries, fact_queries, context, file_queries, agent_queries),
 )
 NOW = timeline_queries.NOW
 OTHER = Path((Stretch(1, 1, END),))
@@ -228,6 +229,9 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.load_reply: lambda ask, who, its: ask(its.attempt, session_id=who.session_id),
     compaction_queries.attempts_of_calls: lambda ask, who, its: ask([its.asked], session_id=who.session_id),
     compaction_queries.load_attempts: lambda ask, who, its: ask(its.summary, session_id=who.session_id, limit=9),
+    fact_queries.count_facts: lambda ask, who, its: ask(who.session_id),
+    fact_queries.list_facts: lambda ask, who, its: ask(who.session_id),
+    fact_queries.load_fact: lambda ask, who, its: ask(its.fact, session_id=who.session_id),
     context.load_ranges: lambda ask, who, its: ask(who.session_id, [(1, 9)]),
     timeline_queries.list_timeline: lambda ask, who, its: ask(who.session_id, timeline_queries.TurnFilter()),
     timeline_queries.load_turn_line: lambda ask, who, its: ask(who.session_id, its.turn),

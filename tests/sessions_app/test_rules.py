@@ -7,6 +7,7 @@ from django.contrib.auth import get_user_model
 from django.db import IntegrityError, connection, models, transaction
 
 from audit_app.tables import session_tables
+from compaction_app.models import FactSource
 from sessions_app.database.tables import commitments_of
 from sessions_app.guards.triggers import guarded_models
 from sessions_app.models import Branch, ContextItem, Session
@@ -85,6 +86,7 @@ ERASABLE = {
     "SummaryTry": {"text", "reasoning", "tool_calls"},
     "SummaryNode": {"text"},
     "SummaryPreview": {"text"},
+    "Fact": {"subject", "statement"},
     "FileReference": {"content_id", "path", "exploration_summary", "exploration"},
     "InboxMessage": {"text", "idempotency_key"},
     "OperatorRun": {"spec", "error_message", "idempotency_key"},
@@ -126,7 +128,7 @@ KEPT = {
         "usage_source",
         "purpose",
     ),
-    *("part_type", "item_type", "source_type", "kind", "trigger", "freshness", "type"),
+    *("part_type", "item_type", "source_type", "kind", "trigger", "freshness", "type", "scope", "method"),
     # names of who took part: agents, models, prompts, tools and their calls, kinds of files; a provider's word for an end
     *("agent", "model", "provider_model", "prompt_version", "tool_name", "tool_call_id", "file_type", "finish_reason"),
     *("lease_owner", "actor"),
@@ -159,7 +161,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
     for model in guarded_models():
         rules = model.rules
         assert not {*rules.erasable} & {*rules.steps, *rules.unproven}, model
-        is_of_numbers = model is Branch
+        is_of_numbers = model in (Branch, FactSource)
         assert bool(rules.erasable) == (rules.bound and not is_of_numbers), "every other row may hold words"
         assert not rules.erasable or commitments_of(model).salt == ("own_salt" if model is Session else "salt")
 
@@ -167,7 +169,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"Branch", "DirectoryEntry"}
+    assert unchangeable == never | {"Branch", "DirectoryEntry", "FactSource"}
 
 
 @pytest.mark.django_db

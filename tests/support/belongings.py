@@ -18,6 +18,7 @@ from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from tests.support.cast import make_user
+from tests.support.facts import add_facts
 from tests.support.inspected import add_preview, add_summary, add_try, add_turn, claim, finish, tool_part
 from tests.support.operators import add_run, settled_run
 from tests.support.talks import exchange, new_session
@@ -38,6 +39,7 @@ class Things:
     call: str
     summary: str
     preview: str
+    fact: str
     attempt: str
     asked: str
     """A call for a summary that was of no use."""
@@ -95,6 +97,7 @@ def belongings(of: Person) -> Things:
         call=turn_queries.list_calls(session_id)[0].id,
         summary=summary,
         preview=preview,
+        fact=add_facts(session_id, first, SECRET)[-1],
         attempt=attempt,
         asked=asked,
         run=run,

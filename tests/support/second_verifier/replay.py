@@ -166,6 +166,9 @@ STEPS: dict[str, Callable[[State, int, Row], Changes]] = {
     "compaction.completed": _to("runs", "run_id", "completed"),
     "compaction.failed": _to("runs", "run_id", "failed"),
     "compaction.superseded": _to("runs", "run_id", "superseded"),
+    "fact.created": _to("facts", "fact_id", "live"),
+    "fact.superseded": _to("facts", "fact_id", "superseded"),
+    "fact.withdrawn": _to("facts", "fact_id", "withdrawn"),
     "summary.created": _summary_created,
     "summary.superseded": _summary_superseded,
     "summary.freshness_changed": _freshness,
@@ -221,7 +224,14 @@ def _rows(session: Session) -> dict[str, Any]:
         "map_children": {
             (row["run_id"], row["number"]): row["child_session_id"] for row in items if row["child_session_id"]
         },
+        "facts": {row["id"]: _fact_state(row) for row in session.rows("facts")},
     }
+
+
+def _fact_state(row: Row) -> str:
+    if row.get("withdrawn_seq") is not None:
+        return "withdrawn"
+    return "live" if row.get("superseded_seq") is None else "superseded"
 
 
 def _sources(session: Session, node: Row) -> Any:

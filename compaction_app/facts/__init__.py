@@ -1,0 +1,1 @@
+"""Facts of a session: written, read, withdrawn and corrected."""

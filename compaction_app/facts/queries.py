@@ -1,0 +1,109 @@
+"""Facts as they are read, each with the words that it quotes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from django.db.models import F, Q, TextField
+from django.db.models.functions import Substr
+from django.db.models.query import QuerySet
+
+from compaction_app.models import Fact, FactSource
+from mnesis_core.errors import FactNotFoundError
+from mnesis_core.facts.values import FactRecord, FactState, QuoteRecord, plain_subject
+from mnesis_core.records import record_of
+from mnesis_core.text import decode_text, encode_text
+
+_STATES = {
+    FactState.LIVE: Q(superseded_seq__isnull=True, withdrawn_seq__isnull=True),
+    FactState.SUPERSEDED: Q(superseded_seq__isnull=False, withdrawn_seq__isnull=True),
+    FactState.WITHDRAWN: Q(withdrawn_seq__isnull=False),
+}
+_QUOTED = Substr("part__content", F("quote_start") + 1, F("quote_end") - F("quote_start"), output_field=TextField())
+
+
+def list_facts(
+    session_id: str,
+    *,
+    query: str = "",
+    kind: str | None = None,
+    subject: str = "",
+    state: FactState | None = None,
+    at: datetime | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[FactRecord]:
+    """Return facts of a session, the newest first, in two queries.
+
+    :param query: words that a fact has, in its statement or its subject, each of them
+    :param at: only facts that were true at this time as far as is known now, whatever superseded them later
+    :param before: the ``created_seq`` of a fact: return only older ones
+    """
+    rows = Fact.objects.filter(session_id=session_id)
+    for word in query.split():
+        rows = rows.filter(Q(statement__icontains=encode_text(word)) | Q(subject__icontains=encode_text(word)))
+    if kind is not None:
+        rows = rows.filter(kind=kind)
+    if subject:
+        rows = rows.filter(subject=plain_subject(subject))
+    if state is not None:
+        rows = rows.filter(_STATES[state])
+    if at is not None:
+        rows = rows.filter(_held_at(at))
+    if before is not None:
+        rows = rows.filter(created_seq__lt=before)
+    return _with_quotes(rows.order_by("-created_seq")[:limit], session_id)
+
+
+def load_fact(fact_id: str, *, session_id: str) -> FactRecord:
+    """:raises FactNotFoundError: the session has no such fact."""
+    found = _with_quotes(Fact.objects.filter(id=fact_id, session_id=session_id), session_id)
+    if not found:
+        raise FactNotFoundError(fact_id=fact_id)
+    return found[0]
+
+
+def count_facts(session_id: str, *, state: FactState | None = None) -> int:
+    rows = Fact.objects.filter(session_id=session_id)
+    return (rows if state is None else rows.filter(_STATES[state])).count()
+
+
+def _held_at(at: datetime) -> Q:
+    began = Q(valid_from__lte=at) | Q(valid_from__isnull=True, said_at__lte=at)
+    goes_on = Q(valid_to__gt=at) | Q(valid_to__isnull=True)
+    is_newest = Q(superseded_by__isnull=True) | Q(superseded_by__said_at__gt=at)
+    return began & goes_on & is_newest & Q(withdrawn_seq__isnull=True)
+
+
+def _with_quotes(rows: QuerySet[Fact], session_id: str) -> list[FactRecord]:
+    facts = [record_of(FactRecord, row, quotes=()) for row in rows]
+    quotes = _load_quotes([fact.id for fact in facts], session_id)
+    return [replace(fact, quotes=tuple(quotes[fact.id])) for fact in facts]
+
+
+def _load_quotes(fact_ids: Sequence[str], session_id: str) -> dict[str, list[QuoteRecord]]:
+    quotes: dict[str, list[QuoteRecord]] = defaultdict(list)
+    if not fact_ids:
+        return quotes
+    columns = (
+        "fact_id",
+        "part_id",
+        "quote_start",
+        "quote_end",
+        "part__message_id",
+        "part__message__seq",
+        "part__message__role",
+    )
+    rows = FactSource.objects.filter(session_id=session_id, part__session_id=session_id, fact_id__in=fact_ids).order_by(
+        "id"
+    )
+    for fact_id, part_id, start, end, message_id, seq, role, text in rows.values_list(*columns, _QUOTED):
+        quotes[fact_id].append(
+            QuoteRecord(
+                part_id=part_id, start=start, end=end, message_id=message_id, seq=seq, role=role, text=decode_text(text)
+            )
+        )
+    return quotes
