@@ -3,19 +3,24 @@
 The conversations are read from the file that ``MNESIS_LOCOMO`` names, else from the folder of sample files
 (``MNESIS_SAMPLES``); without them the table is empty. The recall of a question is the share of its evidence that is
 found; adversarial questions (category 5), which the conversation does not answer, are left out of it. Sessions are
-LoCoMo's days of talk: what counts is whether any day with evidence is among the first five. The last row is what a model
-gets: the passages of ``lcm_grep`` within its tokens, and how much of the evidence is in them.
+LoCoMo's days of talk: what counts is whether any day with evidence is among the first five. The row of ``lcm_grep`` is what
+a model gets that asks: its passages within their tokens, and how much of the evidence is in them. The last rows are what a
+model gets that asks for nothing: how many prompts in a window of 8,000 tokens have every word of the answer, function words
+left out (categories 1 and 4), with the passages that were found for the question and without; and how many of the answers
+are words of the conversation at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median
 from time import perf_counter
@@ -27,8 +32,15 @@ from agents_app.tools.memory.grepping import Asked as Grep
 from agents_app.tools.memory.grepping import grep
 from agents_app.tools.memory.reach import load_family
 from agents_app.tools.registry import ToolContext
+from compaction_app.compact import compact_before_call
+from compaction_app.context import load_state, size_of
+from compaction_app.retrieval import retrieve
+from mnesis_core.context.entries import MessageEntry
 from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import StoredMessage, StoredPart, TextPart
+from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.ranking import SESSION
+from mnesis_core.search.words import fold
 from mnesis_core.transcripts import FORMATS
 from sessions_app.models import Message, Session
 from sessions_app.record.histories import store_transcripts
@@ -37,6 +49,8 @@ from sessions_app.search.search import Scope
 from tests.support.samples import FOLDER, LOCOMO
 
 ANSWERED = (1, 2, 3, 4)
+PLAIN = (1, 4)
+"""Categories of LoCoMo whose answers are words of the conversation."""
 DEPTHS = (5, 10, 20)
 DAYS = 5
 DEEP, PASSAGES = 100, 5
@@ -50,6 +64,7 @@ Search = Callable[[str, int], list[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     question: str
+    answer: str
     evidence: frozenset[str]
     is_answered: bool
 
@@ -74,6 +89,7 @@ def measure() -> list[tuple[str, ...]]:
         _row("FTS5, porter, BM25", [(talk, _fts5(talk)) for talk in talks]),
         _row("ours", [(talk, _ours(owner, talk)) for talk in talks]),
         _told(owner, talks),
+        *_prompted(owner, talks),
     ]
 
 
@@ -93,7 +109,12 @@ def _questions(sample: dict[str, Any], texts: dict[str, str]) -> Iterator[Asked]
         # In some samples of LoCoMo a question names a turn that is not there.
         evidence = frozenset(_DIALOGUE_ID.findall(str(one["evidence"]))) & texts.keys()
         if evidence:
-            yield Asked(question=one["question"], evidence=evidence, is_answered=one["category"] in ANSWERED)
+            yield Asked(
+                question=one["question"],
+                answer=str(one.get("answer", "")) if one["category"] in PLAIN else "",
+                evidence=evidence,
+                is_answered=one["category"] in ANSWERED,
+            )
 
 
 def _row(name: str, searches: Sequence[tuple[Talk, Search]]) -> tuple[str, ...]:
@@ -128,6 +149,44 @@ def _told(owner: User, talks: Sequence[Talk]) -> tuple[str, ...]:
                 tokens.append(estimate_text(text))
     found = (f"{100 * fmean(recalls):.1f}", f"{fmean(tokens):,.0f}", f"{1_000 * median(seconds):.2f}")
     return (f"lcm_grep, {PASSAGES} passages", str(len(recalls)), "", "", "", "", *found)
+
+
+def _prompted(owner: User, talks: Sequence[Talk]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of prompts in a small window, without passages and with them."""
+    outcomes: list[tuple[str, bool, int]] = []  # what the model reads, whether the answer is there, tokens used
+    seconds: list[float] = []
+    for talk in talks:
+        asyncio.run(compact_before_call(talk.session_id, size=size_of(load_state(talk.session_id))))
+        state = load_state(talk.session_id)
+        for asked in (one for one in talk.asked if one.answer):
+            question = _message_of(asked.question, seq=len(talk.texts) + 1)
+            started = perf_counter()
+            passages = retrieve(state, question)
+            seconds.append(perf_counter() - started)
+            entries = [*state.entries, MessageEntry(position=question.seq, message=question)]
+            for found in (None, passages):
+                prompt = replace(state, entries=entries).assemble(passages=found)
+                said = " ".join(message.text for message in prompt.messages[:-1])
+                is_there = _words(asked.answer) <= _words(said)
+                name = "prompt" if found is None else "prompt with passages"
+                outcomes.append((name, is_there, prompt.used_tokens))
+            told = " ".join(talk.texts.values())
+            outcomes.append(("the whole conversation", _words(asked.answer) <= _words(told), estimate_text(told)))
+    for name in dict.fromkeys(name for name, *_ in outcomes):
+        chosen = [outcome for outcome in outcomes if outcome[0] == name]
+        share, tokens = fmean(outcome[1] for outcome in chosen), fmean(outcome[2] for outcome in chosen)
+        took = f"{1_000 * median(seconds):.2f}" if name == "prompt with passages" else ""
+        blank = ("",) * (len(DEPTHS) + 1)
+        yield (name, str(len(chosen)), *blank, f"{100 * share:.1f}", f"{tokens:,.0f}", took)
+
+
+def _words(text: str) -> set[str]:
+    return {stem_of(word) for word in fold(text).split() if word not in FUNCTION_WORDS}
+
+
+def _message_of(text: str, *, seq: int) -> StoredMessage:
+    part = StoredPart(id="part", index=0, part=TextPart(text=text), token_estimate=estimate_text(text))
+    return StoredMessage(id="question", seq=seq, turn_id=None, role="user", parts=(part,), created_at=datetime.now(UTC))
 
 
 def _external_ids(talk: Talk) -> dict[int, str]:

@@ -7,7 +7,7 @@ payload of a past call is made again from the record and compared with its diges
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import ceil
@@ -34,6 +34,7 @@ from mnesis_core.context.entries import (
 )
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
 from mnesis_core.context.manifests import branch_of, fold_manifest, is_folded, outlines_of, unfold_manifest
+from mnesis_core.context.passages import Passages
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
@@ -50,6 +51,8 @@ from sessions_app.record.branch_queries import load_path, path_in
 USUAL_TOKENS = 50
 FEWEST_READ = 200
 READ_MORE = 4
+_BESIDE = ("pinned", "retrieved")  # rows of messages that are not in the context when they are shown
+_NAMING = ("message", "pinned")  # rows that show one message
 MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
 Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
 
@@ -110,7 +113,9 @@ class ContextState(Frame):
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
 
-    def assemble(self, tools: Sequence[ToolSpec] = (), *, provider: str = "") -> Assembled:
+    def assemble(
+        self, tools: Sequence[ToolSpec] = (), *, provider: str = "", passages: Passages | None = None
+    ) -> Assembled:
         return assemble(
             self.entries,
             system_prompt=self.session.system_prompt,
@@ -119,10 +124,13 @@ class ContextState(Frame):
             calibration=self.calibration.ratio,
             provider=provider,
             pinned=self.pinned,
+            passages=passages,
         )
 
-    def build(self, tools: Sequence[ToolSpec] = (), *, format: str = "openai_chat") -> BuiltContext:
-        assembled = self.assemble(tools, provider=GIVERS.get(format, ""))
+    def build(
+        self, tools: Sequence[ToolSpec] = (), *, format: str = "openai_chat", passages: Passages | None = None
+    ) -> BuiltContext:
+        assembled = self.assemble(tools, provider=GIVERS.get(format, ""), passages=passages)
         payload = render(assembled, provider=format)
         return BuiltContext(
             assembled=assembled,
@@ -408,7 +416,8 @@ def load_sources(call: CallRecord) -> PromptSources:
         path = load_path(session_id, branch_of(manifest))
         entries = _entries_of(session_id, context_queries.load_context(session_id, at=call.context_seq, path=path))
         manifest = unfold_manifest(manifest, outlines_of(entries), at=call.context_seq)
-        entries += _entries_named([row for row in manifest if row["kind"] == "pinned"], session_id)
+        standing = {entry.message.id for entry in entries if isinstance(entry, MessageEntry)}
+        entries += _entries_named([row for row in manifest if row["kind"] in _BESIDE], session_id, without=standing)
     else:
         entries = _entries_named(manifest, session_id)
     texts = _texts(call)
@@ -425,9 +434,10 @@ def load_sources(call: CallRecord) -> PromptSources:
     return PromptSources(manifest=manifest, entries=entries, system_prompt=system, tools=tools, problems=problems)
 
 
-def _entries_named(manifest: Sequence[Row], session_id: str) -> list[ContextEntry]:
+def _entries_named(manifest: Sequence[Row], session_id: str, *, without: Set[str] = frozenset()) -> list[ContextEntry]:
     """:raises NotFound: one of the messages and summaries that the manifest names is not there."""
-    message_ids = [row["id"] for row in manifest if row["kind"] in ("message", "pinned")]
+    lines = (line for row in manifest for line in row.get("lines", (row,) if row["kind"] in _NAMING else ()))
+    message_ids = [id for id in dict.fromkeys(line["id"] for line in lines) if id not in without]
     messages = message_queries.load_messages_by_ids(message_ids, session_id=session_id)
     positions = {row["id"]: row["first_seq"] for row in manifest if row["kind"] == "summary"}
     summaries = load_summary_entries(positions, session_id=session_id)

@@ -34,6 +34,7 @@ SEGMENTS = {
     "system": "System prompt",
     "tools": "Tools",
     "summaries": "Summaries",
+    "passages": "Passages found",
     "messages": "Messages",
     "tool_outputs": "Tool outputs",
     "files": "Files",

@@ -88,6 +88,15 @@ class CompactionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalConfig:
+    """Passages of summarised messages that a prompt has before the newest question (seed 004); 0 for none."""
+
+    max_passages: int = bounded(5, 0, 20)
+    # Of all passages together; at most a sixth of usable.
+    max_tokens: int = bounded(1_000, 0, 20_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnConfig:
     max_steps: int = bounded(500, 1, 10_000)  # Model calls. What a turn may spend is the limit that is meant.
     # Names of the tools that the model is offered.
@@ -291,6 +300,7 @@ class Config:
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
     compaction: CompactionConfig = field(default_factory=CompactionConfig)
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     turn: TurnConfig = field(default_factory=TurnConfig)
     delegation: DelegationConfig = field(default_factory=DelegationConfig)
     inbox: InboxConfig = field(default_factory=InboxConfig)

@@ -25,6 +25,7 @@ from agents_app.turns import transactions
 from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
 from compaction_app.compact import compact_before_call, request_during_turn
 from compaction_app.context import BuiltContext, Frame, load_frame, read_state
+from compaction_app.retrieval import Retriever
 from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
@@ -318,6 +319,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         self.learnt = Calibration()
         self.asked: LastPrompt | None = None
         self.grown = 0  # estimated tokens that have come into the context since the model was asked
+        self.retriever = Retriever()
         self.built_ahead: BuiltContext | None = None  # the context of the next call, not measured yet
         self._fitting: BuiltContext | None = None
         self._context: BuiltContext | None = None
@@ -454,7 +456,8 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         return self.step
 
     def build(self) -> BuiltContext:
-        return read_state(self.frame).build(self.tool_specs)
+        state = read_state(self.frame)
+        return state.build(self.tool_specs, passages=self.retriever.passages_for(state))
 
     async def _fit_context(self) -> BuiltContext:
         built, self.built_ahead = self.built_ahead, None

@@ -5,7 +5,8 @@ summaries up to a quarter of the room, then older steps from the newest back. A 
 are parts of one, and cannot be separated. The step that does not fit whole keeps its newest parts, and its longest texts
 are shortened to a common length, visibly.
 
-A message may be pinned: what the user asked for stays verbatim also where a summary stands for it already.
+A message may be pinned: what the user asked for stays verbatim also where a summary stands for it already. Passages of
+earlier messages stand just before the newest question, so that what is before them stays the same from call to call.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from mnesis_core.context.entries import (
     sources_of,
 )
 from mnesis_core.context.fitting import Budget, Item, squeeze, whole
+from mnesis_core.context.passages import Passages, read_passages
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
@@ -45,6 +47,8 @@ GAP_TOKENS = 64  # the most tokens of the note about what is left out
 SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
 # Where not everything fits, a question leaves one part in four to the others, and these leave one to summaries.
 SHARE_OF_OTHERS = 4
+LARGEST_PASSAGES = 5  # Passages are left out of a prompt of which they would take more than one part in this many.
+_CATEGORIES = ("system", "tools", "summaries", "passages", "tool_outputs", "files")  # and messages, which get the rest
 SMALLEST_TURN = 256  # the tokens that system prompt and tools leave to the newest turn in even the smallest budget
 
 
@@ -194,12 +198,14 @@ def assemble(
     calibration: float = 1.0,
     provider: str = "",
     pinned: Sequence[StoredMessage] = (),
+    passages: Passages | None = None,
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
     ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The ``provider`` gets
     back what it gave to be sent back (``ProviderPart``). The messages that are ``pinned`` are none of the entries, which
-    have summaries in their places; they stand behind these. Once something is cut, more than the end of the prompt may
+    have summaries in their places; they stand behind these. The ``passages`` count as used and not as wanted, since no
+    compaction makes them smaller. Once something is cut, more than the end of the prompt may
     change. A budget of 200 usable tokens or more is kept to, whatever the entries are.
     """
     everything = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
@@ -207,6 +213,10 @@ def assemble(
     opening = whole_opening(system_prompt, tools)
     wanted = PRIMING + opening.tokens + sum(item.tokens for item in items)
     limit = int(budget.usable / calibration)
+    question = _place_of_question(items)
+    if question is None or (passages and passages.tokens > limit // LARGEST_PASSAGES):
+        passages = None
+    limit -= passages.tokens if passages else 0
     chosen = {item.row["id"]: item for item in items}
     gap = None
     if wanted > limit:
@@ -214,17 +224,23 @@ def assemble(
     missing = [item for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
     newest_missing = missing[-1] if gap else None
     rows = list(opening.rows)
-    for item in items:
+    for place, item in enumerate(items):
+        if passages and place == question:
+            rows.append(passages.row)
         if item.row["id"] in chosen:
             rows.append(chosen[item.row["id"]].row)
         elif gap and item is newest_missing:  # The note stands in the place of the newest entry that is missing.
             rows.append(gap)
     cost = _cost(opening, chosen, gap)
+    sources = {item.row["id"]: item.entry for item in items}
+    if passages:
+        cost["passages"] = passages.tokens
+        sources |= {message.id: MessageEntry(position=0, message=message) for message in passages.messages}
     used = min(ceil(cost.total() * calibration), budget.usable)
     # The parts are in the model's own tokens, rounded so that they add up to ``used``.
-    scaled = {name: int(cost[name] * calibration) for name in ("system", "tools", "summaries", "tool_outputs", "files")}
+    scaled = {name: int(cost[name] * calibration) for name in _CATEGORIES}
     return Assembled(
-        messages=tuple(_read_rows(rows, {item.row["id"]: item.entry for item in items}, system_prompt)),
+        messages=tuple(_read_rows(rows, sources, system_prompt)),
         tools=opening.tools,
         used_tokens=used,
         wanted_tokens=ceil(wanted * calibration),
@@ -304,6 +320,8 @@ def _read_rows(rows: Sequence[Mapping[str, Any]], sources: Sources, system_promp
                 yield from read_message(find_message(sources, row["id"]), row)
             case "summary":
                 yield read_summary(find_summary(sources, row["id"]))
+            case "retrieved":
+                yield read_passages(row, sources)
             case "system":
                 yield read_system(row, system_prompt)
             case "gap":

@@ -67,6 +67,7 @@ class Breakdown:
     system: int
     tools: int
     summaries: int
+    passages: int  # of earlier messages that may answer the newest question
     messages: int
     tool_outputs: int  # tool calls with their results
     files: int
@@ -177,12 +178,15 @@ _MESSAGE: Schema = {
     "omitted": _are_texts,
     "shortened": lambda value: isinstance(value, list) and all(_has(cut, _CUT) for cut in value),
 }
+_LINE: Schema = {"id": _is_text, "part": _is_text, "field": _is_text, "start": _is_number, "end": _is_number}
 _SCHEMAS: Mapping[str, Schema] = {
     "system": {"id": _is_text},
     "tools": {"names": _are_texts},
     "summary": {"id": _is_text, "first_seq": _is_number, "last_seq": _is_number},
     "message": _MESSAGE,
     "pinned": _MESSAGE,  # a message that is shown although a summary stands in its place
+    # passages of messages that a summary stands for
+    "retrieved": {"lines": lambda value: isinstance(value, list) and all(_has(line, _LINE) for line in value)},
     "prompt": {"id": _is_text, "target": _is_number},
     "piece": {"number": _is_number, "limit": _is_number},
     "messages": {"ranges": _are_ranges},

@@ -11,6 +11,7 @@ from mnesis_core import values
 from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, find_message, find_summary, sources_of
 from mnesis_core.context.fitting import frame_of
+from mnesis_core.context.passages import read_passages
 from mnesis_core.context.wording import field_texts, read_gap, read_summary
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolSpec
@@ -227,6 +228,7 @@ class BlockKind(StrEnum):
     SYSTEM = "system"
     TOOL = "tool"
     SUMMARY = "summary"
+    PASSAGES = "passages"
     MESSAGE = "message"
     TOOL_OUTPUT = "tool_output"
     TOMBSTONE = "tombstone"
@@ -283,6 +285,8 @@ def blocks_of(
                 blocks.append(_text_block(BlockKind.SUMMARY, "user", read_summary(entry).text, **what))
             case "message" | "pinned":
                 blocks += _message_blocks(find_message(sources, row["id"]), row)
+            case "retrieved":
+                blocks.append(_text_block(BlockKind.PASSAGES, "user", read_passages(row, sources).text))
             case "gap":
                 what = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
                 blocks.append(_text_block(BlockKind.GAP, "user", read_gap(row).text, **what))

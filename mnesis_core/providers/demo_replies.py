@@ -156,7 +156,7 @@ _SMALL_TALK = (
     (_THANKS, 6, "You are welcome. Everything said here stays on record; ask me about any of it."),
 )
 _NOTHING_FOUND = _pattern(r"^\W*(?:no (?:match|result|hit)|nothing|0 (?:match|result|hit)|\[\]|\{\}|null|none)")
-_SEARCH_HIT = re.compile(r"^[>\- ] #(\d{1,9}) \(?(user|assistant)(?:, \d[^)\n]{0,80}\))?: (.*)$", re.MULTILINE)
+_SEARCH_HIT = re.compile(r"^(?:[>\- ] )?#(\d{1,9}) \(?(user|assistant)(?:, \d[^)\n]{0,80}\))?: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +164,7 @@ class Said:
     number: int  # Its place in the conversation, from 1, as far as it can be known; 0 for a summary.
     role: str
     text: str
+    is_quoted: bool = False  # among the passages of messages that a summary stands for
 
     @property
     def is_summary(self) -> bool:
@@ -197,6 +198,10 @@ def conversation(messages: list[dict[str, Any]]) -> list[Said]:
         if role not in ("user", "assistant"):
             continue
         text, rest, at = text_of(message)[:LONGEST_MESSAGE], "", 0
+        if text.startswith("<passages>") and (at := text.find("</passages>") + 1):
+            lines = _SEARCH_HIT.finditer(text, 0, at)
+            found += (Said(number=int(line[1]), role=line[2], text=line[3], is_quoted=True) for line in lines)
+            at += len("/passages>")
         while (start := text.find("<summary ", at)) >= 0 and (end := text.find("</summary>", start)) >= 0:
             attributes, _, body = text[start:end].partition(">")
             if last_seq := _LAST_SEQ.search(attributes):
@@ -266,6 +271,7 @@ def small_talk(text: str) -> str:
 def about_conversation(text: str, earlier: list[Said]) -> str:
     if len(text) > LONGEST_REQUEST:
         return ""
+    earlier = [said for said in earlier if not said.is_quoted]
     if _SUMMARISE.search(text):
         return _summary_of(earlier)
     told = [said for said in earlier if not said.is_summary]
@@ -371,7 +377,7 @@ def search_pattern(text: str) -> str:
 def not_found(text: str, earlier: list[Said]) -> str:
     if not terms(text):
         return "I can only look things up in our conversation. Ask me about something that was said, by its name."
-    shown = sum(not said.is_summary for said in earlier)
+    shown = sum(not (said.is_summary or said.is_quoted) for said in earlier)
     where = f"the {shown} earlier messages that I see" if shown != 1 else "the one earlier message that I see"
     older = " Older messages stand behind a summary, which does not mention it." if shown < len(earlier) else ""
     return (

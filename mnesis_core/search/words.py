@@ -277,21 +277,31 @@ def refuse_long(text: str) -> None:
 def snippet(text: str, query: Marks, *, size: int = SNIPPET_CHARACTERS, is_densest: bool = False) -> Snippet:
     """Return a piece of a text around the first match, or around most different ones, as one line."""
     text = text.translate(_BLANK)
-    places = query.places(text)
     if is_densest:
-        known = list(islice(places, MOST_PLACES))
-        best = _densest(fold(text), known, size - size // 3)
-        places = iter(known[best:])
-    first = next(places, (0, 0))
-    start = max(0, first[0] - size // 3)
-    # Near the end of the text the piece begins earlier, so that it is full.
-    start = min(start, max(0, len(text) - size)) if is_densest else start
-    end = min(len(text), start + size)
+        start, end = densest(text, query, size=size)
+        known = islice(query.places(text), MOST_PLACES)
+        places = iter([place for place in known if place[0] >= start])
+    else:
+        places = query.places(text)
+        first = next(places, (0, 0))
+        start = max(0, first[0] - size // 3)
+        end = min(len(text), start + size)
+        places = iter(chain([first], places))
     lead = "…" if start else ""
     shift = len(lead) - start
-    inside = takewhile(lambda place: place[0] < end, chain([first], places))
+    inside = takewhile(lambda place: place[0] < end, places)
     matches = tuple((first + shift, min(last, end) + shift) for first, last in inside if first < last)
     return Snippet(text=lead + text[start:end] + ("…" if end < len(text) else ""), matches=matches)
+
+
+def densest(text: str, query: Marks, *, size: int) -> tuple[int, int]:
+    """Return where a piece of a text begins and ends that has most different matches, with some of what is before them."""
+    places = list(islice(query.places(text), MOST_PLACES))
+    best = _densest(fold(text), places, size - size // 3)
+    first = places[best][0] if places else 0
+    # Near the end of the text the piece begins earlier, so that it is full.
+    start = min(max(0, first - size // 3), max(0, len(text) - size))
+    return start, min(len(text), start + size)
 
 
 def _densest(folded: str, places: Sequence[tuple[int, int]], size: int) -> int:

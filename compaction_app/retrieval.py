@@ -1,0 +1,92 @@
+"""Retrieval: the passages of summarised messages that may answer the newest question (seed 004)."""
+
+from __future__ import annotations
+
+from compaction_app.context import ContextState
+from mnesis_core.context.branches import LINE
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
+from mnesis_core.context.passages import Found, Passages, choose_passages
+from mnesis_core.context.wording import is_tombstoned
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import StoredMessage, text_of
+from mnesis_core.search.questions import LONGEST_QUESTION, parse_question
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.message_queries import load_messages_by_ids
+from sessions_app.search.answers import AROUND
+from sessions_app.search.filters import Filters
+from sessions_app.search.passages import merged
+from sessions_app.search.ranked import search_ranked
+from sessions_app.search.search import Scope
+
+LARGEST_SHARE = 6
+"""Passages take at most one part in this many of the usable tokens."""
+HITS_A_PASSAGE = 2
+"""Hits that are asked for each passage, since those which touch become one."""
+
+
+class Retriever:
+    """The passages of one turn. They stay the same from call to call, so that a provider's cache of the prompt holds.
+
+    Only another question, a compaction and another model's budget have them looked for again.
+    """
+
+    def __init__(self) -> None:
+        self._found_for: object = None
+        self._passages: Passages | None = None
+
+    def passages_for(self, state: ContextState) -> Passages | None:
+        question = _newest_question(state)
+        summaries = tuple(entry.id for entry in state.entries if isinstance(entry, SummaryEntry))
+        wanted = (question and question.id, summaries, state.budget)
+        if wanted != self._found_for:
+            self._found_for = wanted
+            self._passages = retrieve(state, question) if question and _is_anything_gone(state) else None
+        return self._passages
+
+
+def _newest_question(state: ContextState) -> StoredMessage | None:
+    return next((message for message in reversed(_shown(state)) if message.role == "user"), None)
+
+
+def _is_anything_gone(state: ContextState) -> bool:
+    return any(
+        isinstance(entry, SummaryEntry) or any(is_tombstoned(stored.part) for stored in entry.message.parts)
+        for entry in state.entries
+    )
+
+
+def retrieve(state: ContextState, question: StoredMessage) -> Passages | None:
+    """Return the passages that may answer a question of the state's session; ``None`` where there are none."""
+    config, session = state.config.retrieval, state.session
+    tokens = min(config.max_tokens, int(state.budget.usable / state.calibration.ratio) // LARGEST_SHARE)
+    asked = text_of(tuple(stored.part for stored in question.parts))[:LONGEST_QUESTION]
+    if not config.max_passages or not tokens:
+        return None
+    scope = Scope(
+        owner_id=session.owner_id,
+        session_id=session.id,
+        before_seq=question.seq,
+        filters=Filters(compacted=True),
+    )
+    try:
+        found = search_ranked(scope, asked, limit=HITS_A_PASSAGE * config.max_passages, around=AROUND)
+        words = parse_question(asked)
+    except InvalidRequest:  # There is no word in it.
+        return None
+    path = path_in(session, state.branch) or LINE
+    pinned = {None, *(message.id for message in state.pinned)}
+    hits = [hit for hit in found.hits if hit.message_id not in pinned and path.has(hit.branch, hit.message_seq)]
+    shown = {message.id for message in _shown(state)}
+    passages = [
+        [(line.message_id, line.is_hit) for line in passage.lines if line.is_hit or line.message_id not in shown]
+        for passage in merged(hits, around=AROUND)
+    ]
+    ids = list(dict.fromkeys(id for passage in passages for id, _ in passage))
+    messages = {message.id: message for message in load_messages_by_ids(ids, session_id=session.id)}
+    wanted = [[Found(message=messages[id], is_hit=is_hit) for id, is_hit in passage] for passage in passages]
+    return choose_passages(wanted, words, most=config.max_passages, tokens=tokens)
+
+
+def _shown(state: ContextState) -> list[StoredMessage]:
+    """Return the messages of a prompt of the context, in order."""
+    return [*state.pinned, *(entry.message for entry in state.entries if isinstance(entry, MessageEntry))]
