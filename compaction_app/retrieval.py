@@ -49,10 +49,11 @@ def _newest_question(state: ContextState) -> StoredMessage | None:
 
 
 def _is_anything_gone(state: ContextState) -> bool:
-    return any(
-        isinstance(entry, SummaryEntry) or any(is_tombstoned(stored.part) for stored in entry.message.parts)
-        for entry in state.entries
-    )
+    return any(isinstance(entry, SummaryEntry) or _has_tombstone(entry.message) for entry in state.entries)
+
+
+def _has_tombstone(message: StoredMessage) -> bool:
+    return any(is_tombstoned(stored.part) for stored in message.parts)
 
 
 def retrieve(state: ContextState, question: StoredMessage) -> Passages | None:
@@ -74,12 +75,14 @@ def retrieve(state: ContextState, question: StoredMessage) -> Passages | None:
     except InvalidRequest:  # There is no word in it.
         return None
     path = path_in(session, state.branch) or LINE
-    pinned = {None, *(message.id for message in state.pinned)}
-    hits = [hit for hit in found.hits if hit.message_id not in pinned and path.has(hit.branch, hit.message_seq)]
-    shown = {message.id for message in _shown(state)}
+    verbatim = {message.id for message in _shown(state) if not _has_tombstone(message)}
     passages = [
-        [(line.message_id, line.is_hit) for line in passage.lines if line.is_hit or line.message_id not in shown]
-        for passage in merged(hits, around=AROUND)
+        [
+            (line.message_id, line.is_hit)
+            for line in passage.lines
+            if line.message_id not in verbatim and path.has(passage.hits[0].branch, line.seq)
+        ]
+        for passage in merged(found.hits, around=AROUND)
     ]
     ids = list(dict.fromkeys(id for passage in passages for id, _ in passage))
     messages = {message.id: message for message in load_messages_by_ids(ids, session_id=session.id)}

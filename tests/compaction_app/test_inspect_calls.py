@@ -94,7 +94,8 @@ async def test_every_call_is_shown_with_its_proof_and_in_blocks_that_are_what_wa
             seen.add(block.kind)
             for _, said in block.texts if block.kind is not BlockKind.TOOL else [("name", block.name)]:
                 assert json.dumps(outgoing(said), ensure_ascii=False)[1:-1] in text
-    assert seen == {BlockKind.MESSAGE, BlockKind.TOOL, BlockKind.TOOL_OUTPUT, BlockKind.TOMBSTONE, BlockKind.SUMMARY}
+    kinds = {BlockKind.MESSAGE, BlockKind.TOOL, BlockKind.TOOL_OUTPUT, BlockKind.TOMBSTONE, BlockKind.SUMMARY}
+    assert seen == kinds | {BlockKind.PASSAGES}
 
 
 def prune_newest(session: SessionRecord) -> None:
