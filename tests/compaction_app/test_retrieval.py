@@ -28,7 +28,7 @@ from tests.support.trees import make_tree
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 FACT = "My sister Lea lives in Bergen."
-MOST_QUERIES = 16
+MOST_QUERIES = 24
 
 
 @pytest.fixture

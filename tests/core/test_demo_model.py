@@ -160,6 +160,23 @@ def test_a_summary_in_the_context_is_quoted_as_a_summary() -> None:
     assert said.tool_calls == ()
 
 
+PASSAGES = user(
+    "<passages>\nThese passages may help.\n\n2026-01-05 09:10\n#7 user: My dentist is Dr Weber.\n"
+    "#8 assistant: Noted.\n</passages>"
+)
+
+
+def test_a_passage_in_the_prompt_answers_with_the_message_that_it_is_from() -> None:
+    said = answer([SUMMARY, PASSAGES, user("Who is my dentist?")], [GREP])
+    assert (said.text, said.tool_calls) == ("You said in message 7: “My dentist is Dr Weber.”", ())
+
+
+def test_passages_are_no_messages_that_it_sees() -> None:
+    talk = [user("Hello there, model."), {"role": "assistant", "content": "Hello."}, PASSAGES]
+    assert "1 from you and 1 from me" in answer([*talk, user("How many messages do you see?")]).text
+    assert "Hello there" in answer([*talk, user("What was my last message?")]).text
+
+
 def test_messages_after_a_summary_keep_their_number() -> None:
     messages = [SUMMARY, user("I lost my blue umbrella."), {"role": "assistant", "content": "Oh no."}]
     assert "You said in message 25" in answer([*messages, user("Where is my umbrella?")]).text
