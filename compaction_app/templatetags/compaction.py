@@ -182,12 +182,14 @@ def share_of(tokens: int, total: int) -> str:
 
 @register.filter
 def begins(block: Block) -> str:
-    """Return the beginning of a block on one line; of a summary, without the frame around it."""
+    """Return the beginning of a block on one line; of a summary and of passages, without the frame around them."""
     text = block.texts[-1][1]
     if block.kind is BlockKind.TOOL:
         text = str(json.loads(text)["description"])
     if block.kind is BlockKind.SUMMARY:
         text = text.partition("\n---\n")[2] or text
+    if block.kind is BlockKind.PASSAGES:
+        text = text.partition("\n\n")[2].removesuffix("</passages>") or text
     if block.kind is BlockKind.TOOL_OUTPUT and not text:
         text = block.texts[0][1]
     return excerpt(text, 160)
