@@ -19,8 +19,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from time import perf_counter
@@ -35,9 +34,7 @@ from agents_app.tools.registry import ToolContext
 from compaction_app.compact import compact_before_call
 from compaction_app.context import load_state, size_of
 from compaction_app.retrieval import retrieve
-from mnesis_core.context.entries import MessageEntry
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import StoredMessage, StoredPart, TextPart
 from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.ranking import SESSION
 from mnesis_core.search.words import fold
@@ -159,14 +156,12 @@ def _prompted(owner: User, talks: Sequence[Talk]) -> Iterator[tuple[str, ...]]:
         asyncio.run(compact_before_call(talk.session_id, size=size_of(load_state(talk.session_id))))
         state = load_state(talk.session_id)
         for asked in (one for one in talk.asked if one.answer):
-            question = _message_of(asked.question, seq=len(talk.texts) + 1)
             started = perf_counter()
-            passages = retrieve(state, question)
+            passages = retrieve(state, asked.question)
             seconds.append(perf_counter() - started)
-            entries = [*state.entries, MessageEntry(position=question.seq, message=question)]
             for found in (None, passages):
-                prompt = replace(state, entries=entries).assemble(passages=found)
-                said = " ".join(message.text for message in prompt.messages[:-1])
+                prompt = state.assemble(passages=found)
+                said = " ".join(message.text for message in prompt.messages)
                 is_there = _words(asked.answer) <= _words(said)
                 name = "prompt" if found is None else "prompt with passages"
                 outcomes.append((name, is_there, prompt.used_tokens))
@@ -182,11 +177,6 @@ def _prompted(owner: User, talks: Sequence[Talk]) -> Iterator[tuple[str, ...]]:
 
 def _words(text: str) -> set[str]:
     return {stem_of(word) for word in fold(text).split() if word not in FUNCTION_WORDS}
-
-
-def _message_of(text: str, *, seq: int) -> StoredMessage:
-    part = StoredPart(id="part", index=0, part=TextPart(text=text), token_estimate=estimate_text(text))
-    return StoredMessage(id="question", seq=seq, turn_id=None, role="user", parts=(part,), created_at=datetime.now(UTC))
 
 
 def _external_ids(talk: Talk) -> dict[int, str]:

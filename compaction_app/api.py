@@ -482,14 +482,18 @@ def read_context(
     session_id: str,
     format: ContextFormat = "mnesis",
     at: Annotated[int | None, PydanticField(ge=0, le=2**53)] = None,
+    question: Annotated[str, PydanticField(max_length=4_000)] = "",
 ) -> dict[str, Any]:
     """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out.
+
+    With the ``question`` that will be asked next, or its beginning, passages that may answer it end the prompt. The
+    question itself is not in it.
 
     ``estimate`` says what corrects our count (``source``, ``ratio``, ``samples``), and the ``error`` it had.
 
     Any other format than ``mnesis`` gives the payload for that kind of provider, and the digest of it.
     """
-    return show_context(session_id, owner_id=owner_id(request), provider=format, at=at)
+    return show_context(session_id, owner_id=owner_id(request), provider=format, at=at, question=question)
 
 
 @router.get("/sessions/{session_id}/calls", response={200: CallList, **ERRORS}, summary="List model calls")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compaction_app.context import ContextState
 from mnesis_core.context.branches import LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
@@ -40,7 +42,8 @@ class Retriever:
         wanted = (question and question.id, summaries, state.budget)
         if wanted != self._found_for:
             self._found_for = wanted
-            self._passages = retrieve(state, question) if question and _is_anything_gone(state) else None
+            parts = [stored.part for stored in question.parts] if question else []
+            self._passages = retrieve(state, text_of(tuple(parts)), question=question)
         return self._passages
 
 
@@ -56,17 +59,20 @@ def _has_tombstone(message: StoredMessage) -> bool:
     return any(is_tombstoned(stored.part) for stored in message.parts)
 
 
-def retrieve(state: ContextState, question: StoredMessage) -> Passages | None:
-    """Return the passages that may answer a question of the state's session; ``None`` where there are none."""
+def retrieve(state: ContextState, text: str, *, question: StoredMessage | None = None) -> Passages | None:
+    """Return the passages that may answer a question of the state's session; ``None`` where there are none.
+
+    :param question: the message that asks; ``None`` where it is not said yet
+    """
     config, session = state.config.retrieval, state.session
     tokens = min(config.max_tokens, int(state.budget.usable / state.calibration.ratio) // LARGEST_SHARE)
-    asked = text_of(tuple(stored.part for stored in question.parts))[:LONGEST_QUESTION]
-    if not config.max_passages or not tokens:
+    if not (config.max_passages and tokens and _is_anything_gone(state)):
         return None
+    asked = text[:LONGEST_QUESTION]
     scope = Scope(
         owner_id=session.owner_id,
         session_id=session.id,
-        before_seq=question.seq,
+        before_seq=question.seq if question else None,
         filters=Filters(compacted=True),
     )
     try:
@@ -76,7 +82,7 @@ def retrieve(state: ContextState, question: StoredMessage) -> Passages | None:
         return None
     path = path_in(session, state.branch) or LINE
     verbatim = {message.id for message in _shown(state) if not _has_tombstone(message)}
-    passages = [
+    quoted = [
         [
             (line.message_id, line.is_hit)
             for line in passage.lines
@@ -84,10 +90,11 @@ def retrieve(state: ContextState, question: StoredMessage) -> Passages | None:
         ]
         for passage in merged(found.hits, around=AROUND)
     ]
-    ids = list(dict.fromkeys(id for passage in passages for id, _ in passage))
+    ids = list(dict.fromkeys(id for passage in quoted for id, _ in passage))
     messages = {message.id: message for message in load_messages_by_ids(ids, session_id=session.id)}
-    wanted = [[Found(message=messages[id], is_hit=is_hit) for id, is_hit in passage] for passage in passages]
-    return choose_passages(wanted, words, most=config.max_passages, tokens=tokens)
+    wanted = [[Found(message=messages[id], is_hit=is_hit) for id, is_hit in passage] for passage in quoted]
+    passages = choose_passages(wanted, words, most=config.max_passages, tokens=tokens)
+    return replace(passages, question_id=question.id) if passages and question else passages
 
 
 def _shown(state: ContextState) -> list[StoredMessage]:

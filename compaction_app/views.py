@@ -14,7 +14,9 @@ from pydantic import BeforeValidator
 
 from compaction_app.context import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import list_runs, list_runs_between, load_heads, written_by
+from compaction_app.retrieval import retrieve
 from mnesis_core.context.branches import END, Path, Span
+from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
@@ -94,14 +96,21 @@ class CompactionOut(Out):
     ended_at: datetime | None
 
 
-def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at: int | None) -> dict[str, Any]:
+def show_context(
+    session_id: str, *, owner_id: int, provider: ContextFormat, at: int | None, question: str
+) -> dict[str, Any]:
     """Return what a model would see now, or saw as of event ``at``: as messages, or in the format of a provider.
 
+    :param question: what will be asked next; passages that may answer it then end the prompt
     :raises SessionNotFoundError: it is not there, or belongs to another person.
+    :raises InvalidRequest: both an event and a question are named.
     """
+    if question and at is not None:
+        raise InvalidRequest("a question is about the context of now: leave out at", field="question")
     load_session(session_id, owner_id=owner_id)
     state = load_state(session_id, at=at)
-    built = state.build() if provider == "mnesis" else state.build(format=provider)
+    passages = retrieve(state, question) if question else None
+    built = state.build(format="openai_chat" if provider == "mnesis" else provider, passages=passages)
     body: dict[str, Any] = {
         "budget": asdict(built.budget) | {"window_source": state.spec.context_window_source},
         "estimate": {"tokens": built.assembled.used_tokens} | state.calibration.as_dict(),

@@ -6,7 +6,7 @@ are parts of one, and cannot be separated. The step that does not fit whole keep
 are shortened to a common length, visibly.
 
 A message may be pinned: what the user asked for stays verbatim also where a summary stands for it already. Passages of
-earlier messages stand just before the newest question, so that what is before them stays the same from call to call.
+earlier messages stand just before the question that they may answer, so that what is before them stays the same from call to call.
 """
 
 from __future__ import annotations
@@ -213,8 +213,7 @@ def assemble(
     opening = whole_opening(system_prompt, tools)
     wanted = PRIMING + opening.tokens + sum(item.tokens for item in items)
     limit = int(budget.usable / calibration)
-    question = _place_of_question(items)
-    if question is None or (passages and passages.tokens > limit // LARGEST_PASSAGES):
+    if passages and passages.tokens > limit // LARGEST_PASSAGES:
         passages = None
     limit -= passages.tokens if passages else 0
     chosen = {item.row["id"]: item for item in items}
@@ -224,13 +223,15 @@ def assemble(
     missing = [item for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
     newest_missing = missing[-1] if gap else None
     rows = list(opening.rows)
-    for place, item in enumerate(items):
-        if passages and place == question:
+    for item in items:
+        if passages and item.row["id"] == passages.question_id:
             rows.append(passages.row)
         if item.row["id"] in chosen:
             rows.append(chosen[item.row["id"]].row)
         elif gap and item is newest_missing:  # The note stands in the place of the newest entry that is missing.
             rows.append(gap)
+    if passages and passages.row not in rows:
+        rows.append(passages.row)
     cost = _cost(opening, chosen, gap)
     sources = {item.row["id"]: item.entry for item in items}
     if passages:

@@ -45,6 +45,8 @@ class Passages:
     """The messages that are quoted."""
     tokens: int
     """The size of all passages, estimated and not corrected."""
+    question_id: str = ""
+    """The message that they stand before; empty for a question that is not in the context yet, after which it comes."""
 
 
 def choose_passages(found: Iterable[Sequence[Found]], question: Question, *, most: int, tokens: int) -> Passages | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
+from django.http import HttpResponse
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.compact import compact_now
@@ -52,7 +54,8 @@ def asked(session_id: str, question: str) -> tuple[ContextState, StoredMessage]:
 
 def found(session_id: str, question: str) -> list[str]:
     """The texts of the messages that are quoted."""
-    passages = retrieve(*asked(session_id, question))
+    state, message = asked(session_id, question)
+    passages = retrieve(state, question, question=message)
     return [text_of(message) for message in passages.messages] if passages else []
 
 
@@ -83,7 +86,7 @@ def test_nothing_is_searched_while_everything_is_in_the_context():
 def test_a_search_takes_a_bounded_number_of_queries(session_id):
     state, question = asked(session_id, "Where does my sister live?")
     with CaptureQueriesContext(connection) as queries:
-        assert retrieve(state, question)
+        assert retrieve(state, text_of(question), question=question)
     assert len(queries) <= MOST_QUERIES
 
 
@@ -102,12 +105,33 @@ def test_a_configuration_bounds_passages_or_does_without(session_id):
 
     def found_with(**values: int) -> int:
         config = replace(state.config, retrieval=replace(state.config.retrieval, **values))
-        passages = retrieve(replace(state, config=config), question)
+        passages = retrieve(replace(state, config=config), text_of(question), question=question)
         return passages.tokens if passages else 0
 
     assert found_with() > 0
     assert found_with(max_passages=0) == found_with(max_tokens=0) == 0
     assert found_with(max_tokens=80) <= 80
+
+
+def test_a_question_that_is_not_said_yet_has_its_passages_at_the_end(session_id):
+    state = load_state(session_id)
+    passages = retrieve(state, "Where does my sister live?")
+    assert FACT in state.build(passages=passages).payload["messages"][-1]["content"]
+
+
+def test_a_context_is_read_with_a_question(session_id, client):
+    client.force_login(User.objects.get(username="carla"))
+
+    def read(**asked: str) -> HttpResponse:
+        return client.get(f"/api/sessions/{session_id}/context", asked)
+
+    assert "passages" not in read().json()["messages"][-1]["text"]
+    shown = read(question="Where does my sister live?").json()
+    assert FACT in shown["messages"][-1]["text"]
+    assert shown["manifest"][-1]["kind"] == "retrieved"
+    assert shown["breakdown"]["passages"] > 0
+    for refused in ({"question": "Lea?", "at": "1"}, {"question": "x" * 4_001}):
+        assert (read(**refused).status_code, read(**refused).json()["error"]["code"]) == (422, "INVALID_REQUEST")
 
 
 def test_what_was_said_on_another_branch_is_not_quoted():

@@ -103,8 +103,12 @@ def prompt(passages: Passages | None, usable: int = 20_000) -> Assembled:
     return assemble(entries, system_prompt="", tools=(), budget=make.budget(usable), passages=passages)
 
 
-def test_they_stand_just_before_the_newest_question_and_are_used_but_not_wanted() -> None:
-    passages = chosen(found(LEA))
+def test_they_end_the_prompt_of_a_question_that_is_not_said_yet() -> None:
+    assert prompt(chosen(found(LEA))).manifest[-1]["kind"] == "retrieved"
+
+
+def test_they_stand_just_before_their_question_and_are_used_but_not_wanted() -> None:
+    passages = replace(chosen(found(LEA)), question_id="msg_0091")
     without, result = prompt(None), prompt(passages)
     assert [row["kind"] for row in result.manifest] == ["summary", "message", "retrieved", "message"]
     assert result.messages[-2].text == said(passages)
@@ -115,7 +119,7 @@ def test_they_stand_just_before_the_newest_question_and_are_used_but_not_wanted(
 
 
 def test_the_prompt_of_a_manifest_with_passages_is_the_same_again() -> None:
-    passages = chosen(found(LEA, BESIDE), found(FERRY))
+    passages = replace(chosen(found(LEA, BESIDE), found(FERRY)), question_id="msg_0091")
     result = prompt(passages)
     entries = make.entries_of(
         [make.message(90, "user", "Hello."), make.message(91, "user", "Where does Lea live?"), *passages.messages],

@@ -19,6 +19,8 @@ from mnesis_client.errors import ConnectionFailed, MnesisError, read_answer
 from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, stops, text_of
 
 LOOK_SECONDS = 0.5
+LONGEST_QUESTION = 2_000
+"""Characters of a question that are sent to find passages for it; it goes into an address."""
 T = TypeVar("T")
 
 
@@ -252,9 +254,16 @@ class AsyncClient(AsyncConnection):
         request = requests.post_keyed("sessions", session_id, "record", user=user, assistant=assistant, **known)
         return await self._send(values.Turn, request)
 
-    async def context(self, session_id: str, *, format: str = "mnesis", at: int | None = None) -> values.Context:
-        """Return what the model would see now, or saw as of event ``at``, in the format of a provider."""
-        return await self._send(values.Context, requests.get("sessions", session_id, "context", format=format, at=at))
+    async def context(
+        self, session_id: str, *, format: str = "mnesis", at: int | None = None, question: str = ""
+    ) -> values.Context:
+        """Return what the model would see now, or saw as of event ``at``, in the format of a provider.
+
+        With the beginning of the ``question`` that will be asked next, passages that may answer it are at the end.
+        """
+        asked = question[:LONGEST_QUESTION] or None
+        request = requests.get("sessions", session_id, "context", format=format, at=at, question=asked)
+        return await self._send(values.Context, request)
 
     def messages(self, session_id: str, *, after: int = 0, branch: int | None = None) -> AsyncIterator[values.Message]:
         """Iterate over the messages after message ``after``, oldest first: all of them, or those to the end of a branch."""
