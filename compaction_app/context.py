@@ -23,6 +23,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble, rebuild
 from mnesis_core.context.branches import LINE, Path
 from mnesis_core.context.entries import (
+    BESIDE,
     Assembled,
     ContextEntry,
     ContextRows,
@@ -51,7 +52,6 @@ from sessions_app.record.branch_queries import load_path, path_in
 USUAL_TOKENS = 50
 FEWEST_READ = 200
 READ_MORE = 4
-_BESIDE = ("pinned", "retrieved")  # rows of messages that are not in the context when they are shown
 _NAMING = ("message", "pinned")  # rows that show one message
 MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
 Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
@@ -417,7 +417,7 @@ def load_sources(call: CallRecord) -> PromptSources:
         entries = _entries_of(session_id, context_queries.load_context(session_id, at=call.context_seq, path=path))
         manifest = unfold_manifest(manifest, outlines_of(entries), at=call.context_seq)
         standing = {entry.message.id for entry in entries if isinstance(entry, MessageEntry)}
-        entries += _entries_named([row for row in manifest if row["kind"] in _BESIDE], session_id, without=standing)
+        entries += _entries_named([row for row in manifest if row["kind"] in BESIDE], session_id, without=standing)
     else:
         entries = _entries_named(manifest, session_id)
     texts = _texts(call)

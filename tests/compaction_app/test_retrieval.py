@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from compaction_app.compact import compact_now
 from compaction_app.context import ContextState, load_state, rebuild_payload
+from compaction_app.inspector.messages import trace
 from compaction_app.retrieval import Retriever, retrieve
 from mnesis_core.context.entries import MessageEntry
 from mnesis_core.messages import StoredMessage, TextPart
@@ -169,6 +170,10 @@ async def test_a_call_is_sent_the_passages_and_its_payload_is_rebuilt_after_what
     assert FACT in sent[-2]["content"]
     assert sent[-1]["content"] == "Where does my sister live?"
     call = (await db(list_calls, session.id))[0]
+    [fact, *_] = await db(load_messages, session.id)
+    story = await db(trace, session.id, fact.id)
+    [beside] = story.seen["beside"]
+    assert (beside["kind"], beside["ends"][-1]["call"].id, story.still_shown) == ("retrieved", call.id, "retrieved")
     for number in range(12):
         await say(session, f"The wind of day {number} came from the west. " * 8)
     await db(compact_now, session.id)
