@@ -71,7 +71,7 @@ async def test_a_question_that_is_pinned_beside_its_summary_says_in_which_calls(
 
 async def test_what_was_pinned_once_and_is_no_more_says_both(alice, script, client):
     script(reader(70))
-    session = await long_session(alice)
+    session = await long_session(alice, retrieval={"max_passages": 0})
     await say(session, TASK)
     for number in range(2):
         await say(session, f"And which was number {number}?")
