@@ -19,7 +19,7 @@ from compaction_app import models
 from compaction_app.context import load_frame, rebuild_payload
 from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sources
-from compaction_app.models import CompactionRun, FactSource, SummaryNode, SummaryPreview, SummaryTry
+from compaction_app.models import CompactionRun, FactSource, Reflection, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_heads, load_summary
 from compaction_app.templatetags.compaction import span_name, summary_name
 from mnesis_core.compaction.dag import Node, difference
@@ -133,12 +133,27 @@ class SummaryPreviewAdmin(ReadOnlyAdmin):
         return {"links": links, "more_texts": [show_text("\n".join(lines) or "The same text.", label=label)]}
 
 
+@admin.register(Reflection)
+class ReflectionAdmin(ReadOnlyAdmin):
+    list_display = (
+        "shown_id", "in_session", "summary_id", "state", "model", "found", "refused", "tokens_input", "tokens_output",
+        "cost_micros", "error_code", "created",
+    )  # fmt: skip
+    list_filter = ("state", "error_code")
+    link_lookups = ("session", "summary")
+    session_ordering = ("pk",)
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"links": [("Facts that it found", list_url(models.Fact, reflection=row.id), None)]}
+
+
 @admin.register(models.Fact)
 class FactAdmin(ReadOnlyAdmin):
     list_display = (
         "shown_id", "in_session", "kind", "state", "method", "model", "salience", "said_at", "superseded_seq",
         "withdrawn_seq", "created",
     )  # fmt: skip
+    link_lookups = ("session", "reflection")
     list_filter = (
         "kind",
         "method",

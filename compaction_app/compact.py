@@ -20,6 +20,7 @@ from django_q.tasks import async_task
 
 from compaction_app import store
 from compaction_app.context import ContextState, Frame, load_state, meter_of, read_state, size_of
+from compaction_app.facts.reflect import request_reflection, wake_forgotten
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
 from compaction_app.summary_requests import Work, ask_for_summary
@@ -142,6 +143,7 @@ def wake_stale() -> int:
         with change(session_id) as record:
             if store.requeue_run(record, run_id, max_attempts=max_attempts):
                 _wake_worker(run_id)
+    wake_forgotten()
     return len(stale)
 
 
@@ -407,3 +409,5 @@ def _commit(
             source_ids=list(chosen.source_ids),
             branch=state.branch,
         )
+        if summary.kind == "leaf" and state.config.compaction.reflect:
+            request_reflection(record, summary.id)

@@ -247,6 +247,45 @@ class SummaryEdge(AppendOnlyModel):
         return f"{self.node_id} <- {self.source_id}"
 
 
+class Reflection(AppendOnlyModel):
+    """The search for facts in the messages of one summary: once for each version of the question."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
+    summary = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="+", db_index=False)
+    prompt_version = models.CharField(max_length=32)
+    state = models.CharField(max_length=16, choices=[(word, word) for word in ("queued", "completed", "failed")])
+    attempts = models.IntegerField(default=0)
+    lease_owner = models.CharField(max_length=100, default="")
+    lease_expires_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    model = models.CharField(max_length=100, null=True)
+    """The alias of the model that was asked; none where nobody said anything."""
+    found = models.IntegerField(null=True)  # facts
+    refused = models.IntegerField(null=True)  # what the model called facts, and was not said
+    tokens_input = models.BigIntegerField(null=True)
+    tokens_output = models.BigIntegerField(null=True)
+    cost_micros = models.BigIntegerField(null=True)
+    error_code = models.CharField(max_length=64, null=True)
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(
+        once=("ended_at", "model", "found", "refused", "tokens_input", "tokens_output", "cost_micros", "error_code"),
+        steps={"state": (("queued", "completed"), ("queued", "failed"))},
+        free=("attempts", "lease_owner", "lease_expires_at"),
+        unproven=("attempts", "lease_owner", "lease_expires_at"),
+    )
+
+    class Meta:
+        db_table = "reflections"
+        constraints = [models.UniqueConstraint(fields=["summary", "prompt_version"], name="reflection_once")]
+        indexes = [
+            models.Index(fields=["session", "created_at"], name="reflection_of_session"),
+            models.Index(fields=["lease_expires_at"], condition=Q(state="queued"), name="reflection_waiting"),
+        ]
+
+
 class Fact(AppendOnlyModel):
     """What was said and holds. Whether it still does follows from the two events that may end it."""
 
@@ -268,6 +307,7 @@ class Fact(AppendOnlyModel):
     model = models.CharField(max_length=100, default="")
     created_at = models.DateTimeField()
     created_seq = models.BigIntegerField()  # the event that tells of it: facts come in this order
+    reflection = models.ForeignKey(Reflection, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     superseded_by = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     superseded_seq = models.BigIntegerField(null=True)
     withdrawn_seq = models.BigIntegerField(null=True)

@@ -17,6 +17,7 @@ from compaction_app.models import (
     LIVE,
     CompactionRun,
     Fact,
+    Reflection,
     RunState,
     SummaryEdge,
     SummaryNode,
@@ -54,6 +55,12 @@ _COVERING = (
     " JOIN summary_nodes n ON n.id = e.node_id JOIN messages l ON l.session_id = m.session_id AND l.seq = n.last_seq"
     " WHERE m.session_id = %s AND m.seq IN ({places}) AND n.superseded_seq IS NULL"
     " ORDER BY n.last_seq - n.first_seq, n.created_at, n.id"
+)
+_USAGE = ("tokens_input", "tokens_output", "cost_micros")
+_USED = (
+    f"SELECT {', '.join(f'COALESCE(SUM({name}), 0)' for name in _USAGE)} FROM ("
+    f"SELECT {', '.join(_USAGE)} FROM summary_tries WHERE session_id IN ({{places}})"
+    f" UNION ALL SELECT {', '.join(_USAGE)} FROM reflections WHERE session_id IN ({{places}})) AS used"
 )
 MOST_RUNS = 500
 MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
@@ -118,10 +125,11 @@ def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, s
 
 
 def usage_of_compaction(*session_ids: str) -> UsageRecord:
-    """Return what the summaries of these sessions have used together, rejected attempts included; one query."""
-    names = ("tokens_input", "tokens_output", "cost_micros")
-    rows = SummaryTry.objects.filter(session_id__in=session_ids)
-    return UsageRecord(**rows.aggregate(**{name: Sum(name, default=0) for name in names}))
+    """Return what the summaries of these sessions have used, rejected attempts included, and the search for facts in them; one query."""
+    places = ", ".join(["%s"] * len(session_ids))
+    [sums] = fetch(_USED.format(places=places or "NULL"), [*session_ids, *session_ids])
+    tokens_input, tokens_output, micros = map(int, sums)
+    return UsageRecord(tokens_input=tokens_input, tokens_output=tokens_output, cost_micros=micros)
 
 
 def compaction_micros(session_id: str) -> int:
@@ -129,9 +137,11 @@ def compaction_micros(session_id: str) -> int:
 
 
 def compaction_micros_of_owner(owner_id: int, *, since: datetime) -> int:
-    rows = SummaryTry.objects.filter(session__owner_id=owner_id, created_at__gte=since)
-    total: int = rows.aggregate(total=Sum("cost_micros", default=0))["total"]
-    return total
+    owned = Q(session__owner_id=owner_id, created_at__gte=since)
+    return sum(
+        model.objects.filter(owned).aggregate(total=Sum("cost_micros", default=0))["total"]
+        for model in (SummaryTry, Reflection)
+    )
 
 
 def live_run(session_id: str) -> str | None:
@@ -484,6 +494,7 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         sources[node_id].append((shown, source_id))
     nodes = SummaryNode.objects.using(using).filter(session_id=session_id)
     states = {id: (seq, freshness) for id, seq, freshness in nodes.values_list("id", "superseded_seq", "freshness")}
+    reflections = Reflection.objects.using(using).filter(session_id=session_id)
     facts = Fact.objects.using(using).filter(session_id=session_id)
     return replace(
         context_queries.load_projection(session_id, using=using),
@@ -491,6 +502,7 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         summaries={id: tuple(sources[id]) for id in states},
         superseded={id: seq for id, (seq, _) in states.items() if seq is not None},
         freshness={id: freshness for id, (_, freshness) in states.items()},
+        reflections=dict(reflections.values_list("id", "state")),
         facts={
             id: state_of(superseded_seq=superseded, withdrawn_seq=withdrawn).value
             for id, superseded, withdrawn in facts.values_list("id", "superseded_seq", "withdrawn_seq")

@@ -37,6 +37,7 @@ from mnesis_core.compaction.selection import (
 )
 from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import VERSION, piece_limit
+from mnesis_core.config import CompactionConfig
 from mnesis_core.errors import BudgetExhausted, CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.files.references import manifest_path
@@ -44,7 +45,7 @@ from mnesis_core.llm.interface import Model, Reply
 from mnesis_core.llm.retrying import patience_of
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.providers.rendering import digest
-from mnesis_core.records import new_id
+from mnesis_core.records import SessionRecord, new_id
 from mnesis_core.spending import Spent
 from mnesis_core.turns.options import end_of_reply
 from sessions_app.conf import site_config
@@ -170,24 +171,8 @@ class SummaryCalls(ModelCaller[Answer]):
         return self.tries.attempt.held()
 
     def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
-        """Return what a call draws on beside compaction's own limits.
-
-        :raises BudgetExhausted: one of compaction's own limits would be passed; ``reason`` says which.
-        """
-        session, own, site = self.tries.state.session, self.tries.state.config.compaction, site_config().compaction
-        by_session = site.spend_limit_session_micros or own.spend_limit_session_micros
-        by_day = site.spend_limit_day_micros or own.spend_limit_day_micros
-        allowances = own_allowances(
-            site,
-            own,
-            session_micros=compaction_micros(session.id) if by_session else 0,
-            day_micros=compaction_micros_of_owner(session.owner_id, since=midnight()) if by_day else 0,
-            seconds=time.monotonic() - self.tries.began,
-        )
-        reason = refusal(allowances, highest)
-        if reason is not None:
-            raise BudgetExhausted(reason=reason)
-        return load_limits(session.id)
+        state = self.tries.state
+        return limits_of_compaction(state.session, state.config.compaction, highest, began=self.tries.began)
 
     def seconds(self, call: RunningCall) -> float:
         config = self.tries.state.config.compaction
@@ -228,6 +213,29 @@ class SummaryCalls(ModelCaller[Answer]):
         )
         self.tries.models = others or self.tries.models
         return bool(others)
+
+
+def limits_of_compaction(
+    session: SessionRecord, own: CompactionConfig, highest: Spent, *, began: float
+) -> Sequence[SpendingLimit]:
+    """Return what a call draws on beside compaction's own limits.
+
+    :raises BudgetExhausted: one of compaction's own limits would be passed; ``reason`` says which.
+    """
+    site = site_config().compaction
+    by_session = site.spend_limit_session_micros or own.spend_limit_session_micros
+    by_day = site.spend_limit_day_micros or own.spend_limit_day_micros
+    allowances = own_allowances(
+        site,
+        own,
+        session_micros=compaction_micros(session.id) if by_session else 0,
+        day_micros=compaction_micros_of_owner(session.owner_id, since=midnight()) if by_day else 0,
+        seconds=time.monotonic() - began,
+    )
+    reason = refusal(allowances, highest)
+    if reason is not None:
+        raise BudgetExhausted(reason=reason)
+    return load_limits(session.id)
 
 
 def ask_for_summary(

@@ -1,5 +1,6 @@
-"""The worker's task. Do not rename it, nor ``compaction_app.compact.compact``: rows of the queue name either."""
+"""The worker's tasks. Do not rename them, nor ``compaction_app.compact.compact``: rows of the queue name them."""
 
 from compaction_app.compact import compact
+from compaction_app.facts.reflect import reflect
 
-__all__ = ["compact"]
+__all__ = ["compact", "reflect"]

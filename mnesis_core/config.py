@@ -70,6 +70,7 @@ class CompactionConfig:
     # The most summaries that one compaction writes (seed 000); the next compaction does what is left.
     max_compaction_rounds: int = bounded(10, 1, 50)
     model: str = ""  # Alias of the model that summarises; empty for the session's own.
+    reflect: bool = True  # After each summary of messages a worker has that model note the facts that they state.
     # For one call to the summarising model; after that level 3 does it.
     model_timeout_seconds: float = bounded(180.0, 0.01, 3_600)
     # For the model calls of one attempt; what is left after that is done at level 3.

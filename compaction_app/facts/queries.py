@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import F, Q, TextField
 from django.db.models.functions import Substr
 from django.db.models.query import QuerySet
 
-from compaction_app.models import Fact, FactSource
+from compaction_app.models import Fact, FactSource, Reflection
 from mnesis_core.errors import FactNotFoundError
 from mnesis_core.facts.values import FactRecord, FactState, QuoteRecord, plain_subject
 from mnesis_core.records import record_of
 from mnesis_core.text import decode_text, encode_text
+from sessions_app.record.lease import expired
 
 _STATES = {
     FactState.LIVE: Q(superseded_seq__isnull=True, withdrawn_seq__isnull=True),
@@ -107,3 +108,28 @@ def _load_quotes(fact_ids: Sequence[str], session_id: str) -> dict[str, list[Quo
             )
         )
     return quotes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectionRecord:
+    id: str
+    session_id: str
+    summary_id: str
+    state: str
+    attempts: int
+    model: str | None
+    found: int | None
+    refused: int | None
+    cost_micros: int | None
+    error_code: str | None
+
+
+def find_reflection(reflection_id: str) -> ReflectionRecord | None:
+    row = Reflection.objects.filter(id=reflection_id).first()
+    return None if row is None else record_of(ReflectionRecord, row)
+
+
+def forgotten_reflections(now: datetime, *, limit: int = 100) -> list[tuple[str, int]]:
+    """Return the ids and attempts of reflections that wait although no living worker has them, the longest first."""
+    rows = Reflection.objects.filter(expired(now), state="queued", session__deleted_at__isnull=True)
+    return list(rows.order_by("lease_expires_at").values_list("id", "attempts")[:limit])

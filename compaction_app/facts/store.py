@@ -1,19 +1,28 @@
-"""Writes of facts and of the places that they quote."""
+"""Writes of facts, of the places that they quote, and of reflections: the searches for facts in summarised messages.
+
+A reflection is ``queued``, then ``completed`` or ``failed``. A worker takes it under a lease, and whoever ends it first has done it:
+facts are written in the change that ends it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 
-from compaction_app.models import Fact, FactSource
+from django.db.models import F, Q
+
+from compaction_app.models import Fact, FactSource, Reflection
 from mnesis_core.errors import FactNotFoundError, FactNotLive, SessionArchived
 from mnesis_core.events import EventType
 from mnesis_core.facts.values import NewFact, Standing, superseded_by_new
 from mnesis_core.records import new_id
 from sessions_app.database.tables import Table
 from sessions_app.record.change import Change
+from sessions_app.record.lease import Lease, expired
 
-_FACTS, _SOURCES = Table(Fact), Table(FactSource)
+_FACTS, _SOURCES, _REFLECTIONS = Table(Fact), Table(FactSource), Table(Reflection)
+LOST_AFTER = timedelta(seconds=60)  # a reflection not claimed by then lost its wake-up, or no worker runs
 _LIVE = {"superseded_seq": None, "withdrawn_seq": None}
 
 
@@ -63,6 +72,12 @@ def record_fact(record: Change, fact: NewFact, *, supersedes: Iterable[str] = ()
     return str(row.id)
 
 
+def is_known(record: Change, fact: NewFact) -> bool:
+    """Return whether a live fact of this kind and subject says the very same."""
+    rows = Fact.objects.filter(session_id=record.session_id, kind=fact.kind, subject=fact.subject, **_LIVE)
+    return rows.filter(statement=fact.statement).exists()
+
+
 def withdraw_fact(record: Change, fact_id: str) -> None:
     """Let a fact hold no longer; it stays readable.
 
@@ -93,3 +108,65 @@ def _refuse(record: Change, fact_id: str) -> None:
     if Fact.objects.filter(id=fact_id, session_id=record.session_id).exists():
         raise FactNotLive(fact_id=fact_id)
     raise FactNotFoundError(fact_id=fact_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What the questions of a reflection took."""
+
+    model: str | None = None
+    tokens_input: int = 0
+    tokens_output: int = 0
+    cost_micros: int = 0
+
+
+def request_reflection(record: Change, summary_id: str, *, prompt_version: str) -> str | None:
+    """Queue the search for facts in a summary's messages and return its id; ``None`` if it was queued before."""
+    if Reflection.objects.filter(summary_id=summary_id, prompt_version=prompt_version).exists():
+        return None
+    row = _REFLECTIONS.row(
+        id=new_id("reflection"),
+        session_id=record.session_id,
+        summary_id=summary_id,
+        prompt_version=prompt_version,
+        state="queued",
+        created_at=record.now,
+        lease_expires_at=record.now + LOST_AFTER,
+    )
+    record.insert(_REFLECTIONS, row)
+    record.publish(EventType.REFLECTION_REQUESTED, reflection_id=row.id, summary_id=summary_id)
+    return str(row.id)
+
+
+def claim_reflection(reflection_id: str, *, lease: Lease, now: datetime) -> bool:
+    """Return whether this process has the reflection now: nobody had it, or its worker died."""
+    free = Q(lease_owner="") | Q(expired(now))
+    rows = Reflection.objects.filter(free, id=reflection_id, state="queued")
+    return bool(rows.update(attempts=F("attempts") + 1, **lease.columns(now)))
+
+
+def end_reflection(
+    record: Change, reflection_id: str, spent: Spending, *, found: int, refused: int, error_code: str | None = None
+) -> bool:
+    """End a reflection; return whether it had not ended yet, so that its facts may be written in this change."""
+    values = asdict(spent) | {
+        "state": "completed" if error_code is None else "failed",
+        "ended_at": record.now,
+        "found": found,
+        "refused": refused,
+        "error_code": error_code,
+    }
+    if not record.update(_REFLECTIONS, values, id=reflection_id, session_id=record.session_id, state="queued"):
+        return False
+    summary_id = Reflection.objects.values_list("summary_id", flat=True).get(id=reflection_id)
+    body = {"reflection_id": reflection_id, "summary_id": summary_id}
+    if error_code is None:
+        record.publish(EventType.REFLECTION_COMPLETED, **body)
+    else:
+        record.publish(EventType.REFLECTION_FAILED, **body, error_code=error_code)
+    return True
+
+
+def put_off_reflection(reflection_id: str, *, until: datetime) -> None:
+    """Leave a forgotten reflection alone for a while after its worker was woken again."""
+    Reflection.objects.filter(id=reflection_id, state="queued").update(lease_owner="", lease_expires_at=until)

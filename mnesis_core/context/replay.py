@@ -58,6 +58,7 @@ class Projection:
     map_items: dict[str, str | None] = field(default_factory=dict)
     map_children: dict[str, str] = field(default_factory=dict)  # (run id, item number) -> the session of its sub-agent
     facts: dict[str, str] = field(default_factory=dict)  # fact id -> ``live``, ``superseded`` or ``withdrawn``
+    reflections: dict[str, str] = field(default_factory=dict)
 
     def apply(self, seq: int, type: str, data: Data) -> None:
         """Apply the next event; types that change nothing here are ignored."""
@@ -216,6 +217,9 @@ _STEPS: Mapping[str, Step] = {
     EventType.FACT_CREATED: _state("facts", "fact_id", "live"),
     EventType.FACT_SUPERSEDED: _state("facts", "fact_id", "superseded"),
     EventType.FACT_WITHDRAWN: _state("facts", "fact_id", "withdrawn"),
+    EventType.REFLECTION_REQUESTED: _state("reflections", "reflection_id", "queued"),
+    EventType.REFLECTION_COMPLETED: _state("reflections", "reflection_id", "completed"),
+    EventType.REFLECTION_FAILED: _state("reflections", "reflection_id", "failed"),
     EventType.SUMMARY_CREATED: _summary_created,
     EventType.SUMMARY_SUPERSEDED: lambda state, seq, data: state.superseded.update({data["summary_id"]: seq}),
     EventType.SUMMARY_FRESHNESS_CHANGED: lambda state, seq, data: state.freshness.update(

@@ -61,6 +61,7 @@ class NewFact:
     model: str = ""  # the alias of the model that found it
     scope: FactScope = FactScope.SESSION
     places: tuple[Place, ...] = ()
+    reflection_id: str | None = None  # that it was found by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

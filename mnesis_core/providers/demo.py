@@ -11,7 +11,8 @@ is offered and summarises. It never invents. The last user message may hold comm
   window; ``cut``: stop in the middle without a finish reason; ``empty``: end at once with nothing
 
 A system message that holds the line ``MNESIS-SUMMARISE`` makes it summarise what stands between
-``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``. One with the
+``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``; if it also holds
+``MNESIS-FACTS``, it answers with the facts there. One with the
 line ``MNESIS-MAP`` makes it answer about one item of an operator, as the JSON Schema at its end requires.
 """
 
@@ -48,6 +49,7 @@ from mnesis_core.llm.interface import (
     Usage,
 )
 from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.providers import demo_facts
 from mnesis_core.providers import demo_replies as replies
 from mnesis_core.providers.answer import (
     DeadlinePassed,
@@ -137,6 +139,8 @@ def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = 
     if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
         found = (find_source(text) for _, text in reversed(texts))
         tag, source = next((given for given in found if given[1]), ("", texts[-1][1]))
+        if any(demo_facts.MARKER in text for role, text in texts if role in ("system", "developer")):
+            return DemoAnswer(text=demo_facts.facts_in(source))
         # The target is not read from the source, which may itself speak of one.
         target = find_target("\n".join(text.replace(source, "") for _, text in texts))
         return DemoAnswer(text=describe(source, target) if tag == FILE_TAG else summarise(source, target))

@@ -53,7 +53,7 @@ _HEADINGS_OF_OTHERS = {
 _KNOWN_HEADINGS = {heading.lower(): heading for heading in HEADINGS} | _HEADINGS_OF_OTHERS
 
 # Every repetition has a bound: a text made for it must not make the search slow.
-_LABEL = re.compile(
+LABEL = re.compile(
     r"\[(\d{1,12}) (user|assistant|system|tool)\b([^\n]{0,300}?)(?:, (\d{4}-\d\d-\d\d))?(?:, continued)?\](?: |$)"
 )
 _FRAME = re.compile(r"\[summary sum_\w{1,40} of messages (\d{1,12}) to (\d{1,12})(, continued)?\] ?")
@@ -195,7 +195,7 @@ class _Reader:
         is_ours = line.removeprefix("## ") in HEADINGS or _PERIOD.match(line)
         if self.is_of_summaries and self.kind != "summary" and is_ours:
             self._restart("summary")  # after an excerpt, which quotes labels
-        if label := _LABEL.match(line):
+        if label := LABEL.match(line):
             self._begin(label)
             return line[label.end() :]
         if frame := _FRAME.match(line):

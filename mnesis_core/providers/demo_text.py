@@ -15,7 +15,7 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 # The same without Hiragana, which mostly writes endings.
 _TELLING_UNSPACED = re.compile(r"[\u30a0-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _ABBREVIATIONS = ("Dr", "Mr", "Mrs", "Ms", "St", "e.g", "i.e", "vs")
-_SENTENCE_END = re.compile(
+SENTENCE_END = re.compile(
     "".join(rf"(?<!\b{re.escape(word)}\.)" for word in _ABBREVIATIONS)
     # Three dots go on with a small letter, and end with a capital one.
     + r"(?:(?<=[.!?…])(?!\s+(?<=\.\.\.\s)[a-z])|(?<=[.!?…][)\"'\u201d\u2019\]]))\s+|(?<=[\u3002\uff01\uff1f])|\n+"
@@ -52,7 +52,7 @@ def terms(text: str) -> list[str]:
 def sentences(text: str) -> list[str]:
     """Return the sentences and lines of a text, without the marks of lists and headings and without empty ones."""
     found: list[str] = []
-    for line in _SENTENCE_END.split(text):
+    for line in SENTENCE_END.split(text):
         if line and not line.isspace():
             found.extend(" ".join(piece.split()) for piece in _PIECE.findall(LIST_MARK.sub("", line.strip())))
     return [sentence for sentence in found if sentence]

@@ -277,6 +277,10 @@ def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
     return _running_summary_calls(session_id, parameters__run_id=None, created_at__lt=before)
 
 
+def running_reflection_calls(session_id: str, reflection_id: str) -> list[str]:
+    return _running_summary_calls(session_id, parameters__reflection_id=reflection_id)
+
+
 def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
     rows = _calls(session_id).filter(turn__isnull=True, purpose="file", state="running", parameters__file_id=file_id)
     return dict(rows.order_by("created_at", "id").values_list("id", "created_at"))

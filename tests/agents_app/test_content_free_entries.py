@@ -45,6 +45,7 @@ IDS = {
         "child_part_ids",
         "child_turn_id",
         "fact_id",
+        "reflection_id",
         "file_id",
         "fresh",
         "inbox_id",

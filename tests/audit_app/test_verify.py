@@ -69,6 +69,7 @@ KEYS = {
     "SummaryPreview": ("id",),
     "SummaryTry": ("id", "number"),
     "SummaryEdge": ("source_id", "position"),
+    "Reflection": ("id", "prompt_version"),
     "Fact": ("id",),
     "FactSource": ("id",),
     "InboxMessage": ("id", "seq"),

@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from agents_app.models import InboxMessage, McpServer, OperatorItem, OperatorRun, OperatorTry
 from agents_app.store import put_server, receive_message
-from compaction_app.models import CompactionRun, Fact, FactSource, SummaryNode, SummaryPreview, SummaryTry
+from compaction_app.models import CompactionRun, Fact, FactSource, Reflection, SummaryNode, SummaryPreview, SummaryTry
 from files_app.models import FileReference
 from files_app.store import store_file_reference
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
@@ -45,7 +45,7 @@ from sessions_app.record.change import change
 from sessions_app.record.organisation_store import add_organisation
 from tests.sessions_app.record_rows import NOW
 from tests.support import operators
-from tests.support.facts import add_facts
+from tests.support.facts import add_facts, add_reflection
 from tests.support.inspected import (
     ORIGINAL,
     add_preview,
@@ -83,8 +83,10 @@ def session_id(ada: User) -> str:
     piece = message_store.Piece(part_index=0, part_type="text", offset=0, text="so far")
     message_store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
-    add_preview(session_id, add_summary(session_id, run, ids, (1, 2)), ids)
+    summary = add_summary(session_id, run, ids, (1, 2))
+    add_preview(session_id, summary, ids)
     add_facts(session_id, ids[0], "tide")
+    add_reflection(session_id, summary)
     finish(session_id, run)
     add_tried_run(session_id)
     create_key(owner_id=ada.pk)
@@ -125,7 +127,7 @@ def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
         CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
-        Fact, FactSource, FileReference, OperatorRun, OperatorItem, OperatorTry, Organisation,
+        Fact, FactSource, Reflection, FileReference, OperatorRun, OperatorItem, OperatorTry, Organisation,
     }  # fmt: skip
 
 
@@ -179,8 +181,10 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         other = add_session(ada, f"Another {number}")
         ids = add_turn(other, "Hello", tool_part(), DataPart(label="x", text="y"))
         run = claim(other)
-        add_preview(other, add_summary(other, run, ids, (1, 2)), ids)
+        summary = add_summary(other, run, ids, (1, 2))
+        add_preview(other, summary, ids)
         add_facts(other, ids[0], "Hello")
+        add_reflection(other, summary)
         finish(other, run)
         with change(other) as record:
             receive_message(record, Draft(text="Hello"))

@@ -263,6 +263,9 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     **dict.fromkeys((page_branches.with_versions, page_branches.versions_at_end), "they read nothing"),
     branch_queries.path_through: "its caller has loaded the session",
+    fact_queries.find_reflection: "for workers, who work at everybody's reflections",
+    fact_queries.forgotten_reflections: "for workers, who work at everybody's reflections",
+    turn_queries.running_reflection_calls: "the reflection is one that this process works at",
     compaction_queries.within_summary: "its caller has loaded the summary",
     session_queries.forks_of_import: "its caller has found the session by its owner",
     **dict.fromkeys(

@@ -7,7 +7,7 @@ from django.contrib.auth import get_user_model
 from django.db import IntegrityError, connection, models, transaction
 
 from audit_app.tables import session_tables
-from compaction_app.models import FactSource
+from compaction_app.models import FactSource, Reflection
 from sessions_app.database.tables import commitments_of
 from sessions_app.guards.triggers import guarded_models
 from sessions_app.models import Branch, ContextItem, Session
@@ -29,6 +29,7 @@ FREE = {
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
+    "Reflection": {"attempts", "lease_owner", "lease_expires_at"},
     # What the server said when it was asked, and whether it could be.
     "McpServer": {"is_restricted", "listing", "listed_at", "problem", "read_only_tools", "unreachable_since"},
     "OperatorRun": {"reason", "output_file_id", "ended_at", *COUNTED},
@@ -46,6 +47,7 @@ UNPROVEN = {
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
+    "Reflection": {"attempts", "lease_owner", "lease_expires_at"},
     "OperatorRun": COUNTED,
 }
 STATES = {
@@ -53,6 +55,7 @@ STATES = {
     "MessagePart": {"tool_state"},
     "ModelCall": {"state"},
     "CompactionRun": {"state"},
+    "Reflection": {"state"},
     "SummaryNode": {"freshness"},
     "OperatorRun": {"state"},
     "OperatorItem": {"state"},
@@ -161,7 +164,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
     for model in guarded_models():
         rules = model.rules
         assert not {*rules.erasable} & {*rules.steps, *rules.unproven}, model
-        is_of_numbers = model in (Branch, FactSource)
+        is_of_numbers = model in (Branch, FactSource, Reflection)
         assert bool(rules.erasable) == (rules.bound and not is_of_numbers), "every other row may hold words"
         assert not rules.erasable or commitments_of(model).salt == ("own_salt" if model is Session else "salt")
 

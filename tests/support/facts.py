@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from compaction_app.facts import store
+from mnesis_core.errors import MnesisError
 from mnesis_core.facts.quotes import find_quote
 from mnesis_core.facts.values import LONGEST_STATEMENT, FactKind, NewFact, Place
 from mnesis_core.messages import StoredMessage
@@ -29,11 +30,11 @@ def place_of(message: StoredMessage, quote: str) -> Place:
     return place
 
 
-def add_facts(session_id: str, message_id: str, text: str) -> list[str]:
+def add_facts(session_id: str, message_id: str, text: str, *, reflection_id: str | None = None) -> list[str]:
     """Facts in every state, the live one last; the message has the text."""
     place = place_of(load_message(message_id, session_id=session_id), text)
     with change(session_id) as record:
-        first = store.record_fact(record, new_fact(text, subject=text, places=(place,)))
+        first = store.record_fact(record, new_fact(text, subject=text, places=(place,), reflection_id=reflection_id))
         withdrawn = store.record_fact(record, new_fact(text, subject=""))
         store.withdraw_fact(record, withdrawn)
         live = store.record_fact(
@@ -43,3 +44,13 @@ def add_facts(session_id: str, message_id: str, text: str) -> list[str]:
             ),
         )
     return [first, withdrawn, live]
+
+
+def add_reflection(session_id: str, summary_id: str, *, error: MnesisError | None = None) -> str:
+    """A search for facts that has ended, and found one unless it failed."""
+    with change(session_id) as record:
+        id = store.request_reflection(record, summary_id, prompt_version="facts.1")
+        assert id is not None
+        spent = store.Spending(model="demo", tokens_input=9, tokens_output=9, cost_micros=9)
+        store.end_reflection(record, id, spent, found=int(error is None), refused=2, error_code=error and error.code)
+    return id

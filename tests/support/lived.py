@@ -28,7 +28,7 @@ from sessions_app.record import histories, message_store, session_store, turn_st
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message, load_messages
 from sessions_app.record.session_queries import load_session
-from tests.support.facts import add_facts
+from tests.support.facts import add_facts, add_reflection
 from tests.support.inspected import USAGE, add_preview, add_summary, claim, finish, revise
 from tests.support.operators import WORKER, add_run, paused_run, refuse, settle, settled_run
 from tests.support.operators import claim as claim_items
@@ -151,7 +151,8 @@ def _compactions(session_id: str, text: str, pairs: Sequence[Sequence[str]]) -> 
     finish(session_id, run)
     revise(session_id, leaves[0], first, text=f"{text}, once more")
     add_preview(session_id, leaves[1], second, text=text)
-    add_facts(session_id, first[0], text)
+    add_facts(session_id, first[0], text, reflection_id=add_reflection(session_id, leaves[0]))
+    add_reflection(session_id, leaves[1], error=MnesisError(text))
     for error in (MnesisError(text), ContextChanged(text)):
         run = claim(session_id)
         with change(session_id) as record:

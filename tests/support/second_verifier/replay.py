@@ -169,6 +169,9 @@ STEPS: dict[str, Callable[[State, int, Row], Changes]] = {
     "fact.created": _to("facts", "fact_id", "live"),
     "fact.superseded": _to("facts", "fact_id", "superseded"),
     "fact.withdrawn": _to("facts", "fact_id", "withdrawn"),
+    "reflection.requested": _to("reflections", "reflection_id", "queued"),
+    "reflection.completed": _to("reflections", "reflection_id", "completed"),
+    "reflection.failed": _to("reflections", "reflection_id", "failed"),
     "summary.created": _summary_created,
     "summary.superseded": _summary_superseded,
     "summary.freshness_changed": _freshness,
@@ -224,6 +227,7 @@ def _rows(session: Session) -> dict[str, Any]:
         "map_children": {
             (row["run_id"], row["number"]): row["child_session_id"] for row in items if row["child_session_id"]
         },
+        "reflections": values("reflections", "state"),
         "facts": {row["id"]: _fact_state(row) for row in session.rows("facts")},
     }
 

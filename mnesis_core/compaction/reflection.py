@@ -1,0 +1,152 @@
+"""Facts of a summarised part of a session: what a model is asked, and what of its reply counts.
+
+The question is one about a summary's messages, with another prompt, so that its payload is rebuilt like any other. A reply
+proposes; only what it quotes word for word is a fact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mnesis_core.compaction.requests import (
+    SHIPPED_FOLDER,
+    Question,
+    cleaned,
+    failure_of,
+    payload_of,
+    read_prompt,
+    reply_limit,
+)
+from mnesis_core.compaction.transcript import transcript_pieces
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.facts.quotes import SPEAKERS, find_quote
+from mnesis_core.facts.values import (
+    LONGEST_STATEMENT,
+    LONGEST_SUBJECT,
+    FactKind,
+    FactMethod,
+    NewFact,
+    plain_subject,
+)
+from mnesis_core.llm.interface import ModelSpec, Reply, Request
+from mnesis_core.messages import StoredMessage, TextPart
+from mnesis_core.text import read_json
+
+PROMPT = read_prompt(SHIPPED_FOLDER / "facts.md")
+TARGET_TOKENS = 1_500  # what the answer is asked to keep to
+MOST_FACTS = 20  # of one reply
+MOST_QUESTIONS = 8  # about one summary, whose messages may be more than the model reads at once
+UNREADABLE = "unreadable"
+SALIENCE = {
+    FactKind.INSTRUCTION: 80,
+    FactKind.CONSTRAINT: 70,
+    FactKind.DECISION: 60,
+    FactKind.PREFERENCE: 60,
+    FactKind.OPEN_TASK: 50,
+    FactKind.ENTITY: 50,
+}
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    facts: tuple[NewFact, ...] = ()  # in the order in which they were said
+    refused: int = 0  # proposed, and not to be found in what was said
+    problem: str = ""  # why the reply has no facts at all; empty if it is a list of them
+
+    def __add__(self, other: Found) -> Found:
+        return Found(
+            facts=self.facts + other.facts,
+            refused=self.refused + other.refused,
+            problem=self.problem or other.problem,
+        )
+
+
+def spoken(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return the messages in which a user or an assistant says something."""
+    return [message for message in messages if message.role in SPEAKERS and _text_of(message).strip()]
+
+
+def questions_about(messages: Sequence[StoredMessage], *, spec: ModelSpec, limit: int) -> list[Question]:
+    """Return what to ask about messages, in pieces of at most ``limit`` tokens: usually one."""
+    pieces = transcript_pieces(messages, limit)
+    return [
+        Question(
+            level=1,
+            prompt=PROMPT,
+            target=TARGET_TOKENS,
+            limit=limit,
+            piece=number,
+            pieces=len(pieces),
+            merges=(),
+            request=Request(
+                payload=payload_of(PROMPT, piece, TARGET_TOKENS), max_output_tokens=reply_limit(spec, TARGET_TOKENS)
+            ),
+        )
+        for number, piece in enumerate(pieces[:MOST_QUESTIONS], start=1)
+    ]
+
+
+def read_facts(reply: Reply, messages: Sequence[StoredMessage], *, alias: str) -> Found:
+    """Return the facts of a model's reply about these messages, without what was not said there."""
+    if failure := failure_of(reply):
+        return Found(problem=failure)
+    proposed = _proposals(cleaned(reply.text))
+    if proposed is None:
+        return Found(problem=UNREADABLE)
+    by_seq = {message.seq: message for message in messages}
+    read = [_fact(proposal, by_seq, alias=alias) for proposal in proposed[:MOST_FACTS]]
+    facts = {(fact.kind, fact.subject, fact.statement): fact for fact in read if fact is not None}
+    in_order = sorted(facts.values(), key=lambda fact: (fact.said_seq, fact.places[0].start))
+    return Found(facts=tuple(in_order), refused=read.count(None) + len(proposed[MOST_FACTS:]))
+
+
+def _proposals(text: str) -> list[Any] | None:
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        said = read_json(text[start : end + 1])
+    except InvalidRequest:
+        return None
+    facts = said.get("facts") if isinstance(said, dict) else None
+    return facts if isinstance(facts, list) else None
+
+
+def _fact(proposal: Any, messages: Mapping[int, StoredMessage], *, alias: str) -> NewFact | None:
+    if not isinstance(proposal, dict):
+        return None
+    statement, kind, subject, quote = (_word(proposal, name) for name in ("statement", "kind", "subject", "quote"))
+    place_in = proposal.get("message")
+    message = messages.get(place_in) if type(place_in) is int else None
+    if message is None or not 0 < len(statement) <= LONGEST_STATEMENT or kind not in SALIENCE:
+        return None
+    place = find_quote([message], quote)
+    if place is None or not _has_numbers_of(statement, _text_of(message)):
+        return None
+    return NewFact(
+        statement=statement,
+        kind=FactKind(kind),
+        subject=plain_subject(subject)[:LONGEST_SUBJECT],
+        said_at=message.created_at,
+        said_seq=message.seq,
+        salience=SALIENCE[FactKind(kind)],
+        method=FactMethod.MODEL,
+        model=alias,
+        places=(place,),
+    )
+
+
+def _word(proposal: Mapping[str, Any], name: str) -> str:
+    value = proposal.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _has_numbers_of(statement: str, text: str) -> bool:
+    """Return whether a statement has no number that the text lacks: models get those wrong even beside a true quotation."""
+    return set(_NUMBER.findall(statement)) <= set(_NUMBER.findall(text))
+
+
+def _text_of(message: StoredMessage) -> str:
+    return "\n".join(stored.part.text for stored in message.parts if isinstance(stored.part, TextPart))
