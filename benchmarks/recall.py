@@ -8,6 +8,9 @@ a model gets that asks: its passages within their tokens, and how much of the ev
 model gets that asks for nothing: how many prompts in a window of 8,000 tokens have every word of the answer, function words
 left out (categories 1 and 4), with the passages that were found for the question and without; and how many of the answers
 are words of the conversation at all.
+
+With ``MNESIS_EMBEDDING`` (such as ``openai/all-minilm http://127.0.0.1:8080/v1``) our search is measured again with that
+embedding model; ``MNESIS_CONFIG`` must name a file with ``search.embedding_model = "measured"``.
 """
 
 from __future__ import annotations
@@ -34,15 +37,19 @@ from agents_app.tools.registry import ToolContext
 from compaction_app.compact import compact_before_call
 from compaction_app.context import load_state, size_of
 from compaction_app.retrieval import retrieve
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.ranking import SESSION
 from mnesis_core.search.words import fold
 from mnesis_core.transcripts import FORMATS
+from sessions_app.catalogue.model_store import put_model
 from sessions_app.models import Message, Session
 from sessions_app.record.histories import store_transcripts
+from sessions_app.search.nearness import Rest
 from sessions_app.search.ranked import find_ranked
 from sessions_app.search.search import Scope
+from sessions_app.search.vectors import fill
 from tests.support.samples import FOLDER, LOCOMO
 
 ANSWERED = (1, 2, 3, 4)
@@ -82,12 +89,32 @@ def measure() -> list[tuple[str, ...]]:
         return []
     owner = User.objects.create_user("benchmark")
     talks = list(write(owner, path))
-    return [
+    rows = [
         _row("FTS5, porter, BM25", [(talk, _fts5(talk)) for talk in talks]),
         _row("ours", [(talk, _ours(owner, talk)) for talk in talks]),
         _told(owner, talks),
         *_prompted(owner, talks),
     ]
+    if model := os.environ.get("MNESIS_EMBEDDING"):
+        _make_vectors(model)
+        rows += [_row(f"ours, {model}", [(talk, _ours(owner, talk)) for talk in talks]), _told(owner, talks)]
+    return rows
+
+
+def _make_vectors(model: str) -> None:
+    name, _, address = model.partition(" ")
+    spec = ModelSpec(
+        alias="measured",
+        litellm_model=name,
+        api_base=address,
+        context_window=2_000,
+        max_output_tokens=1,
+        entered_on_host=True,
+    )
+    put_model(spec, api_key_env="")
+    Rest.until = 0.0  # The rows before were measured without the model.
+    while fill():
+        pass
 
 
 def write(owner: User, path: Path) -> Iterator[Talk]:

@@ -250,6 +250,16 @@ class OperatorConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchConfig:
+    """Ranked search. Only the site's values count."""
+
+    # Alias of an embedding model that says beside the words how near each message is to a question; empty for words alone.
+    embedding_model: str = ""
+    # How long a question's vector may take: a person waits for it. Later words alone answer.
+    question_seconds: float = bounded(3.0, 0.01, 60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignInConfig:
     """How often passwords may be tried: ``_tries`` at once, then one every ``_seconds``.
 
@@ -310,6 +320,7 @@ class Config:
     limits: LimitConfig = field(default_factory=LimitConfig)
     files: FileConfig = field(default_factory=FileConfig)
     operators: OperatorConfig = field(default_factory=OperatorConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     prices: PriceConfig = field(default_factory=PriceConfig)
     sign_in: SignInConfig = field(default_factory=SignInConfig)
     requests: RequestConfig = field(default_factory=RequestConfig)

@@ -26,14 +26,16 @@ from audit_app.health import Check, State
 from audit_app.store import EVERYTHING, count_verifications, find_verification
 from compaction_app.queries import longest_wait, stale_runs
 from mnesis_core.context.fitting import make_budget
+from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.records import first_id
 from mnesis_core.text import excerpt
 from mnesis_site.readiness import look_at_storage, look_at_workers, missing_parts
-from sessions_app.conf import get_spec_to_read, site_config
+from sessions_app.conf import embedding_spec, get_spec_to_read, site_config
 from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.pages.markdown import format_counted, format_duration, format_size
 from sessions_app.pages.permissions import address_of
 from sessions_app.record.turn_queries import expired_turns
+from sessions_app.search.vector_store import sessions_behind
 
 KEPT_SECONDS = 5
 # Another one whenever the fields of ``SiteHealth`` change: old processes may share the cache.
@@ -42,6 +44,7 @@ DAY_SECONDS = 86_400
 CALLS = 1_000  # the newest, among which sessions over their window are looked for
 PARTS = 200  # the newest, among which sessions with an index behind are looked for
 SHOWN = 20
+MOST_BEHIND = 1_000  # sessions without vectors that are counted
 LAG_SECONDS, LONG_LAG_SECONDS = 30, 300
 SMALL_BYTES, SMALL_SHARE = 2_000_000_000, 0.05  # a disk with less free space is reported
 PARTS_OF_SITE = {
@@ -92,7 +95,7 @@ def site_health() -> SiteHealth:
             "Ready to serve": list(_ready()),
             "Queue and workers": list(_queue(now)),
             "Stuck or failed": [_turns(now), _compactions(now), _operators(now)],
-            "Sessions": [*_windows(), *_index(), *_proofs()],
+            "Sessions": [*_windows(), *_index(), *_vectors(), *_proofs()],
             "Providers": list(_brakes(now)),
             "Storage": list(_storage()),
         }
@@ -236,6 +239,23 @@ def _index() -> Iterator[Check]:
         words = f"It ends at message #{indexed:,} of a session whose newest words are in #{seq:,}."
         to_do = "Run 'manage.py rebuild_search'. Nothing is lost: the index is made from the record."
         yield Check("Search index", State.PROBLEM, words, to_do, address_of("inspect-health", id), id)
+
+
+def _vectors() -> Iterator[Check]:
+    if not (alias := site_config().search.embedding_model):
+        return
+    try:
+        spec = embedding_spec()
+    except ModelNotFoundError:
+        words = f"No model is called “{excerpt(alias, 60)}”, so search goes by words alone."
+        yield Check("Search by meaning", State.LOOK, words, "Add it with 'manage.py model add', or set another one.")
+        return
+    behind = len(sessions_behind(spec.litellm_model, most=MOST_BEHIND)) if spec else 0
+    more = " or more" if behind == MOST_BEHIND else ""
+    words = f"Sessions with texts that the model has yet to read: {behind:,}{more}; words alone answer for these."
+    good = "Every text was read by the embedding model."
+    to_do = "Workers read them. If their number does not fall, the server's log says why." if behind else ""
+    yield Check("Search by meaning", State.NOTE if behind else State.GOOD, words if behind else good, to_do)
 
 
 def _proofs() -> Iterator[Check]:

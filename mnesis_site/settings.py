@@ -325,6 +325,7 @@ MNESIS: dict[str, Any] = {
     "APP_ROLE": env_str("MNESIS_APP_ROLE", ""),
     "AUDITOR_ROLE": env_str("MNESIS_AUDITOR_ROLE", ""),
     "MODEL_FACTORY": "mnesis_core.providers.make_model",
+    "EMBEDDER_FACTORY": "mnesis_core.providers.make_embedder",
     # Whether a change for which nobody acts is an error, as in tests, or the system's.
     "REQUIRE_ACTOR": False,
 }

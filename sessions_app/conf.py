@@ -18,6 +18,7 @@ from django.utils.module_loading import import_string
 from mnesis_core.compaction.requests import SHIPPED, Prompts, read_prompts
 from mnesis_core.config import Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
+from mnesis_core.llm.embeddings import Embedder
 from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
@@ -190,6 +191,21 @@ def get_model(alias: str, *, user_id: int | None) -> Model:
     make = import_string(settings.MNESIS["MODEL_FACTORY"])
     model: Model = make(get_spec(alias, user_id=user_id))
     return model
+
+
+def embedding_spec() -> ModelSpec | None:
+    """Return the embedding model of the ranked search, if the site has one.
+
+    :raises ModelNotFoundError: there is no such model.
+    """
+    alias = site_config().search.embedding_model
+    return get_spec(alias, user_id=None) if alias else None
+
+
+def get_embedder(spec: ModelSpec) -> Embedder:
+    make = import_string(settings.MNESIS["EMBEDDER_FACTORY"])
+    embedder: Embedder = make(spec)
+    return embedder
 
 
 def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:

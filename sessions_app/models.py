@@ -517,6 +517,56 @@ class SearchEntry(models.Model):
         return f"{self.source_id}.{self.field}+{self.start}"
 
 
+class SearchVector(models.Model):
+    """What an embedding model made of a text part, or of the beginning of a long one. Derived, as search entries are."""
+
+    part_id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    model = models.CharField(max_length=200)
+    """litellm's name of the model, since an alias may come to mean another one."""
+    signs = models.BinaryField()
+    """Those of its numbers, which every search reads, so they stand apart from them (``VectorNumbers``)."""
+
+    class Meta:
+        db_table = "search_vectors"
+
+    def __str__(self) -> str:
+        return self.part_id
+
+
+class VectorNumbers(models.Model):
+    part_id = IdField(primary_key=True, max_length=ID_LENGTH)
+    numbers = models.BinaryField()  # ``mnesis_core.search.meaning.packed``
+
+    class Meta:
+        db_table = "search_vector_numbers"
+        verbose_name_plural = "vector numbers"
+
+    def __str__(self) -> str:
+        return self.part_id
+
+
+class VectorMark(models.Model):
+    """How far the vectors of a session are: every text up to an entry of the search index has one, if one can be made."""
+
+    session = models.OneToOneField(
+        Session, primary_key=True, on_delete=models.PROTECT, related_name="+", db_constraint=False
+    )
+    model = models.CharField(max_length=200)
+    entry_id = models.BigIntegerField(default=0)
+    busy_until = models.DateTimeField(null=True)
+    """Until when another worker leaves the session to the one that fills it."""
+    tokens = models.BigIntegerField(default=0)  # that the model has read so far
+    cost_micros = models.BigIntegerField(default=0)
+    skipped = models.BigIntegerField(default=0)  # texts of which the model makes no vector
+
+    class Meta:
+        db_table = "search_vector_marks"
+
+    def __str__(self) -> str:
+        return f"{self.session_id} up to {self.entry_id}"
+
+
 class LanguageModel(models.Model):
     """A model that people may choose. Keys stay in the environment; this row names the variable."""
 

@@ -26,6 +26,7 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.actor import SYSTEM, context_of
 from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.record.turn_queries import interrupted_turns
+from sessions_app.search import vectors
 
 logger = logging.getLogger(__name__)
 # Between heartbeats of the leases, or a quarter of the lease if that is less: a session may have a shorter one.
@@ -197,6 +198,7 @@ class Runner:
             )
             await db(wake_stale)
             await db(wake_for_forsaken)
+            await db(vectors.waker.wake)
             await db(session_store.recorder.look)
             if self.takes_messages:
                 # The next sessions for which messages wait: each comes round, however many cannot begin.

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from mnesis_core.llm.embeddings import Embedder
 from mnesis_core.llm.interface import Model, ModelSpec
 from mnesis_core.providers.credentials import provider_of
 from mnesis_core.providers.demo import DemoModel
+from mnesis_core.providers.demo_embedding import DemoEmbedder
 from mnesis_core.providers.litellm_ import LiteLLMModel
+from mnesis_core.providers.litellm_embedding import LiteLLMEmbedder
 
 
 def make_model(spec: ModelSpec) -> Model:
     """Return the model that a specification names. It connects to nothing until it is asked something."""
     return DemoModel(spec) if provider_of(spec.litellm_model) == "demo" else LiteLLMModel(spec)
+
+
+def make_embedder(spec: ModelSpec) -> Embedder:
+    """Return the embedding model that a specification names. It connects to nothing until it is given a text."""
+    return DemoEmbedder(spec) if provider_of(spec.litellm_model) == "demo" else LiteLLMEmbedder(spec)

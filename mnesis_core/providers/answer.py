@@ -45,7 +45,11 @@ def seconds_of(spec: ModelSpec, request: Request) -> float:
 
 def deadline_of(spec: ModelSpec, request: Request) -> float:
     """Return when a call that begins now must have ended, by the clock of the running loop."""
-    return asyncio.get_running_loop().time() + seconds_of(spec, request)
+    return deadline_in(seconds_of(spec, request))
+
+
+def deadline_in(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
 
 
 async def before(deadline: float, awaitable: Awaitable[T]) -> T:

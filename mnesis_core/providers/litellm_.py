@@ -84,9 +84,9 @@ class LiteLLMModel:
             litellm = await warm_up()
             deadline = deadline_of(self.spec, request)
             call = litellm.acompletion(**self._options(request, key, address))
-            upstream = await before(deadline, self._with_listed_addresses(call))
+            upstream = await before(deadline, with_listed_addresses(self.spec, call))
             while not answer.is_cut:
-                chunk = await before(deadline, self._with_listed_addresses(anext(upstream, None)))
+                chunk = await before(deadline, with_listed_addresses(self.spec, anext(upstream, None)))
                 if chunk is None:
                     break
                 usage.take(upstream)
@@ -114,14 +114,6 @@ class LiteLLMModel:
             failure=failure,
         )
 
-    async def _with_listed_addresses(self, awaitable: Awaitable[T]) -> T:
-        """Await ``awaitable``, whose requests go only where this model's may."""
-        token = _LISTED.set(self.spec.listed_addresses)
-        try:
-            return await awaitable
-        finally:
-            _LISTED.reset(token)
-
     def _options(self, request: Request, key: str | None, address: str | None) -> dict[str, Any]:
         options = {
             **sendable(request.payload),
@@ -139,6 +131,15 @@ class LiteLLMModel:
         if request.temperature is not None:
             options["temperature"] = request.temperature
         return options
+
+
+async def with_listed_addresses(spec: ModelSpec, awaitable: Awaitable[T]) -> T:
+    """Await ``awaitable``, whose requests go only where the model's may."""
+    token = _LISTED.set(spec.listed_addresses)
+    try:
+        return await awaitable
+    finally:
+        _LISTED.reset(token)
 
 
 @dataclass(slots=True)
@@ -214,6 +215,7 @@ def load_litellm() -> Any:
     litellm.disable_hf_tokenizer_download = True  # Otherwise names like llama-3 cost a 23 s stall offline.
     litellm.disable_token_counter = True  # We count ourselves.
     litellm.drop_params = True
+    vars(litellm)["DEFAULT_MAX_RETRIES"] = 0  # Internal: a call for embeddings takes it where no retries are asked for.
     # Internal: these three make every HTTP client of litellm, and none takes an option. A redirect would carry the
     # conversation to an address that no one entered, such as one inside our own network.
     from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, HTTPHandler
@@ -330,4 +332,4 @@ def _entry_of(litellm_model: str) -> dict[str, Any]:
     entry: dict[str, Any] = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
     # Some names stand in the table without their provider, and may belong to another one.
     is_of_provider = str(entry.get("litellm_provider", "")).startswith(provider)
-    return entry if entry.get("mode") in ("chat", "responses") and is_of_provider else {}
+    return entry if entry.get("mode") in ("chat", "embedding", "responses") and is_of_provider else {}

@@ -155,20 +155,21 @@ def beside(places: Collection[Place], distance: int = 2) -> set[Place]:
     return {place + step for place in places if place >= 0 for step in range(-distance, distance + 1)}
 
 
-def _neighbours(place: Place, turns: Mapping[Place, Turn]) -> list[tuple[Place, float]]:
-    found = [(place, SPREAD[0])]
-    for distance, part in _SPREAD if place >= 0 else ():
-        other = place - distance
-        if distance and _is_near(place, other, turns):
-            found.append((other, ANSWERED if distance == 1 and turns[other].is_question else part))
-    return found
-
-
-def _is_near(place: Place, other: Place, turns: Mapping[Place, Turn]) -> bool:
+def is_near(place: Place, other: Place, turns: Mapping[Place, Turn]) -> bool:
+    """Return whether two messages stand in one conversation: in the same session and branch, and not long apart."""
     one, two = turns.get(place), turns.get(other)
     if one is None or two is None or one.branch != two.branch or place // SESSION != other // SESSION:
         return False
     return abs(one.at - two.at) <= GAP
+
+
+def _neighbours(place: Place, turns: Mapping[Place, Turn]) -> list[tuple[Place, float]]:
+    found = [(place, SPREAD[0])]
+    for distance, part in _SPREAD if place >= 0 else ():
+        other = place - distance
+        if distance and is_near(place, other, turns):
+            found.append((other, ANSWERED if distance == 1 and turns[other].is_question else part))
+    return found
 
 
 def _factor(question: Question, turn: Turn) -> float:

@@ -1,6 +1,7 @@
 """Ranked search: the index is asked for each word of a question, and what it finds is ranked (``mnesis_core.search.ranking``).
 
-Rights and filters are in every statement, as in the exact search. However long a history is, a bounded number of postings
+Where the site has an embedding model, what is near by meaning counts too (``sessions_app.search.nearness``). Rights and
+filters are in every statement, as in the exact search. However long a history is, a bounded number of postings
 is read, those of the rarest words first; of a long history a word that is everywhere in it is not read at all.
 """
 
@@ -19,6 +20,7 @@ from django.db import connection
 from mnesis_core.context.branches import are_in
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import TextPart
+from mnesis_core.search.meaning import blend
 from mnesis_core.search.questions import Question, parse_question
 from mnesis_core.search.ranking import (
     POOL,
@@ -37,6 +39,7 @@ from mnesis_core.text import decode_text
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import Message
 from sessions_app.search.index import PIECE, SOURCES, engine
+from sessions_app.search.nearness import nearness, read_question
 from sessions_app.search.passages import speakers_of, with_passages
 from sessions_app.search.search import (
     ENTRY,
@@ -105,20 +108,30 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     question = parse_question(text, without=known)
     total = messages_in(scope)
     counts, rows = _postings(scope, question, below)
-    sessions = list(dict.fromkeys(row[1] for _, row in rows))
-    numbers = {id: number for number, id in enumerate(sessions)}
+    numbers: dict[str, int] = {}
+
+    def place_of(session_id: str, seq: int) -> Place:
+        return numbers.setdefault(session_id, len(numbers)) * SESSION + seq
+
     postings = [
-        Posting(term, -id if kind in SOURCES else numbers[session_id] * SESSION + seq, id, length)
+        Posting(term, -id if kind in SOURCES else place_of(session_id, seq), id, length)
         for term, (id, session_id, kind, seq, length) in rows
     ]
     evidence = Evidence(question, postings, counts, total=total)
     candidates = evidence.candidates(POOL)
-    turns = _turns(beside(candidates), sessions, names or _folded_names(sessions))
-    allowed = _allowed(scope, candidates, evidence, turns)
+    near = None
+    if scope.kind in ("all", "messages") and (asked := read_question(text)):
+        near = nearness(scope, asked, below=below, place_of=place_of, candidates=beside(candidates, 1))
+    nearest = near.nearest() if near else []
+    sessions = list(numbers)
+    inside = {sessions[place // SESSION] for place in [*candidates, *nearest] if place >= 0}
+    turns = _turns(beside([*candidates, *nearest]), sessions, names or _folded_names(inside))
+    allowed = {*_allowed(scope, candidates, evidence, turns), *nearest}
+    ranked = rank(question, evidence, allowed, turns)
     return Finding(
         question=question,
         sessions=sessions,
-        ranked=rank(question, evidence, allowed, turns),
+        ranked=blend(ranked, near, turns) if near else ranked,
         turns=turns,
         postings=postings,
         weights=evidence.weights,

@@ -40,7 +40,7 @@ WORKS = {
 """They write as the site does, by the store: rows are added, and change as their rules permit."""
 ADMINISTERS = {
     *("changepassword", "createsuperuser", "apikey", "limit", "model", "mcp", "roles", "sendtestemail"),
-    *("createcachetable", "clearsessions", "remove_stale_contenttypes", "rebuild_search"),
+    *("createcachetable", "clearsessions", "remove_stale_contenttypes", "rebuild_search", "fill_vectors"),
 }
 """They write tables that are not of the record."""
 REFUSES = {"flush", "loaddata", "migrate", "test", "testserver", "move_database"}
@@ -112,6 +112,7 @@ HARMLESS: dict[str, Callable[[], Any]] = {
     "createcachetable": lambda: call_command("createcachetable", verbosity=0),
     "clearsessions": lambda: call_command("clearsessions"),
     "rebuild_search": lambda: call_command("rebuild_search"),
+    "fill_vectors": lambda: call_command("fill_vectors"),
     "remove_stale_contenttypes": lambda: call_command(
         "remove_stale_contenttypes", interactive=False, include_stale_apps=True, verbosity=0
     ),

@@ -37,7 +37,7 @@ from sessions_app.record import (
     turn_queries,
 )
 from sessions_app.record.change import change
-from sessions_app.search import answers, filters, passages, ranked, search
+from sessions_app.search import answers, filters, nearness, passages, ranked, search, vector_store
 from sessions_app.usage import spending_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 from tests.support.organisations import put_into
@@ -47,8 +47,8 @@ pytestmark = pytest.mark.both_databases
 
 MODULES = (
     *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
-    *(model_store, spending_store, search, answers, filters, passages, ranked, transcript, page_branches),
-    *(compaction_queries, fact_queries, context, file_queries, agent_queries),
+    *(model_store, spending_store, search, answers, filters, nearness, passages, ranked, vector_store),
+    *(transcript, page_branches, compaction_queries, fact_queries, context, file_queries, agent_queries),
 )
 NOW = timeline_queries.NOW
 OTHER = Path((Stretch(1, 1, END),))
@@ -371,6 +371,23 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.search_file: "whose file it is: tests/files_app/test_lines.py",
     filters.read_filters: "reads no rows",
     filters.speakers_in: "reads no rows",
+    nearness.nearness: "in whose scope it looks: tests/sessions_app/test_meaning.py",
+    nearness.read_question: "reads no rows of people",
+    **dict.fromkeys(
+        (
+            vector_store.advance,
+            vector_store.claim,
+            vector_store.coverage,
+            vector_store.forget_all,
+            vector_store.forget_deleted,
+            vector_store.keep,
+            vector_store.newest_entry,
+            vector_store.next_texts,
+            vector_store.release,
+            vector_store.sessions_behind,
+        ),
+        "for workers, who make vectors of everybody's messages",
+    ),
     passages.merged: "reads no rows",
     passages.speakers_of: "the sessions are those in which a search of the caller found something",
     passages.with_passages: "the hits are those of a search of the caller",
