@@ -3,6 +3,7 @@
 from django.urls import path
 
 from compaction_app import search, views
+from compaction_app.facts import views as facts
 from compaction_app.inspector import branches, calls, messages, summaries, timeline
 
 HERE = "sessions/<str:session_id>/inspect/"
@@ -22,6 +23,8 @@ urlpatterns = [
     path(TOMBSTONES, messages.tombstones, name="inspect-tombstones"),
     path(f"{TOMBSTONES}rows/", messages.tombstone_rows, name="inspect-tombstone-rows"),
     path(f"{HERE}outputs/<str:part_id>/", messages.original, name="inspect-output"),
+    path(f"{HERE}memory/", facts.memory, name="inspect-memory"),
+    path(f"{HERE}memory/rows/", facts.memory_rows, name="inspect-memory-rows"),
     path(f"{HERE}summaries/", summaries.summaries, name="inspect-summaries"),
     path(f"{HERE}summaries/drawing.json", summaries.drawing, name="inspect-drawing"),
     path(f"{HERE}summaries/rows/", summaries.rows, name="inspect-summary-rows"),

@@ -24,13 +24,14 @@ from agents_app.endpoints.jsonrpc import METHODS, write
 from agents_app.maps import service
 from agents_app.maps.api import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
-from agents_app.tools.memory import reading
+from agents_app.tools.memory import reading, remembering
 from agents_app.tools.memory.grepping import tokens_for
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut, SessionRead
 from files_app.queries import MOST_HITS
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFoundError
+from mnesis_core.facts.values import LONGEST_SUBJECT
 from mnesis_core.files.lines import Mode as LineMode
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord
@@ -172,6 +173,15 @@ class Described(Schema):
     offset: Annotated[int, Field(ge=0, le=2**53, description="Of a list of files: where to go on.")] = 0
 
 
+class FactsOf(Schema):
+    """The session, and which of its facts."""
+
+    session_id: SessionId
+    query: Annotated[str, Field(max_length=LONGEST_QUESTION, description="Words that a fact has.")] = ""
+    subject: Annotated[str, Field(max_length=LONGEST_SUBJECT, description="What it is about.")] = ""
+    at: Annotated[str, Field(max_length=100, description="2026-11-26, or a time")] = ""
+
+
 class Expanded(Schema):
     summary_id: Annotated[str, Field(description="The id of a summary (sum_…).")]
     cursor: Annotated[int, Field(ge=0, le=2**53)] = 0
@@ -289,6 +299,16 @@ def expand(caller: Caller, asked: Expanded) -> str:
     if found.kind != "sum":
         raise InvalidRequest(f"{found.id} is no summary; lcm_read reads it", field="summary_id")
     return reading.expand(found, cursor=asked.cursor, tokens=asked.tokens)
+
+
+@_tool("lcm_facts", result=str)
+def facts(caller: Caller, asked: FactsOf) -> str:
+    """Look up facts of a session: preferences, decisions, constraints, what something is, open tasks, instructions.
+
+    Each comes with its date and the words that it rests on. They are those that hold now, or with at those that held then.
+    """
+    load_session(asked.session_id, owner_id=caller.owner_id)
+    return remembering.tell_facts(asked.session_id, query=asked.query, subject=asked.subject, at=asked.at)
 
 
 @_tool("lcm_read", result=str)

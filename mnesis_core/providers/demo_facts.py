@@ -32,6 +32,7 @@ _RULES = (
 )
 _REMEMBER = re.compile(r"\b(?:remember|forget|keep in mind|note that)\b", re.IGNORECASE)
 _SUBJECT = re.compile(rf"\b(?:my|our|the) {_NAME} (?:is|are|must|has to|should)\b", re.IGNORECASE)
+_QUOTATION = re.compile('["\u201c\u201d\u00ab\u00bb]')
 _FOR = re.compile(r"\bprefer .{1,80} for ([\w ]{1,40})[.!]?$", re.IGNORECASE)
 
 
@@ -39,7 +40,9 @@ def facts_in(source: str) -> str:
     """Return the facts of a transcript as the JSON that is asked for."""
     found = []
     for seq, role, sentence in _sentences(source):
-        if (kind := _kind_of(sentence)) and (role == "user" or kind == "decision"):
+        # An assistant that repeats what was said states nothing itself.
+        is_theirs = role == "user" or not _QUOTATION.search(sentence)
+        if (kind := _kind_of(sentence)) and is_theirs and (role == "user" or kind == "decision"):
             found.append(_fact(sentence, kind=kind, seq=seq))
     return json.dumps({"facts": found[-MOST_FACTS:]}, ensure_ascii=False)
 

@@ -84,10 +84,14 @@ def read_filters(*, since: str = "", until: str = "", branch: int | None = None,
     """:raises InvalidRequest: a time is none, or there can be no such branch."""
     if branch is not None and not 0 <= branch <= END:
         raise InvalidRequest("branch must be the number of a branch", field="branch")
-    return Filters(since=_time(since, "since"), until=_time(until, "until"), branch=branch, **others)
+    return Filters(since=read_time(since, "since"), until=read_time(until, "until"), branch=branch, **others)
 
 
-def _time(text: str, field: str) -> datetime | None:
+def read_time(text: str, field: str) -> datetime | None:
+    """Return a date or a time as people write it, in UTC; ``None`` of an empty text.
+
+    :raises InvalidRequest: it is neither.
+    """
     if not text.strip():
         return None
     try:

@@ -30,7 +30,7 @@ from tests.support.trees import make_tree
 
 TOOLS = (
     "mnesis_run mnesis_resume mnesis_interrupt mnesis_send mnesis_llm_map mnesis_agentic_map mnesis_sessions lcm_grep lcm_grep_file lcm_describe lcm_expand "
-    "lcm_read"
+    "lcm_facts lcm_read"
 )
 
 

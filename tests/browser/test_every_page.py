@@ -34,7 +34,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
     "inspect": ("session_id",), "inspect-turn": ("session_id", "turn_id"), "inspect-tombstones": ("session_id",),
-    "inspect-summaries": ("session_id",),
+    "inspect-summaries": ("session_id",), "inspect-memory": ("session_id",),
     "inspect-summary": ("session_id", "summary_id"), "inspect-calls": ("session_id",),
     "inspect-call": ("session_id", "call_id"), "inspect-sightings": ("session_id", "message_id"),
     "inspect-ledger": ("session_id",), "inspect-health": ("session_id",), "inspect-branches": ("session_id",),
@@ -47,7 +47,7 @@ PARTS = {
     "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
-    "inspect-output", "inspect-tombstone-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
+    "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-source", "inspect-block", "inspect-payload", "inspect-payload-file",
     "inspect-verification", "inspect-verify", "inspect-ledger-body",
 }  # fmt: skip

@@ -180,6 +180,7 @@ def test_the_demo_model_finds_no_facts_in_talk(text: str) -> None:
 
 def test_the_demo_model_takes_decisions_from_either_side_and_the_rest_from_users() -> None:
     assert told("My dog is Rex. We agreed on Friday.", role="assistant") == [("decision", "", "We agreed on Friday.")]
+    assert told("You said: \u201cWe agreed on Friday.\u201d", role="assistant") == []
     assert told("Remember: 4711 is the code.", role="tool t output") == []
 
 

@@ -21,6 +21,7 @@ from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from tests.browser.test_every_page import PAGES, QUERIES
 from tests.support.cast import ada, inspector, make_user
+from tests.support.facts import add_facts
 from tests.support.hostile_record import HOSTILE, write
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
 from tests.support.operators import settled_run
@@ -45,6 +46,7 @@ def add_one_of_each(owner: User, session_id: str, number: int) -> None:
     run = claim(session_id)
     add_summary(session_id, run, messages, (2 * number + 7, 2 * number + 8))
     finish(session_id, run)
+    add_facts(session_id, messages[0], f"{number}")
     settled_run(session_id, path=f"/{number}.jsonl")
     keep_file(session_id, owner_id=owner.pk, path="notes.txt", chunks=[f"version {number}".encode()])
     child = session_store.create_session(owner=owner, model="demo", title=f"Child {number}", parent_id=session_id)

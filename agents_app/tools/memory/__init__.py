@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from agents_app.tools.memory import grepping, reading
+from agents_app.tools.memory import grepping, reading, remembering
 from agents_app.tools.memory.reach import Found, find, is_handle, load_family, wanted_id
 from agents_app.tools.registry import ToolContext, ToolScope, tool
 from mnesis_core.errors import NotFound
@@ -98,6 +98,17 @@ def lcm_read(context: ToolContext, id: str, offset: int = 0, limit: int = readin
     after it. A file is also read by lines with their numbers: from first_line (the first is 1) on, limit characters of them.
     """
     return _answer(context, id, lambda found: reading.read(found, offset=offset, limit=limit, first_line=first_line))
+
+
+@tool(read_only=True)
+def lcm_facts(context: ToolContext, query: str = "", subject: str = "", at: str = "") -> str:
+    """Look up facts of this conversation: preferences, decisions, constraints, what something is, open tasks, instructions.
+
+    Each comes with its date and with the words that it rests on; #418 is the handle of their message, which lcm_read
+    takes. query narrows them by words, subject by what they are about. They are those that hold now, or with at
+    (2026-11-26, or a time) those that held then.
+    """
+    return remembering.tell_facts(context.session_id, query=query, subject=subject, at=at)
 
 
 @tool(read_only=True, scope=ToolScope.SUB_AGENT)

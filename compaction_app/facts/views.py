@@ -1,0 +1,61 @@
+"""The page *Memory* of a session: its facts, each with the words that it rests on."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from compaction_app.facts.queries import count_facts, list_facts
+from mnesis_core.facts.values import LONGEST_STATEMENT, LONGEST_SUBJECT, FactKind, FactState
+from mnesis_core.text import printable
+from sessions_app.pages.permissions import inspected
+from sessions_app.pages.views import number_in, signed_in
+
+PAGE = 50
+LONGEST_QUERY = 200
+KINDS = {kind.value: kind.value.replace("_", " ").capitalize() for kind in FactKind}
+STATES = {"": "live", "superseded": "superseded", "withdrawn": "withdrawn", "all": "in any state"}
+
+
+@signed_in
+def memory(request: HttpRequest, session_id: str) -> HttpResponse:
+    return render(request, "compaction_app/inspect_memory.html", _memory_context(request, session_id))
+
+
+@signed_in
+def memory_rows(request: HttpRequest, session_id: str) -> HttpResponse:
+    return render(request, "compaction_app/_inspect_memory_rows.html", _memory_context(request, session_id))
+
+
+def _memory_context(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    """Read a page of facts; four queries beside the session's, however many facts there are."""
+    about = inspected(request, session_id)
+    query = printable(request.GET.get("q", "").strip())[:LONGEST_QUERY]
+    kind, state = request.GET.get("kind", ""), request.GET.get("state", "")
+    kind, state = kind if kind in KINDS else "", state if state in STATES else ""
+    wanted = None if state == "all" else FactState(state or FactState.LIVE)
+    found = list_facts(
+        about.id, query=query, kind=kind or None, state=wanted, before=number_in(request, "before"), limit=PAGE + 1
+    )
+    facts = found[:PAGE]
+    more = {name: value for name, value in (("q", query), ("kind", kind), ("state", state)) if value}
+    return {
+        "about": about,
+        "tab": "inspect-memory",
+        "items": [(fact, KINDS.get(fact.kind, fact.kind)) for fact in facts],
+        "total": count_facts(about.id),
+        "live": count_facts(about.id, state=FactState.LIVE),
+        "q": query,
+        "kind": kind,
+        "state": state,
+        "kinds": KINDS,
+        "states": STATES,
+        "is_filtered": bool(query or kind or state),
+        "may_write": about.is_own and not about.archived_at,
+        "longest_statement": LONGEST_STATEMENT,
+        "longest_subject": LONGEST_SUBJECT,
+        "more": urlencode(more | {"before": facts[-1].created_seq}) if len(found) > PAGE else "",
+    }

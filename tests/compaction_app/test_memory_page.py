@@ -1,0 +1,114 @@
+"""The page Memory of a session: none, one and many facts, another person's, and texts that mean harm."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from compaction_app.facts import store
+from compaction_app.facts.views import PAGE
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_store import archive_session
+from tests.support.cast import make_user
+from tests.support.facts import add_facts, new_fact, place_of
+from tests.support.talks import HOSTILE, exchange, new_session
+
+pytestmark = pytest.mark.both_databases
+
+
+@pytest.fixture
+def talk(owner: User) -> str:
+    session_id = new_session(owner)
+    exchange(session_id, "I prefer tea to coffee.", "Noted.")
+    return session_id
+
+
+def page(client: Client, session_id: str, query: str = "") -> str:
+    answer = client.get(f"/sessions/{session_id}/inspect/memory/{query}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_a_session_without_facts_says_where_they_will_come_from(owner_client: Client, talk: str) -> None:
+    text = page(owner_client, talk)
+    assert "No facts yet." in text
+    assert "Add a fact" in text
+
+
+def test_a_fact_is_shown_with_its_words_and_the_way_to_them(owner_client: Client, talk: str) -> None:
+    message = load_messages(talk)[0]
+    with change(talk) as record:
+        store.record_fact(record, new_fact("Prefers tea.", places=(place_of(message, "prefer tea"),)))
+    text = page(owner_client, talk)
+    assert "Prefers tea." in text
+    assert "<bdi>prefer tea</bdi>" in text
+    assert f'href="/sessions/{talk}/?at=1#{message.parts[0].id}"' in text
+    assert "Withdraw this fact" in text
+
+
+def test_what_holds_no_longer_is_shown_when_asked_for(owner_client: Client, talk: str) -> None:
+    add_facts(talk, load_messages(talk)[0].id, "coffee")
+    assert page(owner_client, talk).count('class="fact fact-') == 1
+    assert 'class="fact fact-superseded"' in page(owner_client, talk, "?state=superseded")
+    everything = page(owner_client, talk, "?state=all")
+    assert everything.count('class="fact fact-') == 3
+    assert "What superseded it" in everything
+    assert "No fact matches." in page(owner_client, talk, "?q=nothing&kind=decision&state=no%00such")
+
+
+def test_hostile_texts_are_shown_as_texts(owner_client: Client, talk: str) -> None:
+    with change(talk) as record:
+        store.record_fact(record, new_fact(HOSTILE, subject=HOSTILE[:90]))
+    text = page(owner_client, talk)
+    assert "<script>alert" not in text
+    assert "\x00" not in text
+
+
+def test_facts_come_a_page_at_a_time_and_in_as_many_queries(owner_client: Client, talk: str) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            page(owner_client, talk)
+        return len(captured)
+
+    place = place_of(load_messages(talk)[0], "tea")
+    with change(talk) as record:
+        store.record_fact(record, new_fact("One.", subject="", places=(place,)))
+    few = queries()
+    with change(talk) as record:
+        for number in range(PAGE + 9):
+            store.record_fact(record, new_fact(f"Fact {number}.", subject="", places=(place,)))
+    assert queries() == few
+    text = page(owner_client, talk)
+    assert text.count('class="fact fact-') == PAGE
+    more = text.split("/memory/rows/?")[1].split('"')[0].replace("&amp;", "&")
+    rest = owner_client.get(f"/sessions/{talk}/inspect/memory/rows/?{more}").content.decode()
+    assert rest.count('class="fact fact-') == 10
+    assert "Older facts" not in rest
+
+
+def test_an_archived_session_offers_no_changes(owner_client: Client, talk: str) -> None:
+    add_facts(talk, load_messages(talk)[0].id, "coffee")
+    with change(talk) as record:
+        archive_session(record)
+    text = page(owner_client, talk)
+    assert "Withdraw this fact" not in text
+    assert "Add a fact" not in text
+
+
+def test_the_memory_of_another_persons_session_is_not_found(talk: str, client: Client) -> None:
+    client.force_login(make_user("mallory"))
+    assert client.get(f"/sessions/{talk}/inspect/memory/").status_code == 404
+    assert client.get(f"/sessions/{talk}/inspect/memory/rows/").status_code == 404
+
+
+def test_staff_see_the_facts_and_change_nothing(inspector: Client) -> None:
+    talk = new_session(make_user("zoe"))
+    exchange(talk, "I prefer tea to coffee.", "Noted.")
+    add_facts(talk, load_messages(talk)[0].id, "coffee")
+    text = page(inspector, talk)
+    assert "coffee" in text
+    assert "Withdraw this fact" not in text
