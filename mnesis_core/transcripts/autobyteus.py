@@ -2,7 +2,7 @@
 
 Raw traces are events: what was said, each tool call, each result. Those still in context stand in
 ``raw_traces.jsonl``, the others in ``raw_traces_archive.jsonl``, numbered within their turn across both. An episode is
-a leaf summary. There are no facts yet, so ``semantic.jsonl`` is empty. Reasoning, imported data and summaries of
+a leaf summary, and a semantic item a live fact. Reasoning, imported data and summaries of
 summaries have no place in that layout; the session's own export (``mnesis_core.transcripts.session_file``) has everything.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
+from mnesis_core.facts.values import HIGHEST_SALIENCE, FactRecord, FactState
 from mnesis_core.messages import StoredMessage, ToolPart, ToolState, text_of
 from mnesis_core.records import SummaryRecord
 
@@ -25,6 +26,7 @@ _SAID = {
     "system": ("user", "LLMUserMessageReadyEvent", ["system"]),
     "assistant": ("assistant", "LLMCompleteResponseReceivedEvent", ["final"]),
 }
+CERTAIN = 1.0  # The confidence of a fact: its words are in the record, or a person vouches for it.
 NOT_RATED = 0.0  # The salience of an unrated episode, as in Autobyteus.
 
 
@@ -53,8 +55,18 @@ def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) 
             }
 
 
-def semantic_items() -> Iterator[dict[str, Any]]:
-    return iter(())
+def semantic_items(facts: Iterable[FactRecord]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of ``semantic.jsonl``: facts that are live."""
+    for fact in facts:
+        if fact.state is FactState.LIVE:
+            yield {
+                "id": fact.id,
+                "ts": fact.said_at.timestamp(),
+                "fact": fact.statement,
+                "tags": [fact.kind, *([fact.subject] if fact.subject else [])],
+                "confidence": CERTAIN,
+                "salience": fact.salience / HIGHEST_SALIENCE,
+            }
 
 
 def _traces(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, Trace]]:

@@ -27,6 +27,7 @@ from audit_app.tables import is_carried, session_tables
 from audit_app.transfer.export import export_session, session_ids
 from audit_app.transfer.imports import import_sessions
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
+from mnesis_core.facts.values import LONGEST_STATEMENT
 from mnesis_core.messages import TextPart
 from mnesis_core.transcripts.session_file import End, RowLine, read_sessions, session_lines
 from mnesis_core.turns.inbox import Draft, Hosting
@@ -393,7 +394,7 @@ def test_the_memory_of_a_session_is_a_directory_or_an_archive(sample: Sample, tm
     assert lines["raw_traces_archive.jsonl"][0]["content"] == json.loads(json.dumps(HOSTILE))
     assert [len(item["turn_ids"]) for item in lines["episodic.jsonl"]] == [1, 2]
     assert lines["episodic.jsonl"][0]["summary"] == json.loads(json.dumps(HOSTILE * 2))
-    assert lines["semantic.jsonl"] == []
+    assert [item["fact"] for item in lines["semantic.jsonl"]] == [json.loads(json.dumps(HOSTILE[:LONGEST_STATEMENT]))]
 
 
 @pytest.mark.django_db(transaction=True)  # it is written in a thread of its own

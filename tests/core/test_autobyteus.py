@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from mnesis_core.facts.values import FactRecord
 from mnesis_core.messages import (
     DataPart,
     Part,
@@ -111,7 +113,28 @@ def test_leaf_summaries_are_episodes_with_their_turns():
             "salience": 0.0,
         }
     ]
-    assert list(semantic_items()) == []
+
+
+def test_live_facts_are_semantic_items():
+    live = fact("fact_1", salience=80)
+    facts = [live, fact("fact_2", superseded_seq=9), fact("fact_3", withdrawn_seq=9), fact("fact_4", subject="")]
+    first, last = semantic_items(facts)
+    assert first == {
+        "id": "fact_1",
+        "ts": 1738100000.12,
+        "fact": "Prefers tea.",
+        "tags": ["preference", "drinks"],
+        "confidence": 1.0,
+        "salience": 0.8,
+    }
+    assert last["tags"] == ["preference"]
+
+
+def fact(id: str, **values: Any) -> FactRecord:
+    usual: dict[str, Any] = {"kind": "preference", "subject": "drinks", "salience": 50, "scope": "session", "model": ""}
+    nothing = dict.fromkeys(("valid_from", "valid_to", "superseded_by_id", "superseded_seq", "withdrawn_seq"))
+    said = {"session_id": "sess_1", "statement": "Prefers tea.", "method": "person", "said_seq": 1, "created_seq": 1}
+    return FactRecord(id=id, **usual | nothing | said | {"said_at": START, "created_at": START} | values)
 
 
 def summary(id: str, kind: str, sources: list[tuple[str, str]], superseded_seq: int | None = None) -> SummaryRecord:
