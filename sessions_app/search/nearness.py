@@ -35,7 +35,7 @@ REST_SECONDS = 30.0
 
 _SIGNS = """
     SELECT e.session_id, e.first_seq, v.part_id, v.signs FROM search_entries e JOIN search_vectors v ON v.part_id = e.source_id
-    WHERE e.kind = 'messages' AND e.start = 0 AND v.model = %s AND length(v.signs) = %s AND e.id < %s{condition}
+    WHERE e.kind = 'messages' AND e.start = 0 AND v.model = %s AND e.id < %s{condition}
     ORDER BY e.id DESC LIMIT %s"""
 
 
@@ -95,7 +95,8 @@ def nearness(
     if scope.before_seq is not None:
         condition, values = f"{condition} AND e.first_seq < %s", [*values, scope.before_seq]
     signs = signs_of(asked.vector)
-    rows = fetch(_SIGNS.format(condition=condition), [asked.model, len(signs), below, *values, MOST_VECTORS])
+    found = fetch(_SIGNS.format(condition=condition), [asked.model, below, *values, MOST_VECTORS])
+    rows = [row for row in found if len(row[3]) == len(signs)]
     places = {part_id: place_of(session_id, seq) for session_id, seq, part_id, _ in rows}
     ids = [row[2] for row in rows]
     near = likely_near([bytes(row[3]) for row in rows], signs, most=MOST_NEAR)

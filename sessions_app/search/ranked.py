@@ -120,7 +120,8 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     evidence = Evidence(question, postings, counts, total=total)
     candidates = evidence.candidates(POOL)
     near = None
-    if scope.kind in ("all", "messages") and (asked := read_question(text)):
+    has_vectors = scope.kind in ("all", "messages") and not scope.filters.tool
+    if has_vectors and (asked := read_question(text)):
         near = nearness(scope, asked, below=below, place_of=place_of, candidates=beside(candidates, 1))
     nearest = near.nearest() if near else []
     sessions = list(numbers)

@@ -272,6 +272,8 @@ def test_a_worker_is_woken_once_for_what_is_new(talk: Scope, monkeypatch: pytest
     assert not waker.wake()
     exchange(talk.session_id, "New.", "Newer.")
     assert waker.wake()
+    exchange(talk.session_id, "Newest.", "Newest of all.")
+    assert not waker.wake()  # The task that waits will see it.
     OrmQ.objects.all().delete()
     monkeypatch.setattr(vectors, "AGAIN_SECONDS", 0.0)
     assert waker.wake()
@@ -289,6 +291,14 @@ def test_pages_of_an_answer_ask_the_model_once_and_repeat_no_hit(talk: Scope, mo
             break
     assert len(shown) == len(set(shown)) > 2
     assert len(embedder.asked) == 2
+
+
+def test_a_search_in_which_nothing_has_a_vector_asks_no_model(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder = answer_with(monkeypatch, SHIP)
+    for narrowed in (replace(talk, kind="tools"), replace(talk, filters=read_filters(tool="bash"))):
+        answer(narrowed, "on which vessel?")
+    answer(talk, "vessel ferry", mode="regex")
+    assert not embedder.asked
 
 
 def test_meaning_costs_two_queries_more_however_much_was_said(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
