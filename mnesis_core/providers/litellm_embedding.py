@@ -34,14 +34,14 @@ class LiteLLMEmbedder:
         )
         try:
             answer = await before(deadline_in(seconds), with_listed_addresses(self.spec, call))
+            vectors = checked_vectors(_in_order(answer), self.spec, count=len(texts))
+            return Embedded(vectors=vectors, usage=_usage(answer, texts))
         except DeadlinePassed:
             raise out_of_time(self.spec, seconds, has_begun=False) from None
         except ModelError:
             raise
         except Exception as error:  # Whatever the provider did is an error of ours.
             raise model_error(error, self.spec, has_begun=False) from error
-        vectors = checked_vectors(_in_order(answer), self.spec, count=len(texts))
-        return Embedded(vectors=vectors, usage=_usage(answer, texts))
 
 
 def _in_order(answer: Any) -> list[Any]:

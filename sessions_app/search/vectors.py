@@ -39,6 +39,8 @@ SLICE_SECONDS = 60.0
 """After this a worker begins no other batch, so that other tasks get their turn."""
 TEXTS, CHARACTERS = 64, 6_000
 """Of one call, and of one text: what an embedding model reads, most take no more than 8,000 tokens."""
+HARMLESS = "Hello."
+"""A text that every model reads: one that refuses it refuses every other."""
 CALL_SECONDS = 60.0
 AGAIN_SECONDS = 60.0
 """After this a worker looks again although nothing was said, since the model may have been away."""
@@ -114,6 +116,8 @@ def _embed_batch(embedder: Embedder, session_id: str, batch: Sequence[Unread]) -
         try:
             embedded = _embed_patiently(embedder, [text for _, text in some])
         except (ModelRefusedRequest, ModelReplyIncomplete) as error:
+            if some is texts:
+                usages.append(_embed_patiently(embedder, [HARMLESS]).usage)  # Else it is not the texts' fault.
             # One text spoils the answer for all of them.
             if len(some) > 1:
                 waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
@@ -122,8 +126,6 @@ def _embed_batch(embedder: Embedder, session_id: str, batch: Sequence[Unread]) -
             continue
         made += zip((id for id, _ in some), embedded.vectors, strict=True)
         usages.append(embedded.usage)
-    if texts and not made:
-        raise ModelReplyIncomplete("The model makes a vector of no text.", model=embedder.spec.alias)
     vector_store.keep(session_id, embedder.spec, made, usages, skipped=len(batch) - len(made))
 
 

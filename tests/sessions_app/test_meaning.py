@@ -209,6 +209,25 @@ def test_one_text_without_a_vector_spoils_no_other(talk: Scope, monkeypatch: pyt
     assert vector_store.sessions_behind(NEAR.litellm_model) == []
 
 
+def test_a_text_alone_without_a_vector_holds_up_no_other(
+    talk: Scope, reader: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_with(monkeypatch, _refuse_soup)
+    say(new_session(reader), ("user", [TextPart(text="soup")]))
+    assert not vectors.fill()
+    assert SearchVector.objects.count() == 11
+    assert vector_store.sessions_behind(NEAR.litellm_model) == []
+
+
+def test_a_model_that_refuses_everything_is_not_asked_for_each_text(
+    talk: Scope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = answer_with(monkeypatch, failing(ModelRefusedRequest("There is no such model.")))
+    fill_vectors()
+    assert len(embedder.asked) == 2
+    assert vector_store.sessions_behind(NEAR.litellm_model) == [talk.session_id]
+
+
 def test_a_vector_of_another_length_is_compared_with_nothing(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, SHIP)
     vectors.fill()

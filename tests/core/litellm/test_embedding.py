@@ -49,6 +49,8 @@ class _Handler(BaseHTTPRequestHandler):
             data[0]["embedding"] = "no numbers"
         if model == "slow":
             time.sleep(1)
+        if model == "bare":
+            data = ["one", "two", "three"]  # type: ignore[list-item]
         answer: Any = {"object": "list", "model": model, "data": data, "usage": {"prompt_tokens": 5, "total_tokens": 5}}
         status = int(model) if model.isdigit() else 200
         if status != 200:
@@ -98,6 +100,7 @@ async def test_each_text_gets_its_own_vector(address: str, model: str) -> None:
         ("uneven", ModelReplyIncomplete),
         ("words", ModelError),
         ("page", ModelError),
+        ("bare", ModelError),
         ("401", ModelAuthenticationFailed),
         ("400", ModelRefusedRequest),
         ("503", ModelUnavailable),
