@@ -23,6 +23,7 @@ from compaction_app.context import ContextState, Frame, load_state, meter_of, re
 from compaction_app.facts.reflect import request_reflection, wake_forgotten
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
+from compaction_app.refills import find_refill
 from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.actor import read_actor
 from mnesis_core.compaction.selection import (
@@ -35,6 +36,7 @@ from mnesis_core.compaction.selection import (
 )
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, should_compact
+from mnesis_core.context.refill import Refill
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, SessionNotFoundError, TakenOver
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Model
@@ -43,6 +45,7 @@ from sessions_app.conf import get_model, session_config, site_config, site_promp
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db, give_back, work
 from sessions_app.record.actor import acting_as, unasked
+from sessions_app.record.branch_queries import path_in
 from sessions_app.record.change import Change, change
 from sessions_app.record.file_port import keep_text
 from sessions_app.record.lease import Lease, new_owner
@@ -359,11 +362,30 @@ def _compact(attempt: ClaimedRun) -> None:
     last, size = _situation(state, everything=is_manual), size_of(state)
     more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
+    refill = None if is_manual else _find_refill(state, size)
     with attempt.held() as record:
-        store.finish_run(record, attempt.run_id, outcome=ended.value, tokens_after=size.tokens, fence=attempt.fence)
+        store.finish_run(
+            record,
+            attempt.run_id,
+            outcome=ended.value,
+            tokens_after=size.tokens,
+            fence=attempt.fence,
+            refill=refill,
+        )
         is_due = last.everything or size.tokens >= state.budget.soft
         if more and is_due and record.branch == run.branch:
             request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
+
+
+def _find_refill(state: ContextState, size: Size) -> Refill | None:
+    return find_refill(
+        state.session.id,
+        state.entries,
+        used=size.tokens,
+        budget=state.budget,
+        calibration=state.calibration.ratio,
+        path=path_in(state.session, state.branch),
+    )
 
 
 def _situation(state: ContextState, *, everything: bool) -> Situation:

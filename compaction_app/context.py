@@ -1,6 +1,7 @@
 """The active context of a session, now or as of any event, as a payload and as numbers; and what past calls were sent.
 
-A context is two reads whatever the history: its items with their messages and parts, and the summaries among them. The
+A context is two reads whatever the history: its items with their messages and parts, and the summaries among them; and
+a few for what stands beside these: the user's last questions, and the refill of the last compaction. The
 payload of a past call is made again from the record and compared with its digest (decision 5), or with another call.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from compaction_app.manifests import load_manifest
 from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
+from compaction_app.refills import load_refill
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_file_question, rebuild_question
 from mnesis_core.compaction.selection import Situation, choose_pinned
 from mnesis_core.compaction.summarise import draft_text
@@ -109,6 +111,8 @@ class ContextState(Frame):
     entries: list[ContextEntry]
     context_seq: int
     pinned: Sequence[StoredMessage] = ()  # what the user asked for and a summary stands for
+    refill: Sequence[StoredMessage] = ()  # what an automatic compaction left room for
+    refill_room: int = 0  # tokens for it, by our own estimate
     branch: int = 0  # whose context it is
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
@@ -125,6 +129,8 @@ class ContextState(Frame):
             provider=provider,
             pinned=self.pinned,
             passages=passages,
+            refill=self.refill,
+            refill_room=self.refill_room,
         )
 
     def build(
@@ -201,7 +207,8 @@ def load_state(session_id: str, *, at: int | None = None, branch: int | None = N
 
 
 def read_state(frame: Frame, *, at: int | None = None, branch: int | None = None) -> ContextState:
-    """Read the context of a session that is loaded, now or as of event ``at``: two queries, whatever the history.
+    """Read the context of a session that is loaded, now or as of event ``at``: two queries, whatever the history,
+    and up to four more for what stands beside its summaries.
 
     :param branch: whose context; by default that of the branch that is chosen, or was then
     :raises BranchNotFoundError: the session has no such branch.
@@ -221,27 +228,34 @@ def read_newest_state(frame: Frame, *, branch: int | None = None) -> ContextStat
     if frame.session.branch_seq or branch:
         return read_state(frame, branch=branch)
     items = max(FEWEST_READ, frame.budget.usable // USUAL_TOKENS)
-    state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
+    state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items), is_sent=False)
     while state.unread_tokens:
         messages = [entry for entry in state.entries if isinstance(entry, MessageEntry)]
         tokens = sum(whole(entry).tokens for entry in messages) * state.calibration.ratio
         if tokens > state.budget.usable and any(entry.message.role == "user" for entry in messages):
             break  # nothing older than these can come into the prompt, but for summaries
         items *= READ_MORE
-        state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
+        state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items), is_sent=False)
     return state
 
 
-def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None, path: Path | None = None) -> ContextState:
+def _state_of(
+    frame: Frame, rows: ContextRows, *, at: int | None = None, path: Path | None = None, is_sent: bool = True
+) -> ContextState:
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
-    entries = _entries_of(frame.session.id, rows)
+    entries, branch = _entries_of(frame.session.id, rows), path.branch if path else 0
+    room, refill = 0, list[StoredMessage]()
+    if is_sent:
+        room, refill = load_refill(frame.session.id, entries, branch=branch, at=seq if at is None else at, path=path)
     return record_of(
         ContextState,
         frame,
         entries=entries,
         pinned=() if rows.unread_tokens else _load_pinned(frame, entries, path or LINE),
+        refill=refill,
+        refill_room=room,
         context_seq=seq if at is None else at,
-        branch=path.branch if path else 0,
+        branch=branch,
         unread_tokens=rows.unread_tokens,
     )
 

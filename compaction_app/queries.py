@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Case, Count, F, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, Count, F, Max, Q, QuerySet, Sum, Value, When
 
 from compaction_app.models import (
     LIVE,
@@ -28,6 +29,7 @@ from mnesis_core.compaction.dag import Cost, Cover, Graph, Node, PreviewRecord, 
 from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import LastRun
+from mnesis_core.context.refill import Refill, read_refill
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
@@ -61,6 +63,10 @@ _USED = (
     f"SELECT {', '.join(f'COALESCE(SUM({name}), 0)' for name in _USAGE)} FROM ("
     f"SELECT {', '.join(_USAGE)} FROM summary_tries WHERE session_id IN ({{places}})"
     f" UNION ALL SELECT {', '.join(_USAGE)} FROM reflections WHERE session_id IN ({{places}})) AS used"
+)
+_END_OF_LAST_RUN = (
+    "SELECT body FROM events WHERE session_id = %s AND seq = (SELECT end_seq FROM compaction_runs WHERE session_id = %s"
+    " AND branch = %s AND state = 'completed' AND end_seq <= %s ORDER BY created_at DESC LIMIT 1)"
 )
 MOST_RUNS = 500
 MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
@@ -179,6 +185,18 @@ def last_run(session_id: str, *, branch: int = 0) -> LastRun | None:
     state, after, before = row
     tokens = before if after is None else after
     return LastRun(tokens=tokens or 0, failed=state == "failed")
+
+
+def last_refill(session_id: str, *, branch: int, at: int) -> Refill | None:
+    """Return the refill that a branch's last compaction decided, as of an event; in one query."""
+    rows = fetch(_END_OF_LAST_RUN, [session_id, session_id, branch, at])
+    return read_refill(json.loads(rows[0][0]).get("refill")) if rows else None
+
+
+def newest_compacted_by_hand(session_id: str) -> int:
+    """Return the number of the newest message when a compaction ended that a person had asked for; 0 without one."""
+    rows = CompactionRun.objects.filter(session_id=session_id, trigger="manual", ended_at__isnull=False)
+    return rows.aggregate(newest=Max("after_message_seq", default=0))["newest"] or 0
 
 
 def stale_runs(now: datetime) -> list[tuple[str, str]]:

@@ -81,7 +81,8 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
     except InvalidRequest:  # There is no word in it.
         return None
     path = path_in(session, state.branch) or LINE
-    verbatim = {message.id for message in _shown(state) if not _has_tombstone(message)}
+    # The oldest message of a refill may be shortened.
+    verbatim = {message.id for message in (*state.refill[1:], *_shown(state)) if not _has_tombstone(message)}
     quoted = [
         [
             (line.message_id, line.is_hit)

@@ -26,6 +26,7 @@ from compaction_app.models import (
 )
 from compaction_app.queries import load_graph
 from mnesis_core.compaction.requests import Attempt
+from mnesis_core.context.refill import Refill
 from mnesis_core.errors import (
     CompactionAbandoned,
     ContextChanged,
@@ -186,7 +187,9 @@ def prune(record: Change, run_id: str, part_ids: Sequence[str], *, tokens: int) 
     return parts
 
 
-def finish_run(record: Change, run_id: str, *, outcome: str, tokens_after: int, fence: int) -> None:
+def finish_run(
+    record: Change, run_id: str, *, outcome: str, tokens_after: int, fence: int, refill: Refill | None = None
+) -> None:
     """End a compaction; ``outcome`` is a value of ``mnesis_core.compaction.selection.Outcome``.
 
     :raises TakenOver: another process has the compaction, or it has ended.
@@ -200,6 +203,7 @@ def finish_run(record: Change, run_id: str, *, outcome: str, tokens_after: int, 
         tokens_before=CompactionRun.objects.values_list("tokens_before", flat=True).get(id=run_id),
         tokens_after=tokens_after,
         summary_ids=sums["summary_ids"],
+        **({"refill": refill.as_dict()} if refill else {}),
     )
 
 

@@ -286,8 +286,8 @@ def how_shown(call_id: str, message_id: str, part_ids: Collection[str]) -> str:
 
 
 def _how(row: Row, part_ids: Collection[str]) -> str:
-    if "omitted" not in row:  # It quotes only what it names.
-        return "shortened"
+    if row["kind"] == "retrieved":
+        return "quoted"
     changed = {*row["omitted"], *(shortened["part"] for shortened in row["shortened"])}
     return "shortened" if (changed.intersection(part_ids) if part_ids else changed) else "whole"
 

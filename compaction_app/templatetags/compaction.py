@@ -90,6 +90,7 @@ REASONS = {
     "other_branch": "The two calls were made on different branches.",
 }
 HOW_SHOWN = {
+    "quoted": "some of it is quoted in its prompt",
     "shortened": "shortened in its prompt",
     "left_out": "not in its prompt: there was no room, or nothing of it is sent to models",
     "unknown": "its manifest cannot be read",

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import ceil
 from typing import Any
 
@@ -37,6 +37,7 @@ from mnesis_core.context.entries import (
 )
 from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.passages import Passages, read_passages
+from mnesis_core.context.refill import take_refill
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
@@ -199,14 +200,17 @@ def assemble(
     provider: str = "",
     pinned: Sequence[StoredMessage] = (),
     passages: Passages | None = None,
+    refill: Sequence[StoredMessage] = (),
+    refill_room: int = 0,
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
     ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The ``provider`` gets
     back what it gave to be sent back (``ProviderPart``). The messages that are ``pinned`` are none of the entries, which
-    have summaries in their places; they stand behind these. The ``passages`` count as used and not as wanted, since no
-    compaction makes them smaller. Once something is cut, more than the end of the prompt may
-    change. A budget of 200 usable tokens or more is kept to, whatever the entries are.
+    have summaries in their places; they stand behind these. So do those of the ``refill`` that go into its room where
+    nothing is cut. The ``passages`` and the refill count as used and not as wanted: no compaction makes passages smaller, and
+    a refill makes room for anything else. Once something is cut, more than the end of the prompt may change. A budget of 200
+    usable tokens or more is kept to, whatever the entries are.
     """
     everything = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
     items = [item for item in everything if item.cost]
@@ -216,10 +220,14 @@ def assemble(
     if passages and passages.tokens > limit // LARGEST_PASSAGES:
         passages = None
     limit -= passages.tokens if passages else 0
-    chosen = {item.row["id"]: item for item in items}
     gap = None
     if wanted > limit:
         opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING, provider)
+    else:
+        shown = {message.id for message in pinned}
+        room = min(refill_room, limit - wanted)
+        items = _behind_summaries(items, take_refill(refill, room, provider=provider, without=shown))
+        chosen = {item.row["id"]: item for item in items}
     missing = [item for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
     newest_missing = missing[-1] if gap else None
     rows = list(opening.rows)
@@ -273,11 +281,22 @@ def rebuild(
 
 
 def _with_pinned(items: list[Item], pinned: Sequence[StoredMessage], provider: str) -> list[Item]:
+    return _behind_summaries(items, [whole(MessageEntry(position=0, message=message), provider) for message in pinned])
+
+
+def _behind_summaries(items: list[Item], more: Sequence[Item]) -> list[Item]:
+    """Put messages that summaries stand for behind these, in order with those that are there already."""
+    if not more:
+        return items
     places = [place for place, item in enumerate(items, start=1) if isinstance(item.entry, SummaryEntry)]
     behind = places[-1] if places else 0
-    pins = [whole(MessageEntry(position=0, message=message), provider) for message in pinned]
-    marked = [replace(pin, row={**pin.row, "kind": "pinned"}) for pin in pins]
-    return [*items[:behind], *marked, *items[behind:]]
+    pins = list(takewhile(lambda item: item.row["kind"] == "pinned", items[behind:]))
+    marked = [replace(item, row={**item.row, "kind": "pinned"}) for item in more]
+    return [
+        *items[:behind],
+        *sorted([*pins, *marked], key=lambda item: int(item.row["seq"])),
+        *items[behind + len(pins) :],
+    ]
 
 
 def _fit(

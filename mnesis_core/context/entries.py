@@ -20,7 +20,7 @@ Schema = Mapping[str, Callable[[object], bool]]
 SummaryKind = Literal["leaf", "condensed"]
 
 _LARGEST_NUMBER = 2**53
-# Kinds of rows for messages that a prompt shows although they are no items of its context.
+# Kinds of rows for messages that a prompt shows, whole or quoted, although they are no items of its context.
 BESIDE = ("pinned", "retrieved")
 EMPTY_MESSAGE = "[empty message]"  # What a model reads in place of a user's message that says nothing.
 

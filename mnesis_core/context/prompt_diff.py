@@ -106,7 +106,11 @@ def _side(manifest: Sequence[Row]) -> _Side:
     return _Side(
         system={"": by_kind["system"]} if "system" in by_kind else {},
         tools=tuple(by_kind["tools"]["names"]) if "tools" in by_kind else (),
-        items={row["id"]: row for row in manifest if row["kind"] in ("message", "summary")},
+        items={
+            row["id"]: {**row, "kind": "message"} if row["kind"] == "pinned" else row
+            for row in manifest
+            if row["kind"] in ("message", "pinned", "summary")
+        },
         gap=by_kind.get("gap"),
     )
 

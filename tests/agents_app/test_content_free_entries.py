@@ -85,7 +85,19 @@ NUMBERS = {
         "owner_id",
         "part_index",
     ),
-    *("parent", "parts", "pause_ms", "position", "repeats", "spent", "token_count", "tokens", "tokens_after"),
+    *(
+        "parent",
+        "parts",
+        "pause_ms",
+        "position",
+        "repeats",
+        "room",
+        "spent",
+        "step",
+        "token_count",
+        "tokens",
+        "tokens_after",
+    ),
     *("tokens_before", "tokens_cache_read", "tokens_cache_write", "tokens_input", "tokens_output", "turn_seq", "v"),
 }
 TEXTS: dict[str, Callable[[str], object]] = {

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
-from compaction_app.compact import compact
-from compaction_app.context import load_state, rebuild_payload
+from compaction_app.compact import compact, compact_now
+from compaction_app.context import ContextState, load_state, rebuild_payload
+from compaction_app.manifests import load_manifest
 from compaction_app.queries import cover, list_runs, list_summaries, live_run
+from compaction_app.refills import find_refill, load_refill
+from mnesis_core.context.manifests import rows_beside
+from mnesis_core.context.refill import Refill
 from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord, TurnState
@@ -95,6 +103,83 @@ async def test_the_next_turn_sees_the_newest_steps_of_the_one_before(alice, scri
     state = await db(load_state, session.id)
     assert state.assemble().used_tokens >= 0.5 * state.budget.usable
     assert len(await history(session)) == 44
+
+
+@tool()
+def archive(context: ToolContext, number: int) -> str:
+    """Read a page of an archive, of which every twentieth is longer than half of the window."""
+    if run_id := live_run(context.session_id):
+        compact(run_id=run_id)
+    return f"Page {number}: " + "The harbour master wrote down what came in. " * (700 if number % 20 == 8 else 40)
+
+
+async def archive_session(alice) -> SessionRecord:
+    return await long_session(alice, turn={"tools": ["archive"], "doom_loop_threshold": 10})
+
+
+async def shares_of(session: SessionRecord) -> list[tuple[float, bool]]:
+    """What each call of a turn took of usable, and whether anything had been summarised."""
+    state = await db(load_state, session.id)
+    calls = [call for call in await db(list_calls, session.id, limit=200) if call.purpose == "turn"]
+    found = []
+    for call in calls[::-1]:
+        assert (await db(rebuild_payload, call)).digest_matches
+        rows = await db(load_manifest, call)
+        found.append((call.estimated_tokens / state.budget.usable, any(row["kind"] == "summary" for row in rows)))
+    return found
+
+
+async def test_when_a_step_of_half_a_window_leaves_its_ends_and_what_is_newer_fill_the_prompt(alice, script) -> None:
+    model = script(reader(40, tool="archive"))
+    session = await archive_session(alice)
+    turn = await say(session, TASK)
+    assert turn.state == TurnState.COMPLETED
+    shares = await shares_of(session)
+    compacted = [share for share, is_compacted in shares if is_compacted]
+    assert len(compacted) > 10
+    assert min(compacted) >= 0.5
+    runs = await db(list_runs, session.id)
+    assert {run.outcome for run in runs if run.state == "completed"} <= {"target_met", "fits"}
+    assert all(TASK in prompt for prompt in prompts(model.requests))
+    assert (await db(cover, session.id)).ok
+
+
+async def test_nothing_is_shown_again_once_a_person_has_compacted(alice, script) -> None:
+    script(reader(14, tool="archive"))
+    session = await archive_session(alice)
+    await say(session, TASK)
+    before = await db(load_state, session.id)
+    await db(compact_now, session.id)
+    after = await db(load_state, session.id)
+    assert before.refill_room
+    assert (after.refill_room, after.refill) == (0, [])
+    assert await db(find_again, after) is None
+    at = await db(load_state, session.id, at=before.context_seq)
+    assert (at.refill_room, at.refill) == (before.refill_room, before.refill)
+
+
+def find_again(state: ContextState) -> Refill | None:
+    """What an automatic compaction would decide now."""
+    budget, ratio = state.budget, state.calibration.ratio
+    return find_refill(state.session.id, state.entries, used=0, budget=budget, calibration=ratio, path=None)
+
+
+async def test_a_refill_is_read_with_two_queries_and_stays_the_same_for_some_calls(alice, script) -> None:
+    script(reader(17, tool="archive"))
+    session = await archive_session(alice)
+    await say(session, TASK)
+    state = await db(load_state, session.id)
+
+    def read() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            load_refill(session.id, state.entries, branch=0, at=state.context_seq, path=None)
+        return len(captured)
+
+    assert await db(read) == 2
+    calls = [call for call in (await db(list_calls, session.id, limit=200))[::-1] if call.purpose == "turn"]
+    shown = [rows_beside(call.manifest) for call in calls]
+    refilled = [rows for rows in shown if len(rows) > 1]
+    assert any(rows == following for rows, following in pairwise(refilled))
 
 
 async def test_a_worker_summarises_while_the_turn_goes_on(alice, script) -> None:

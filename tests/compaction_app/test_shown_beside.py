@@ -86,6 +86,19 @@ async def test_what_was_pinned_once_and_is_no_more_says_both(alice, script, clie
     assert "not in context since" in await db(read, client, alice, "search", q='"every ledger"', kind="messages")
 
 
+def test_a_message_that_was_quoted_says_in_which_calls(session: SessionRecord, alice: User, client: Client) -> None:
+    message = load_message(add_turn(session.id, "How high is the tide?")[0], session_id=session.id)
+    line = {"id": message.id, "part": message.parts[0].id, "field": "text", "start": 0, "end": 8}
+    rows = [{"kind": "retrieved", "id": "", "lines": [line, {**line, "start": 12, "end": 16}]}]
+    ids = [add_call(session.id, rows, context_seq=50) for _ in range(3)]
+    [beside] = trace(session.id, message.id).seen["beside"]
+    assert (beside["kind"], beside["count"]) == ("retrieved", 3)
+    assert [(end["call"].id, end["how"]) for end in beside["ends"]] == [(ids[0], "quoted"), (ids[-1], "quoted")]
+    shown = read(client, alice, "inspect-sightings", session.id, message.id)
+    assert "It was retrieved in 3 calls, from the first to the last:" in shown
+    assert "some of it is quoted in its prompt" in shown
+
+
 def test_many_calls_are_counted_with_the_queries_of_a_few(session: SessionRecord, alice: User) -> None:
     def statements(session_id: str, count: int) -> int:
         message = load_message(add_turn(session_id, "How high is the tide?")[0], session_id=session_id)

@@ -53,6 +53,16 @@ def told(before: list[Row], after: list[Row], **values: Any) -> list[tuple[str, 
             id="a summary in the place of messages",
         ),
         pytest.param(
+            [message(1), message(2)],
+            [summary("s", 1, 2), message(2, kind="pinned", shortened=[cut("p", 9)])],
+            [
+                ("summarised", "m1", "summarised", "s"),
+                ("entered", "s", "stands_for_earlier", ""),
+                ("shortened", "p", "over_budget", ""),
+            ],
+            id="a message that is pinned beside its summary",
+        ),
+        pytest.param(
             [summary("a", 1, 2), summary("b", 3, 4)],
             [summary("c", 1, 4)],
             [

@@ -28,24 +28,31 @@ class Life:
         talk = self.talk
         talk.entries = [*talk.entries, *make.entries_of([message])]
         talk.questions += [message] if message.role == "user" else []
+        talk.said.append(message)
         used = talk.situation().used
         trigger = should_compact(used=used, budget=talk.budget, config=talk.config, last=self.last)
         before = talk.entries
         if trigger.compact:
             await talk.compact()
+            talk.plan()
             self.last = LastRun(tokens=talk.situation().used, failed=False)
             self.compactions += talk.entries != before
         return talk.assembled()
 
 
-def turns_of(seed: int, turns: list[int], size: int) -> list[StoredMessage]:
-    """Turns of so many steps each, of about ``size`` tokens a step: some of a tenth of it, some of three times as much."""
+def turns_of(seed: int, turns: list[int], size: int, *, giant: int = 0) -> list[StoredMessage]:
+    """Turns of so many steps each, of about ``size`` tokens a step: some of a tenth of it, some of three times as much.
+
+    One step in ten is ``giant``, or half as large, or up to twice as large.
+    """
     random, messages = Random(seed), list[StoredMessage]()
     for turn, steps in enumerate(turns):
         name = f"turn_{turn}"
         messages.append(make.message(len(messages) + 1, "user", f"Task {turn}. {make.prose(20)}", turn=name))
         for _ in range(steps):
             tokens = int(size * random.choice([0.1, 0.3, 0.5, 1, 1, 1, 2, 3]))
+            if giant and random.random() < 0.1:
+                tokens = int(giant * random.uniform(0.5, 2))
             parts = ("Let me look.", make.tool(output=make.prose(tokens), tool_call_id=f"call_{len(messages)}"))
             messages.append(make.message(len(messages) + 1, "assistant", *parts, turn=name))
         messages.append(make.message(len(messages) + 1, "assistant", "Done.", turn=name))
@@ -53,12 +60,12 @@ def turns_of(seed: int, turns: list[int], size: int) -> list[StoredMessage]:
 
 
 async def live(
-    window: int, turns: list[int], *, seed: int = 1, size: int = 0, kind: str = "filling its target"
+    window: int, turns: list[int], *, seed: int = 1, size: int = 0, kind: str = "filling its target", giant: float = 0
 ) -> Life:
     """Live such turns in a window and check every prompt on the way."""
     life = Life(talk=talk_of([], kind, window))
     budget, question = life.talk.budget, ""
-    messages = turns_of(seed, turns, size or max(20, budget.usable // 60))
+    messages = turns_of(seed, turns, size or max(20, budget.usable // 60), giant=int(giant * budget.usable))
     for message in messages:
         prompt = await life.step(message)
         question = message.id if message.role == "user" else question
@@ -69,11 +76,12 @@ async def live(
 
 def check(prompt: Assembled, life: Life, newest: StoredMessage, question: str) -> None:
     usable = life.talk.budget.usable
+    asked = {message.id for message in life.talk.questions}
     assert prompt.used_tokens <= usable
     rows = {row["id"]: row for row in prompt.manifest if row["kind"] in ("message", "pinned")}
-    for id in (newest.id, question):
+    for id in (newest.id, question) if newest.token_estimate <= usable // 2 else (question,):
         assert not rows[id]["shortened"] + rows[id]["omitted"]
-    seqs = {row["seq"] for row in prompt.manifest if row["kind"] == "message"}
+    seqs = {row["seq"] for row in rows.values() if row["kind"] == "message" or row["id"] not in asked}
     missing = set(range(min(seqs - {rows[question]["seq"]}, default=newest.seq), newest.seq)) - seqs
     assert not missing, "nothing newer is left out for something older but the question"
     for message in prompt.messages:
@@ -93,6 +101,21 @@ windows = st.sampled_from([2_000, 4_000, 8_000, 12_000, 32_000, 128_000, 200_000
 @example(window=32_000, turns=[72, 70, 0], seed=2)
 async def test_every_prompt_of_a_long_session_is_well_filled(window: int, turns: list[int], seed: int) -> None:
     await live(window, turns, seed=seed)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([4_000, 8_000, 12_000, 32_000]),
+    st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    st.integers(0, 10**6),
+    st.sampled_from([0.2, 0.4, 0.6, 0.9, 2]),
+)
+@example(window=12_000, turns=[40, 0], seed=1, giant=0.6)
+@example(window=4_000, turns=[32], seed=0, giant=0.4)
+async def test_prompts_stay_well_filled_when_steps_of_half_a_window_leave(
+    window: int, turns: list[int], seed: int, giant: float
+) -> None:
+    await live(window, turns, seed=seed, giant=giant)
 
 
 async def test_a_turn_of_four_thousand_steps_is_summarised_while_it_runs() -> None:

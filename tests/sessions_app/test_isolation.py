@@ -413,6 +413,10 @@ NOT_SCOPED: dict[Query, str] = {
     timeline_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
     compaction_queries.leaves_of_messages: "the messages were found in sessions of the caller",
     message_queries.places_of_parts: "the parts were found in sessions of the caller",
+    **dict.fromkeys(
+        (compaction_queries.last_refill, compaction_queries.newest_compacted_by_hand),
+        "their caller has loaded the session",
+    ),
     turn_queries.newest_manifests: "the sessions are those of messages that its caller may see",
     turn_queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
     compaction_queries.later_revisions: "the summaries are those of one session's graph",

@@ -362,9 +362,9 @@ READS: dict[str, Row] = {
     "find_file_by_content": (lambda s: file_queries.find_file_by_content("ab" * 32, session_id=s.id), 1),
     "find_file_by_path": (lambda s: file_queries.find_file_by_path("/a", session_id=s.id), 1),
     "load_frame": (lambda s: load_frame(s.id), 3),
-    "read_state": (lambda s: read_state(s.frame), 2),
-    "read_state, as of": (lambda s: read_state(s.frame, at=s.frame.session.event_seq), 2),
-    "build_context": (lambda s: build_context(s.id), 5),
+    "read_state": (lambda s: read_state(s.frame), 3),
+    "read_state, as of": (lambda s: read_state(s.frame, at=s.frame.session.event_seq), 3),
+    "build_context": (lambda s: build_context(s.id), 6),
 }
 
 

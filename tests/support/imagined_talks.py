@@ -22,6 +22,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import Assembled, ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import Budget, make_budget, whole
+from mnesis_core.context.refill import Refill, newest_summarised, plan_refill
 from mnesis_core.files.references import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel
@@ -46,12 +47,38 @@ class Talk:
     files: dict[str, str] = field(default_factory=dict)
     """The manifests, as they would be kept."""
     questions: list[StoredMessage] = field(default_factory=list)
+    said: list[StoredMessage] = field(default_factory=list)
+    """Everything that a refill may show again."""
+    refill: Refill | None = None
 
     def assembled(self) -> Assembled:
         standing = {id_of(entry) for entry in self.entries}
         chosen = choose_pinned(self.questions, self.config, self.budget)
         pinned = [message for message in chosen if message.id not in standing]
-        return assemble(self.entries, system_prompt="Be brief.", tools=(), budget=self.budget, pinned=pinned)
+        again = [
+            message
+            for message in self.summarised()
+            if self.refill and self.refill.first_seq <= message.seq <= self.refill.last_seq
+        ]
+        return assemble(
+            self.entries,
+            system_prompt="Be brief.",
+            tools=(),
+            budget=self.budget,
+            pinned=pinned,
+            refill=again,
+            refill_room=self.refill.room_in(self.entries) if self.refill else 0,
+        )
+
+    def summarised(self) -> list[StoredMessage]:
+        standing = {id_of(entry) for entry in self.entries}
+        return [message for message in self.said if message.id not in standing]
+
+    def plan(self) -> None:
+        """What an automatic run does at its end."""
+        summarised = [message for message in self.summarised() if message.seq <= newest_summarised(self.entries)]
+        used = self.situation().used
+        self.refill = plan_refill(summarised, self.entries, used=used, budget=self.budget, calibration=1)
 
     def situation(self) -> Situation:
         return Situation(

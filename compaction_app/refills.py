@@ -1,0 +1,72 @@
+"""Refills of contexts: planned once, where an automatic compaction ends, and read with the context from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compaction_app.queries import last_refill, newest_compacted_by_hand
+from mnesis_core.context.branches import Path
+from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.context.fitting import Budget, whole
+from mnesis_core.context.refill import Refill, newest_summarised, plan_refill, room_for_refill
+from mnesis_core.llm.tokens import MESSAGE_FRAMING
+from mnesis_core.messages import StoredMessage
+from sessions_app.record.message_queries import load_messages
+
+# To plan a refill, so many messages are read, and then four times as many while they do not fill it.
+FEWEST_READ = 50
+READ_MORE = 4
+
+
+def find_refill(
+    session_id: str,
+    entries: Sequence[ContextEntry],
+    *,
+    used: int,
+    budget: Budget,
+    calibration: float,
+    path: Path | None,
+) -> Refill | None:
+    """Return the refill of a context that a compaction leaves with ``used`` tokens; no query where it leaves enough.
+
+    Nothing is shown again of what was said before a person last asked for a compaction.
+    """
+    room = room_for_refill(used, budget, calibration=calibration)
+    last_seq = newest_summarised(entries)
+    if not room or not last_seq:
+        return None
+    after = newest_compacted_by_hand(session_id)
+    limit = FEWEST_READ
+    while True:
+        messages = load_messages(session_id, after=after, before=last_seq + 1, limit=limit, newest=True, path=path)
+        free = _without_standing(messages, entries)
+        if len(messages) < limit or sum(map(_size_of, free)) > room:
+            return plan_refill(free, entries, used=used, budget=budget, calibration=calibration)
+        limit *= READ_MORE
+
+
+def load_refill(
+    session_id: str, entries: Sequence[ContextEntry], *, branch: int, at: int, path: Path | None
+) -> tuple[int, list[StoredMessage]]:
+    """Return the room of a context's refill and the messages for it; two queries at the most."""
+    if not any(isinstance(entry, SummaryEntry) for entry in entries):
+        return 0, []
+    refill = last_refill(session_id, branch=branch, at=at)
+    room = refill.room_in(entries) if refill else 0
+    if refill is None or not room:
+        return 0, []
+    # No message is smaller than its frame, so that a number from elsewhere cannot have all of a session read.
+    most = min(refill.last_seq - refill.first_seq + 1, room // MESSAGE_FRAMING + 1)
+    messages = load_messages(
+        session_id, after=refill.first_seq - 1, before=refill.last_seq + 1, limit=most, newest=True, path=path
+    )
+    return room, _without_standing(messages, entries)
+
+
+def _size_of(message: StoredMessage) -> int:
+    return whole(MessageEntry(position=0, message=message)).tokens
+
+
+def _without_standing(messages: Sequence[StoredMessage], entries: Sequence[ContextEntry]) -> list[StoredMessage]:
+    standing = {entry.message.id for entry in entries if isinstance(entry, MessageEntry)}
+    return [message for message in messages if message.id not in standing]
