@@ -15,14 +15,20 @@ from math import ceil
 from typing import Any
 
 from compaction_app.manifests import load_manifest
-from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
+from compaction_app.queries import (
+    load_drafts,
+    load_facts,
+    load_preview_entries,
+    load_standing_facts,
+    load_summary_entries,
+)
 from compaction_app.refills import load_refill
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_file_question, rebuild_question
 from mnesis_core.compaction.selection import Situation, choose_pinned
 from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
-from mnesis_core.context.assembly import assemble, rebuild
+from mnesis_core.context.assembly import LARGEST_FACTS, assemble, rebuild
 from mnesis_core.context.branches import LINE, Path
 from mnesis_core.context.entries import (
     BESIDE,
@@ -35,11 +41,13 @@ from mnesis_core.context.entries import (
     in_order,
     read_manifest,
 )
+from mnesis_core.context.facts import PromptFacts, choose_facts
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
 from mnesis_core.context.manifests import branch_of, fold_manifest, is_folded, outlines_of, unfold_manifest
 from mnesis_core.context.passages import Passages
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
+from mnesis_core.facts.values import FactRecord
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import StoredMessage
@@ -113,6 +121,7 @@ class ContextState(Frame):
     pinned: Sequence[StoredMessage] = ()  # what the user asked for and a summary stands for
     refill: Sequence[StoredMessage] = ()  # what an automatic compaction left room for
     refill_room: int = 0  # tokens for it, by our own estimate
+    facts: PromptFacts | None = None
     branch: int = 0  # whose context it is
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
@@ -128,6 +137,7 @@ class ContextState(Frame):
             calibration=self.calibration.ratio,
             provider=provider,
             pinned=self.pinned,
+            facts=self.facts,
             passages=passages,
             refill=self.refill,
             refill_room=self.refill_room,
@@ -254,10 +264,20 @@ def _state_of(
         pinned=() if rows.unread_tokens else _load_pinned(frame, entries, path or LINE),
         refill=refill,
         refill_room=room,
+        facts=_load_facts(frame, seq if at is None else at, path),
         context_seq=seq if at is None else at,
         branch=branch,
         unread_tokens=rows.unread_tokens,
     )
+
+
+def _load_facts(frame: Frame, at: int, path: Path | None) -> PromptFacts | None:
+    config, usable = frame.config.retrieval, int(frame.budget.usable / frame.calibration.ratio)
+    tokens = min(config.max_fact_tokens, usable // LARGEST_FACTS)
+    if not (config.max_facts and tokens):
+        return None
+    facts = load_standing_facts(frame.session.id, at=at, path=path, limit=config.max_facts)
+    return choose_facts(facts, most=config.max_facts, tokens=tokens)
 
 
 def _load_pinned(frame: Frame, entries: Sequence[ContextEntry], path: Path) -> list[StoredMessage]:
@@ -391,6 +411,7 @@ class PromptSources:
     entries: list[ContextEntry]
     system_prompt: str
     tools: Sequence[ToolSpec]
+    facts: Sequence[FactRecord]
     problems: list[str]  # what was not kept, in words
 
 
@@ -405,7 +426,13 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
             payload, problems = rebuild_it(call)
         else:
             found = sources or load_sources(call)
-            prompt = rebuild(found.manifest, found.entries, system_prompt=found.system_prompt, tools=found.tools)
+            prompt = rebuild(
+                found.manifest,
+                found.entries,
+                system_prompt=found.system_prompt,
+                tools=found.tools,
+                facts=found.facts,
+            )
             payload, problems = render(prompt), found.problems
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
@@ -445,7 +472,10 @@ def load_sources(call: CallRecord) -> PromptSources:
     if missing := named - {tool.name for tool in tools}:
         problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
     system = texts["system"] if "system" in texts else session_queries.load_session(session_id).system_prompt
-    return PromptSources(manifest=manifest, entries=entries, system_prompt=system, tools=tools, problems=problems)
+    facts = load_facts([id for row in manifest for id in row.get("ids", ())], session_id=session_id)
+    return PromptSources(
+        manifest=manifest, entries=entries, system_prompt=system, tools=tools, facts=facts, problems=problems
+    )
 
 
 def _entries_named(manifest: Sequence[Row], session_id: str, *, without: Set[str] = frozenset()) -> list[ContextEntry]:

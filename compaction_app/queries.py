@@ -13,11 +13,13 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import Case, Count, F, Max, Q, QuerySet, Sum, Value, When
+from django.utils import timezone
 
 from compaction_app.models import (
     LIVE,
     CompactionRun,
     Fact,
+    FactSource,
     Reflection,
     RunState,
     SummaryEdge,
@@ -33,7 +35,7 @@ from mnesis_core.context.refill import Refill, read_refill
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.facts.values import state_of
+from mnesis_core.facts.values import FactRecord, state_of
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord, record_of
@@ -71,6 +73,7 @@ _END_OF_LAST_RUN = (
 MOST_RUNS = 500
 MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
 HEAD_CHARACTERS = 400
+FACTS_READ = 5  # times as many as are wanted, since some may be of other branches
 _TRY_COLUMNS = [field.name for field in fields(AttemptRecord)]
 _ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
 _NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
@@ -312,6 +315,36 @@ def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[
     if len(rows) < len(positions):
         raise SummaryNotFoundError(summary_id=next(iter(positions.keys() - {row[0] for row in rows})))
     return [_entry(positions[row[0]], row) for row in rows]
+
+
+def load_standing_facts(session_id: str, *, at: int, path: Path | None, limit: int) -> list[FactRecord]:
+    """Return the most salient facts that stood as of event ``at`` and are true today. One query, or two.
+
+    :param path: leaves out what was said elsewhere
+    """
+    goes_on = (Q(superseded_seq__isnull=True) | Q(superseded_seq__gt=at)) & (
+        Q(withdrawn_seq__isnull=True) | Q(withdrawn_seq__gt=at)
+    )
+    is_valid = Q(valid_to__isnull=True) | Q(valid_to__gt=timezone.now())
+    rows = Fact.objects.filter(goes_on, is_valid, session_id=session_id, created_seq__lte=at)
+    rows = rows.order_by("-salience", "-said_seq", "id")
+    if path is None:
+        return [_fact(row) for row in rows[:limit]]
+    facts = [_fact(row) for row in rows[: limit * FACTS_READ]]
+    sources = FactSource.objects.filter(session_id=session_id, fact_id__in=[fact.id for fact in facts])
+    places = sources.values_list("fact_id", "part__message__branch", "part__message__seq")
+    elsewhere = {fact_id for fact_id, branch, seq in places if not path.has(branch, seq)}
+    return [fact for fact in facts if fact.id not in elsewhere][:limit]
+
+
+def load_facts(ids: Sequence[str], *, session_id: str) -> list[FactRecord]:
+    """Return facts of a session that are there, without their quotations; at most one query."""
+    rows = Fact.objects.filter(session_id=session_id, id__in=ids) if ids else ()
+    return [_fact(row) for row in rows]
+
+
+def _fact(row: Fact) -> FactRecord:
+    return record_of(FactRecord, row, quotes=())
 
 
 def spans_of_summaries(ids: Sequence[str], *, session_id: str) -> dict[str, tuple[int, int]]:

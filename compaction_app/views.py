@@ -35,6 +35,7 @@ ContextFormat = Literal["mnesis", "openai_chat", "openai_responses", "anthropic"
 SEGMENTS = {
     "system": "System prompt",
     "tools": "Tools",
+    "facts": "Facts",
     "summaries": "Summaries",
     "passages": "Passages found",
     "messages": "Messages",

@@ -90,8 +90,11 @@ class CompactionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalConfig:
-    """Passages of summarised messages that a prompt has before the newest question (seed 004); 0 for none."""
+    """What a prompt has beside its context (seed 004): facts that hold, and passages of summarised messages; 0 for none."""
 
+    max_facts: int = bounded(20, 0, 200)
+    # Of all facts together; at most an eighth of usable.
+    max_fact_tokens: int = bounded(600, 0, 20_000)
     max_passages: int = bounded(5, 0, 20)
     # Of all passages together; at most a sixth of usable.
     max_tokens: int = bounded(1_000, 0, 20_000)

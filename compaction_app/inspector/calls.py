@@ -151,7 +151,13 @@ def _sources(call: CallRecord) -> PromptSources | None:
 
 def _blocks(sources: PromptSources) -> list[Block]:
     try:
-        return blocks_of(sources.manifest, sources.entries, system_prompt=sources.system_prompt, tools=sources.tools)
+        return blocks_of(
+            sources.manifest,
+            sources.entries,
+            system_prompt=sources.system_prompt,
+            tools=sources.tools,
+            facts=sources.facts,
+        )
     except NotFound:
         return []
 

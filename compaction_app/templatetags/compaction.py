@@ -39,6 +39,7 @@ SOURCES = {
 KINDS: Mapping[BlockKind, str] = {
     BlockKind.SYSTEM: "System prompt",
     BlockKind.TOOL: "Tool",
+    BlockKind.FACTS: "Facts",
     BlockKind.SUMMARY: "Summary",
     BlockKind.PASSAGES: "Passages found",
     BlockKind.MESSAGE: "Message",
@@ -53,6 +54,7 @@ KINDS: Mapping[BlockKind, str] = {
 COLOURS: Mapping[BlockKind, str] = {
     BlockKind.SYSTEM: "system",
     BlockKind.TOOL: "tools",
+    BlockKind.FACTS: "facts",
     BlockKind.SUMMARY: "summaries",
     BlockKind.PASSAGES: "passages",
     BlockKind.MESSAGE: "messages",
@@ -183,12 +185,14 @@ def share_of(tokens: int, total: int) -> str:
 
 @register.filter
 def begins(block: Block) -> str:
-    """Return the beginning of a block on one line; of a summary and of passages, without the frame around them."""
+    """Return the beginning of a block on one line; of a summary, facts and passages, without the frame around them."""
     text = block.texts[-1][1]
     if block.kind is BlockKind.TOOL:
         text = str(json.loads(text)["description"])
     if block.kind is BlockKind.SUMMARY:
         text = text.partition("\n---\n")[2] or text
+    if block.kind is BlockKind.FACTS:
+        text = text.split("\n", 2)[-1].removesuffix("</facts>")
     if block.kind is BlockKind.PASSAGES:
         text = text.partition("\n\n")[2].removesuffix("</passages>") or text
     if block.kind is BlockKind.TOOL_OUTPUT and not text:

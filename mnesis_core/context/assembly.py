@@ -35,10 +35,12 @@ from mnesis_core.context.entries import (
     in_order,
     sources_of,
 )
+from mnesis_core.context.facts import PromptFacts, read_facts
 from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.passages import Passages, read_passages
 from mnesis_core.context.refill import take_refill
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
+from mnesis_core.facts.values import FactRecord
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import StoredMessage
@@ -48,8 +50,17 @@ GAP_TOKENS = 64  # the most tokens of the note about what is left out
 SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
 # Where not everything fits, a question leaves one part in four to the others, and these leave one to summaries.
 SHARE_OF_OTHERS = 4
-LARGEST_PASSAGES = 5  # Passages are left out of a prompt of which they would take more than one part in this many.
-_CATEGORIES = ("system", "tools", "summaries", "passages", "tool_outputs", "files")  # and messages, which get the rest
+LARGEST_PASSAGES = 5  # Passages are left out of a prompt of which they would take more than one part in this many,
+LARGEST_FACTS = 8  # and so are facts.
+_CATEGORIES = (
+    "system",
+    "tools",
+    "facts",
+    "summaries",
+    "passages",
+    "tool_outputs",
+    "files",
+)  # and messages, which get the rest
 SMALLEST_TURN = 256  # the tokens that system prompt and tools leave to the newest turn in even the smallest budget
 
 
@@ -199,6 +210,7 @@ def assemble(
     calibration: float = 1.0,
     provider: str = "",
     pinned: Sequence[StoredMessage] = (),
+    facts: PromptFacts | None = None,
     passages: Passages | None = None,
     refill: Sequence[StoredMessage] = (),
     refill_room: int = 0,
@@ -215,41 +227,35 @@ def assemble(
     everything = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
     items = [item for item in everything if item.cost]
     opening = whole_opening(system_prompt, tools)
-    wanted = PRIMING + opening.tokens + sum(item.tokens for item in items)
     limit = int(budget.usable / calibration)
-    if passages and passages.tokens > limit // LARGEST_PASSAGES:
-        passages = None
-    limit -= passages.tokens if passages else 0
+    facts = facts if facts and facts.tokens <= limit // LARGEST_FACTS else None
+    passages = passages if passages and passages.tokens <= limit // LARGEST_PASSAGES else None
+    beside = Counter(facts=facts.tokens if facts else 0, passages=passages.tokens if passages else 0)
+    wanted = PRIMING + beside["facts"] + opening.tokens + sum(item.tokens for item in items)
     gap = None
-    if wanted > limit:
-        opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING, provider)
+    if wanted + beside["passages"] > limit:
+        opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING - beside.total(), provider)
     else:
         shown = {message.id for message in pinned}
-        room = min(refill_room, limit - wanted)
+        room = min(refill_room, limit - wanted - beside["passages"])
         items = _behind_summaries(items, take_refill(refill, room, provider=provider, without=shown))
         chosen = {item.row["id"]: item for item in items}
-    missing = [item for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
-    newest_missing = missing[-1] if gap else None
-    rows = list(opening.rows)
-    for item in items:
-        if passages and item.row["id"] == passages.question_id:
-            rows.append(passages.row)
-        if item.row["id"] in chosen:
-            rows.append(chosen[item.row["id"]].row)
-        elif gap and item is newest_missing:  # The note stands in the place of the newest entry that is missing.
-            rows.append(gap)
-    if passages and passages.row not in rows:
-        rows.append(passages.row)
-    cost = _cost(opening, chosen, gap)
-    sources = {item.row["id"]: item.entry for item in items}
-    if passages:
-        cost["passages"] = passages.tokens
-        sources |= {message.id: MessageEntry(position=0, message=message) for message in passages.messages}
+    rows = [*opening.rows, *([facts.row] if facts else ()), *_item_rows(items, chosen, gap, passages)]
+    quoted = passages.messages if passages else ()
+    sources = {message.id: MessageEntry(position=0, message=message) for message in quoted}
+    cost = _cost(opening, chosen, gap) + beside
     used = min(ceil(cost.total() * calibration), budget.usable)
     # The parts are in the model's own tokens, rounded so that they add up to ``used``.
     scaled = {name: int(cost[name] * calibration) for name in _CATEGORIES}
     return Assembled(
-        messages=tuple(_read_rows(rows, sources, system_prompt)),
+        messages=tuple(
+            _read_rows(
+                rows,
+                sources | {item.row["id"]: item.entry for item in items},
+                system_prompt,
+                facts.records if facts else (),
+            )
+        ),
         tools=opening.tools,
         used_tokens=used,
         wanted_tokens=ceil(wanted * calibration),
@@ -259,12 +265,31 @@ def assemble(
     )
 
 
+def _item_rows(
+    items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None, passages: Passages | None
+) -> Iterator[dict[str, Any]]:
+    missing = [item for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
+    newest_missing = missing[-1] if gap else None
+    is_waiting = passages is not None
+    for item in items:
+        if passages and is_waiting and item.row["id"] == passages.question_id:
+            yield passages.row
+            is_waiting = False
+        if item.row["id"] in chosen:
+            yield chosen[item.row["id"]].row
+        elif gap and item is newest_missing:  # The note stands in the place of the newest entry that is missing.
+            yield gap
+    if passages and is_waiting:
+        yield passages.row
+
+
 def rebuild(
     manifest: Sequence[Mapping[str, Any]],
     entries: Sequence[ContextEntry],
     *,
     system_prompt: str,
     tools: Sequence[ToolSpec],
+    facts: Sequence[FactRecord] = (),
 ) -> Prompt:
     """Return the prompt of a stored manifest, whatever was tombstoned, answered or summarised since.
 
@@ -272,10 +297,11 @@ def rebuild(
 
     :raises MessageNotFoundError: a message that the manifest names is not among the entries.
     :raises SummaryNotFoundError: a summary that it names is not among them.
+    :raises FactNotFoundError: a fact that it names is not among the facts.
     """
     names = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     return Prompt(
-        messages=tuple(_read_rows(manifest, sources_of(entries), system_prompt)),
+        messages=tuple(_read_rows(manifest, sources_of(entries), system_prompt, facts)),
         tools=tuple(tool for tool in tools if tool.name in names),
     )
 
@@ -333,13 +359,17 @@ def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | No
     return Counter(cost)
 
 
-def _read_rows(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str) -> Iterator[ContextMessage]:
+def _read_rows(
+    rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str, facts: Sequence[FactRecord]
+) -> Iterator[ContextMessage]:
     for row in rows:
         match row["kind"]:
             case "message" | "pinned":
                 yield from read_message(find_message(sources, row["id"]), row)
             case "summary":
                 yield read_summary(find_summary(sources, row["id"]))
+            case "facts":
+                yield read_facts(row, {fact.id: fact for fact in facts})
             case "retrieved":
                 yield read_passages(row, sources)
             case "system":

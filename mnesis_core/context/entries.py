@@ -66,6 +66,7 @@ class Breakdown:
 
     system: int
     tools: int
+    facts: int
     summaries: int
     passages: int  # of earlier messages that may answer the newest question
     messages: int
@@ -185,6 +186,7 @@ _SCHEMAS: Mapping[str, Schema] = {
     "summary": {"id": _is_text, "first_seq": _is_number, "last_seq": _is_number},
     "message": _MESSAGE,
     "pinned": _MESSAGE,  # a message that is shown although a summary stands in its place
+    "facts": {"ids": _are_texts},
     # passages of messages that a summary stands for
     "retrieved": {"lines": lambda value: isinstance(value, list) and all(_has(line, _LINE) for line in value)},
     "prompt": {"id": _is_text, "target": _is_number},

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 from mnesis_core import values
 from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, find_message, find_summary, sources_of
+from mnesis_core.context.facts import read_facts
 from mnesis_core.context.fitting import frame_of
 from mnesis_core.context.passages import read_passages
 from mnesis_core.context.wording import field_texts, read_gap, read_summary
 from mnesis_core.events import EventType
+from mnesis_core.facts.values import FactRecord
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.messages import (
@@ -231,6 +233,7 @@ _STEPS: Mapping[str, Step] = {
 class BlockKind(StrEnum):
     SYSTEM = "system"
     TOOL = "tool"
+    FACTS = "facts"
     SUMMARY = "summary"
     PASSAGES = "passages"
     MESSAGE = "message"
@@ -265,6 +268,7 @@ def blocks_of(
     *,
     system_prompt: str,
     tools: Sequence[ToolSpec],
+    facts: Sequence[FactRecord] = (),
 ) -> list[Block]:
     """Return the blocks of a stored manifest, from what ``assembly.rebuild`` takes.
 
@@ -289,6 +293,9 @@ def blocks_of(
                 blocks.append(_text_block(BlockKind.SUMMARY, "user", read_summary(entry).text, **what))
             case "message" | "pinned":
                 blocks += _message_blocks(find_message(sources, row["id"]), row)
+            case "facts":
+                known = {fact.id: fact for fact in facts}
+                blocks.append(_text_block(BlockKind.FACTS, "user", read_facts(row, known).text))
             case "retrieved":
                 blocks.append(_text_block(BlockKind.PASSAGES, "user", read_passages(row, sources).text))
             case "gap":

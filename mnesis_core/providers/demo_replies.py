@@ -156,6 +156,7 @@ _SMALL_TALK = (
     (_THANKS, 6, "You are welcome. Everything said here stays on record; ask me about any of it."),
 )
 _NOTHING_FOUND = _pattern(r"^\W*(?:no (?:match|result|hit)|nothing|0 (?:match|result|hit)|\[\]|\{\}|null|none)")
+_FACT = re.compile(r"^- (?:#(\d{1,9})|a person wrote), [^:\n]{1,40}: (.+)$", re.MULTILINE)
 _SEARCH_HIT = re.compile(r"^(?:[>\- ] )?#(\d{1,9}) \(?(user|assistant)(?:, \d[^)\n]{0,80}\))?: (.*)$", re.MULTILINE)
 
 
@@ -164,21 +165,24 @@ class Said:
     number: int  # Its place in the conversation, from 1, as far as it can be known; 0 for a summary.
     role: str
     text: str
-    is_quoted: bool = False  # among the passages of messages that a summary stands for
+    is_quoted: bool = False  # among the passages of messages that a summary stands for, or the facts
+    is_fact: bool = False
 
     @property
     def is_summary(self) -> bool:
-        return self.number == 0
+        return self.number == 0 and not self.is_fact
 
     @property
     def place(self) -> str:
+        if self.is_fact:
+            return f"a fact from message {self.number}" if self.number else "a fact that a person wrote"
         if self.is_summary:
             return "the summary of older messages"
         return f"message {self.number}, {'you' if self.role == 'user' else 'me'}"
 
     def says(self, sentence: str) -> str:
         who = "you" if self.role == "user" else "I"
-        source = f"{self.place} says" if self.is_summary else f"{who} said in message {self.number}"
+        source = f"{self.place} says" if self.is_summary or self.is_fact else f"{who} said in message {self.number}"
         return f"{source}: {_quoted(sentence)}"
 
 
@@ -198,6 +202,12 @@ def conversation(messages: list[dict[str, Any]]) -> list[Said]:
         if role not in ("user", "assistant"):
             continue
         text, rest, at = text_of(message)[:LONGEST_MESSAGE], "", 0
+        if text.startswith("<facts>"):
+            found += (
+                Said(number=int(fact[1] or 0), role="user", text=fact[2], is_quoted=True, is_fact=True)
+                for fact in _FACT.finditer(text)
+            )
+            continue
         if text.startswith("<passages>") and (at := text.find("</passages>") + 1):
             lines = _SEARCH_HIT.finditer(text, 0, at)
             found += (Said(number=int(line[1]), role=line[2], text=line[3], is_quoted=True) for line in lines)

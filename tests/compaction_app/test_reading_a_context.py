@@ -45,8 +45,8 @@ def test_messages_are_one_query_and_summaries_two_more_whatever_the_history(sess
     add_summary(session_id, claim(session_id), [message.id for message in said[:4]], (1, 4))
     with CaptureQueriesContext(connection) as summarised:
         assert len(read_state(frame).entries) == 2 * turns - 3
-    # The third says whether the last compaction has left room for a refill.
-    assert (len(plain), len(summarised)) == (1, 3)
+    # One is for facts, and one says whether the last compaction has left room for a refill.
+    assert (len(plain), len(summarised)) == (2, 4)
 
 
 def test_a_context_says_as_of_which_event_it_was_read(session_id):

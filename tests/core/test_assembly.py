@@ -357,7 +357,7 @@ def test_the_breakdown_names_every_category() -> None:
     entries = make.entries_of(make.turn(3, "go", make.tool(), "done"), make.summary(1, "before", first=1, last=4))
     result = assemble(entries, system_prompt="Be brief.", tools=(make.CALCULATOR,), budget=LARGE)
     parts = asdict(result.breakdown)
-    assert (parts.pop("files"), parts.pop("passages")) == (0, 0)
+    assert [parts.pop(name) for name in ("files", "passages", "facts")] == [0, 0, 0]
     assert min(parts.values()) > 0
     assert result.used_tokens + result.breakdown.free == LARGE.usable
 

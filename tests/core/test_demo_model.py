@@ -171,6 +171,15 @@ def test_a_passage_in_the_prompt_answers_with_the_message_that_it_is_from() -> N
     assert (said.text, said.tool_calls) == ("You said in message 7: “My dentist is Dr Weber.”", ())
 
 
+@pytest.mark.parametrize(
+    ("place", "answered"), [("#7", "A fact from message 7 says"), ("a person wrote", "A fact that a person wrote says")]
+)
+def test_a_fact_in_the_prompt_answers_with_where_it_is_from(place: str, answered: str) -> None:
+    facts = user(f"<facts>\nFacts that hold.\n- {place}, 2026-01-05, entity: My dentist is Dr Weber.\n</facts>")
+    said = answer([facts, SUMMARY, user("Who is my dentist?")], [GREP])
+    assert said.text == f"{answered}: “My dentist is Dr Weber.”"
+
+
 def test_passages_are_no_messages_that_it_sees() -> None:
     talk = [user("Hello there, model."), {"role": "assistant", "content": "Hello."}, PASSAGES]
     assert "1 from you and 1 from me" in answer([*talk, user("How many messages do you see?")]).text
