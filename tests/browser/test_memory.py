@@ -1,0 +1,81 @@
+"""What was said long ago is at hand when it is asked for: a fact of January, compacted several levels deep, asked for in March."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Portal
+from tests.browser.test_live import write
+from tests.support.transcript_lines import exported, node
+
+pytestmark = pytest.mark.slow
+Open = Callable[..., Page]
+JANUARY = datetime(2026, 1, 5, 9, 10, tzinfo=UTC).timestamp()
+HOURS_APART = 5
+FACT = "By the way, my dentist is Dr Weber in Nordnes street 7."
+TALK = 400
+"""Messages between the fact and the question, over some weeks."""
+
+
+def talk() -> dict[str, Any]:
+    """A conversation of ChatGPT's export that begins with a fact and then goes on about other things."""
+    said = [FACT, "Noted."]
+    for number in range(TALK // 2):
+        said += [
+            f"The ferry of day {number} carried {number * 37 % 101} crates of herring to the north quay. " * 2,
+            f"Crates on day {number}: the clerk wrote them into ledger {number % 12}, and the harbour master signed. "
+            * 2,
+        ]
+    nodes = [node("root", None)]
+    for place, text in enumerate(said):
+        parent = "root" if place == 0 else f"m{place - 1}"
+        role = ("user", "assistant")[place % 2]
+        nodes.append(node(f"m{place}", parent, role, text, create_time=JANUARY + place // 2 * HOURS_APART * 3_600))
+    return exported(*nodes)
+
+
+def ask(page: Page, portal: Portal, session_id: str, question: str) -> None:
+    write(page, question)
+    expect(page.locator(".message-user[id]").last).to_contain_text(question)
+    portal.wait_until_idle(session_id)
+
+
+def test_a_fact_of_january_answers_a_question_in_march_with_the_passage_it_came_from(
+    portal: Portal, open_page: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps([talk()]))
+    page = open_page("/import/")
+    page.set_input_files("#import-files", file)
+    page.get_by_role("button", name="Import").click()
+    expect(page.locator("#import-status")).to_contain_text("Imported")
+    page.locator(".imported").get_by_role("link", name="A talk").click()
+    page.wait_for_url(re.compile(r"/sessions/sess_"))
+    session_id = page.url.rstrip("/").rpartition("/")[2]
+    small = {"compaction": {"leaf_chunk_tokens": 600, "condense_fan_in": 3, "condense_min_fan_in": 2}}
+    portal.call("PATCH", f"/api/sessions/{session_id}", {"config": small})
+    ask(page, portal, session_id, "Good morning.")
+    manifest = portal.call("GET", f"/api/sessions/{session_id}/context")["manifest"]
+    [oldest, *_] = [row for row in manifest if row["kind"] == "summary"]
+    assert (oldest["first_seq"], portal.call("GET", f"/api/summaries/{oldest['id']}")["depth"]) == (1, 2)
+
+    ask(page, portal, session_id, "Who is my dentist, and in which street?")
+    answer = page.locator(".message-assistant [data-body]").last
+    expect(answer).to_contain_text("ou said in message 1:")
+    expect(answer).to_contain_text("Dr Weber in Nordnes street 7")
+    calls = portal.call("GET", f"/api/sessions/{session_id}/calls")["items"]
+    newest = next(call for call in calls if call["purpose"] == "turn")
+    page.goto(f"/sessions/{session_id}/inspect/calls/{newest['id']}/")
+    expect(page.get_by_text("Rebuilt from the record and matches its digest.")).to_be_visible()
+    block = page.locator(".block", has_text="Passages found")
+    block.locator("summary").click()
+    expect(block.locator("pre").first).to_contain_text("2026-01-05 09:10")
+    expect(block.locator("pre").first).to_contain_text(f"#1 user: {FACT}")
