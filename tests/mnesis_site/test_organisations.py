@@ -57,6 +57,7 @@ def ids_of(alice: Person, things: Things) -> dict[str, list[Any]]:
         "call_id": [things.call],
         "turn_id": [things.answered],
         "summary_id": [things.summary],
+        "fact_id": [things.fact],
         "preview_id": [things.preview],
         "try_id": [things.attempt],
         "file_id": [things.file],
@@ -161,6 +162,8 @@ async def test_no_method_finds_it(alice: Person, things: Things) -> None:
         asked = {"jsonrpc": "2.0", "id": 1, "method": name, "params": given | {about: ids[about][-1]}}
         if name == "maps/llm" or name == "maps/agentic":
             asked["params"] |= {"template": "{{ item }}", "items": [1]}
+        if name == "facts/add":
+            asked["params"] |= {"kind": "entity"}
         if name == "events/subscribe":
             continue
         error = json.loads(await jsonrpc.respond(json.dumps(asked).encode(), caller) or "{}")["error"]
