@@ -8,6 +8,7 @@ from compaction_app.context import ContextState
 from mnesis_core.context.branches import LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.context.passages import Found, Passages, choose_passages
+from mnesis_core.context.refill import take_refill
 from mnesis_core.context.wording import is_tombstoned
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage, text_of
@@ -99,5 +100,7 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
 
 
 def _shown(state: ContextState) -> list[StoredMessage]:
-    """Return the messages of a prompt of the context, in order."""
-    return [*state.pinned, *(entry.message for entry in state.entries if isinstance(entry, MessageEntry))]
+    """Return the messages that a prompt of the context has word for word, in order."""
+    refill = [item for item in take_refill(state.refill, state.refill_room) if not item.row["shortened"]]
+    again = [item.entry.message for item in refill if isinstance(item.entry, MessageEntry)]
+    return [*state.pinned, *again, *(entry.message for entry in state.entries if isinstance(entry, MessageEntry))]

@@ -8,7 +8,7 @@ from mnesis_site.endpoints import api, openai_api, rpc
 
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
-    path("favicon.ico", views.favicon),
+    path("favicon.ico", views.favicon, name="favicon"),
     path("health/", views.health, name="health"),
     path("health/verify/", views.verify_everything, name="verify-everything"),
     path("sign-in/", views.sign_in, name="sign-in"),

@@ -20,7 +20,7 @@ OURS = [
     if model.__module__.split(".")[0] in ("sessions_app", "compaction_app", "files_app", "agents_app", "audit_app")
 ]
 NOT_LOOKED_UP = {
-    *("summary_nodes.restores_id", "operator_runs.input_file_id"),
+    *("summary_nodes.restores_id", "operator_runs.input_file_id", "facts.superseded_by_id", "facts.reflection_id"),
     *("sessions.organisation_id", "people.organisation_id", "api_keys.organisation_id"),
 }
 """Foreign keys by which no query looks for rows, and whose other end is never deleted."""
