@@ -11,6 +11,7 @@ from django.utils.module_loading import import_string
 
 from compaction_app.compact import TASK, compact, compact_now, find_trigger
 from compaction_app.context import load_meter
+from compaction_app.manifests import load_manifest
 from compaction_app.queries import list_runs
 from mnesis_core.context.fitting import Reason
 from mnesis_core.errors import MnesisError
@@ -21,6 +22,7 @@ from sessions_app.database.threads import db
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
+from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns, is_summary_request, model_of
 from tests.support.story import say
 
@@ -150,10 +152,10 @@ async def test_a_call_goes_on_compacting_until_it_fits(session, script):
     await db(configure, session, max_compaction_rounds=1, leaf_chunk_tokens=600)
     await db(add_turns, session, 60)
     assert (await say(session, "Where are the ledgers?")).state == TurnState.COMPLETED
-    runs = (await db(list_runs, session.id))[::-1]
-    meter = await db(load_meter, session.id)
+    runs = await db(list_runs, session.id)
     assert len([run for run in runs if run.outcome == "rounds_exhausted"]) > 5
-    assert meter.used_tokens < meter.hard_tokens
+    [call] = await db(lambda: [call for call in list_calls(session.id) if call.purpose == "turn"])
+    assert not [row for row in await db(load_manifest, call) if row["kind"] == "gap"]
 
 
 def test_a_failure_is_not_repeated_on_the_same_context(session, script):
