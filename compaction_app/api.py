@@ -482,7 +482,7 @@ def read_context(
     session_id: str,
     format: ContextFormat = "mnesis",
     at: Annotated[int | None, PydanticField(ge=0, le=2**53)] = None,
-    question: Annotated[str, PydanticField(max_length=4_000)] = "",
+    question: Annotated[str, PydanticField(max_length=1_000)] = "",
 ) -> dict[str, Any]:
     """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out.
 

@@ -141,7 +141,7 @@ class MessageStory:
     seen: dict[str, Any]
     still_shown: str  # how the newest call showed it beside its context, a value of ``BESIDE``; or empty
     summarised_by: Readings
-    """Calls that read it in order to summarise it, while it stood in the context or, for a revision, later."""
+    """Calls that read it in order to summarise it or to find facts in it, while it stood in the context or, for a revision, later."""
     tombstones: list[dict[str, Any]]
 
 
@@ -293,7 +293,7 @@ def _how(row: Row, part_ids: Collection[str]) -> str:
 
 
 def list_readings(session_id: str, seq: int) -> Readings:
-    """Return the calls that read the message ``seq`` in order to summarise it.
+    """Return the calls that read the message ``seq`` in order to summarise it or to find facts in it.
 
     A call whose piece does not have the message did not read it, nor did those that merged drafts or condensed summaries.
     Five queries, and one more for each stretch of a span that was read in pieces.

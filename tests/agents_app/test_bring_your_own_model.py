@@ -91,7 +91,7 @@ async def run_ours(session: SessionRecord, question: str) -> TurnRecord:
 
 def run_theirs(program: Client, session: SessionRecord, question: str, *, counted: TurnRecord) -> dict[str, Any]:
     """One turn with a model of one's own: the context, the call, the record; returns what the model was sent."""
-    asked = {"format": "openai_chat", "question": question[:2_000]}
+    asked = {"format": "openai_chat", "question": question[:1_000]}
     payload = program.get(f"/api/sessions/{session.id}/context", asked).json()["payload"]
     payload["messages"].append({"role": "user", "content": question})
     said = answer(Request(payload=payload, max_output_tokens=1))

@@ -60,9 +60,12 @@ def test_from_words_that_were_compacted_away_to_the_calls_that_saw_them(compacte
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (width, scheme)
 
 
-def test_the_scrub_bar_leads_through_the_sessions_life_by_keys_and_by_pointer(compacted: str, open_page: Open) -> None:
-    page = open_page(f"/sessions/{compacted}/inspect/calls/")
-    page.locator(".call-number a").first.click()
+def test_the_scrub_bar_leads_through_the_sessions_life_by_keys_and_by_pointer(
+    compacted: str, portal: Portal, open_page: Open
+) -> None:
+    calls = portal.call("GET", f"/api/sessions/{compacted}/calls")["items"]
+    newest_id = next(call["id"] for call in calls if call["purpose"] == "turn")
+    page = open_page(f"/sessions/{compacted}/inspect/calls/{newest_id}/")
     newest = title(page)
     page.wait_for_load_state()  # with its scripts, which the keys are for
     slider = page.get_by_role("slider", name="Call, from the first to the last")

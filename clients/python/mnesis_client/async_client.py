@@ -19,7 +19,7 @@ from mnesis_client.errors import ConnectionFailed, MnesisError, read_answer
 from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, stops, text_of
 
 LOOK_SECONDS = 0.5
-LONGEST_QUESTION = 2_000
+LONGEST_QUESTION = 1_000
 """Characters of a question that are sent to find passages for it; it goes into an address."""
 T = TypeVar("T")
 
