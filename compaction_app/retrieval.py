@@ -82,8 +82,7 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
     except InvalidRequest:  # There is no word in it.
         return None
     path = path_in(session, state.branch) or LINE
-    # The oldest message of a refill may be shortened.
-    verbatim = {message.id for message in (*state.refill[1:], *_shown(state)) if not _has_tombstone(message)}
+    verbatim = {message.id for message in _shown(state) if not _has_tombstone(message)}
     quoted = [
         [
             (line.message_id, line.is_hit)
