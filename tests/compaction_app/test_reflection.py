@@ -147,7 +147,7 @@ def test_a_model_that_is_of_no_use_leaves_the_summary_as_it_is(
 
 
 def test_what_compaction_may_cost_bounds_reflection_too(session: SessionRecord, script: Any) -> None:
-    script(replies(noted(moved())))
+    script(replies(Step(text=noted(moved()), delay_seconds=0.5)))
     add_turns(session, 8)
     compact_now(session.id)
     with change(session.id) as record:

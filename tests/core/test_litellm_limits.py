@@ -26,7 +26,7 @@ from mnesis_core.providers.litellm_ import load_litellm, stated_limits
         ("gemini/gemini-gemma-2-9b-it", (8_192, 8_192, Prices(input=350_000, output=1_050_000))),
         ("demo/chat", (32_000, 4_000, Prices())),
         ("openai/claude-sonnet-4-5", None),
-        ("openai/text-embedding-3-small", None),
+        ("openai/text-embedding-3-small", (8_191, 8_191, Prices(input=20_000, output=0))),
         ("openai/nobody-knows-this", None),
         ("", None),
     ],

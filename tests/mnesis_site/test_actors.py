@@ -41,7 +41,18 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 ROOT = Path(__file__).resolve().parents[2]
 APPS = ("sessions_app", "compaction_app", "files_app", "agents_app", "audit_app", "mnesis_site")
 READS = {
-    *("apikey", "limit", "roles", "flush", "loaddata", "migrate", "test", "testserver", "rebuild_search"),
+    *(
+        "apikey",
+        "limit",
+        "roles",
+        "flush",
+        "loaddata",
+        "migrate",
+        "test",
+        "testserver",
+        "rebuild_search",
+        "fill_vectors",
+    ),
     *("export", "move_database", "replay", "summaries", "up", "verify", "organisation"),
 }
 """Commands that write no entry of a ledger, or copy entries as they are."""
@@ -195,6 +206,7 @@ TASKS = [
     Later("compaction_app.tasks.reflect", "tests/compaction_app/test_actors.py::test_a_worker_reflects_for_who_asked"),
     Later("files_app.tasks.explore", "tests/files_app/test_actors.py::test_a_worker_explores_for_who_asked"),
     Later("audit_app.tasks.verify", ""),  # writes nothing of the record
+    Later("sessions_app.tasks.fill_vectors", ""),  # nor does this
 ]
 
 
