@@ -232,37 +232,32 @@ def assemble(
     passages = passages if passages and passages.tokens <= limit // LARGEST_PASSAGES else None
     beside = Counter(facts=facts.tokens if facts else 0, passages=passages.tokens if passages else 0)
     wanted = PRIMING + beside["facts"] + opening.tokens + sum(item.tokens for item in items)
-    gap = None
     if wanted + beside["passages"] > limit:
         opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING - beside.total(), provider)
     else:
-        shown = {message.id for message in pinned}
-        room = min(refill_room, limit - wanted - beside["passages"])
+        room, shown = min(refill_room, limit - wanted - beside["passages"]), {message.id for message in pinned}
         items = _behind_summaries(items, take_refill(refill, room, provider=provider, without=shown))
-        chosen = {item.row["id"]: item for item in items}
+        chosen, gap = {item.row["id"]: item for item in items}, None
     rows = [*opening.rows, *([facts.row] if facts else ()), *_item_rows(items, chosen, gap, passages)]
-    quoted = passages.messages if passages else ()
-    sources = {message.id: MessageEntry(position=0, message=message) for message in quoted}
-    cost = _cost(opening, chosen, gap) + beside
-    used = min(ceil(cost.total() * calibration), budget.usable)
-    # The parts are in the model's own tokens, rounded so that they add up to ``used``.
-    scaled = {name: int(cost[name] * calibration) for name in _CATEGORIES}
+    quoted = [MessageEntry(position=0, message=message) for message in (passages.messages if passages else ())]
+    sources = sources_of([*quoted, *(item.entry for item in items)])
+    breakdown = _breakdown(_cost(opening, chosen, gap) + beside, budget, calibration)
     return Assembled(
-        messages=tuple(
-            _read_rows(
-                rows,
-                sources | {item.row["id"]: item.entry for item in items},
-                system_prompt,
-                facts.records if facts else (),
-            )
-        ),
+        messages=tuple(_read_rows(rows, sources, system_prompt, facts.records if facts else ())),
         tools=opening.tools,
-        used_tokens=used,
+        used_tokens=budget.usable - breakdown.free,
         wanted_tokens=ceil(wanted * calibration),
-        breakdown=Breakdown(**scaled, messages=used - sum(scaled.values()), free=budget.usable - used),
+        breakdown=breakdown,
         manifest=rows,
         left_out=(*opening.left_out, *_left_out(everything, chosen)),
     )
+
+
+def _breakdown(cost: Counter[str], budget: Budget, calibration: float) -> Breakdown:
+    """Return a cost in the model's own tokens, rounded so that the parts add up to what is usable."""
+    used = min(ceil(cost.total() * calibration), budget.usable)
+    scaled = {name: int(cost[name] * calibration) for name in _CATEGORIES}
+    return Breakdown(**scaled, messages=used - sum(scaled.values()), free=budget.usable - used)
 
 
 def _item_rows(
