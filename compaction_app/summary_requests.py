@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -41,7 +41,7 @@ from mnesis_core.config import CompactionConfig
 from mnesis_core.errors import BudgetExhausted, CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.files.references import manifest_path
-from mnesis_core.llm.interface import Model, Reply
+from mnesis_core.llm.interface import Model, ModelSpec, Reply
 from mnesis_core.llm.retrying import patience_of
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.providers.rendering import digest
@@ -140,6 +140,34 @@ class RecordedAttempts:
         )
 
 
+def planned_call(
+    question: Question,
+    sources: Sequence[Mapping[str, Any]],
+    *,
+    model: Model,
+    spec: ModelSpec,
+    parameters: Mapping[str, Any],
+    context_seq: int | None = None,
+) -> PlannedCall:
+    """Return the call for a question about sources, whose answer is no longer than the model's longest."""
+    request, longest = question.request, spec.max_output_tokens
+    if 0 < longest < request.max_output_tokens:
+        request = replace(request, max_output_tokens=longest)
+    return PlannedCall(
+        model=model,
+        spec=spec,
+        request=request,
+        purpose="summary",
+        prompt_tokens=question.tokens,
+        estimated_tokens=question.tokens,
+        parameters=parameters,
+        manifest=question_manifest(question, sources),
+        digest=digest(request.payload),
+        context_seq=context_seq,
+        texts={"prompt": question.prompt.text},
+    )
+
+
 class SummaryCalls(ModelCaller[Answer]):
     def __init__(self, tries: RecordedAttempts, question: Question, judge: Judge) -> None:
         self.tries = tries
@@ -148,23 +176,14 @@ class SummaryCalls(ModelCaller[Answer]):
         self.patience = patience_of(tries.state.config.turn)
 
     async def plan(self) -> PlannedCall:
-        model, question = self.tries.models[0], self.question
-        spec = self.tries.state.priced(model.spec)
-        request, longest = question.request, spec.max_output_tokens
-        if 0 < longest < request.max_output_tokens:
-            request = replace(request, max_output_tokens=longest)
-        return PlannedCall(
+        model = self.tries.models[0]
+        return planned_call(
+            self.question,
+            source_rows(self.tries.chosen),
             model=model,
-            spec=spec,
-            request=request,
-            purpose="summary",
-            prompt_tokens=question.tokens,
-            estimated_tokens=question.tokens,
+            spec=self.tries.state.priced(model.spec),
             parameters={"run_id": self.tries.attempt.run_id, "summary_id": self.tries.summary_id},
-            manifest=question_manifest(question, source_rows(self.tries.chosen)),
-            digest=digest(request.payload),
             context_seq=self.tries.context_seq,
-            texts={"prompt": question.prompt.text},
         )
 
     def held(self) -> AbstractContextManager[Change]:

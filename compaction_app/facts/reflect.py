@@ -19,10 +19,10 @@ from compaction_app.facts import store
 from compaction_app.facts.queries import ReflectionRecord, find_reflection, forgotten_reflections
 from compaction_app.queries import load_run, load_summary
 from compaction_app.store import close_calls
-from compaction_app.summary_requests import limits_of_compaction
+from compaction_app.summary_requests import limits_of_compaction, planned_call
 from mnesis_core.actor import read_actor
 from mnesis_core.compaction.reflection import PROMPT, Found, questions_about, read_facts, spoken
-from mnesis_core.compaction.requests import Question, messages_row, question_manifest
+from mnesis_core.compaction.requests import Question, messages_row
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.errors import CallNotFoundError, MnesisError, ModelCallAbandoned, SessionNotFoundError
@@ -30,7 +30,6 @@ from mnesis_core.llm.interface import Model, Reply, Request, spec_in_session
 from mnesis_core.llm.retrying import patience_of
 from mnesis_core.messages import StoredMessage
 from mnesis_core.providers.litellm_ import close_connections
-from mnesis_core.providers.rendering import digest
 from mnesis_core.records import SessionRecord
 from mnesis_core.spending import Spent
 from mnesis_core.turns.options import end_of_reply
@@ -187,23 +186,15 @@ class ReflectionCalls(ModelCaller[Found]):
         self.models = [own, *load_fallbacks(alias, self.session, self.config)]
 
     async def plan(self) -> PlannedCall:
-        model, question = self.models[0], self._asked
+        model = self.models[0]
         is_own = model.spec.alias == self.session.model
         spec = spec_in_session(model.spec, self.config) if is_own else model.spec
-        longest, request = spec.max_output_tokens, question.request
-        if 0 < longest < request.max_output_tokens:
-            request = replace(request, max_output_tokens=longest)
-        return PlannedCall(
+        return planned_call(
+            self._asked,
+            [messages_row(self.messages)],
             model=model,
             spec=spec,
-            request=request,
-            purpose="summary",
-            prompt_tokens=question.tokens,
-            estimated_tokens=question.tokens,
             parameters={"reflection_id": self.reflection.id, "summary_id": self.reflection.summary_id},
-            manifest=question_manifest(question, [messages_row(self.messages)]),
-            digest=digest(request.payload),
-            texts={"prompt": question.prompt.text},
         )
 
     @property
