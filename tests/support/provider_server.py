@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from types import TracebackType
 from typing import Any
 
 
-class ProviderServer(ThreadingHTTPServer):
-    """Use as a context manager."""
+class LoopbackServer(ThreadingHTTPServer):
+    """Answers JSON with JSON. Use as a context manager."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -31,15 +32,25 @@ class ProviderServer(ThreadingHTTPServer):
         self._thread.join(10)
         self.server_close()
 
+    @abstractmethod
+    def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request."""
+
+
+class ProviderServer(LoopbackServer):
+    """Numbers its answers."""
+
+    def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        text = f"answer {len(self.requests)}"
+        return _anthropic(body, text) if path.endswith("/messages") else _openai(body, text)
+
 
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        assert isinstance(self.server, ProviderServer)
+        assert isinstance(self.server, LoopbackServer)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(body)
-        answer = f"answer {len(self.server.requests)}"
-        shaped = _anthropic(body, answer) if self.path.endswith("/messages") else _openai(body, answer)
-        payload = json.dumps(shaped).encode()
+        payload = json.dumps(self.server.answer(self.path, body)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(payload)))
