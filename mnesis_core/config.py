@@ -90,7 +90,7 @@ class CompactionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalConfig:
-    """What a prompt has beside its context (seed 004): facts that hold, and passages of summarised messages; 0 for none."""
+    """Facts that hold and passages of summarised messages, which a prompt has beside its context (seed 004); 0 for none."""
 
     max_facts: int = bounded(20, 0, 200)
     # Of all facts together; at most an eighth of usable.

@@ -518,14 +518,14 @@ class SearchEntry(models.Model):
 
 
 class SearchVector(models.Model):
-    """What an embedding model made of a text part, or of the beginning of a long one. Derived, as search entries are."""
+    """The vector of a text part, or of the beginning of a long one. It is derived from the record, like search entries."""
 
     part_id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_constraint=False)
     model = models.CharField(max_length=200)
-    """litellm's name of the model, since an alias may come to mean another one."""
+    """The model's name at litellm, since an alias may come to mean another model."""
     signs = models.BinaryField()
-    """Those of its numbers, which every search reads, so they stand apart from them (``VectorNumbers``)."""
+    """The signs of its numbers. Every search reads them, so they stand apart from the numbers (``VectorNumbers``)."""
 
     class Meta:
         db_table = "search_vectors"
@@ -547,7 +547,7 @@ class VectorNumbers(models.Model):
 
 
 class VectorMark(models.Model):
-    """How far the vectors of a session are: every text up to an entry of the search index has one, if one can be made."""
+    """The entry of the search index up to which the texts of a session have vectors, as far as these can be made."""
 
     session = models.OneToOneField(
         Session, primary_key=True, on_delete=models.PROTECT, related_name="+", db_constraint=False
@@ -555,7 +555,7 @@ class VectorMark(models.Model):
     model = models.CharField(max_length=200)
     entry_id = models.BigIntegerField(default=0)
     busy_until = models.DateTimeField(null=True)
-    """Until when another worker leaves the session to the one that fills it."""
+    """The time until which one worker has the session to itself."""
     tokens = models.BigIntegerField(default=0)  # that the model has read so far
     cost_micros = models.BigIntegerField(default=0)
     skipped = models.BigIntegerField(default=0)  # texts of which the model makes no vector

@@ -64,7 +64,7 @@ class FactIn(Schema):
 
 
 class CorrectionIn(Schema):
-    """What is true instead. What is not said stays as it is in the corrected fact."""
+    """A correction: the new statement. Fields that are left out stay as in the corrected fact."""
 
     statement: Statement
     kind: FactKind | None = None

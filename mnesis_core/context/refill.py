@@ -21,7 +21,7 @@ ABOVE, SMALLEST, AT_MOST = 1 / 3, 192, 3 / 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refill:
-    """What a compaction decided, in tokens of our own estimates: whatever is learnt of a model's counts, it stays."""
+    """A compaction's decision, in tokens of our own estimates, so that it stays whatever is learnt of a model's counts."""
 
     first_seq: int
     last_seq: int  # of the messages; the newest that a summary stands for

@@ -10,7 +10,7 @@ from mnesis_core.text import encode_text
 
 LONGEST_QUOTE = 2_000
 SPEAKERS = ("user", "assistant")
-"""Who says something. What a tool or a file holds is nobody's word."""
+"""The roles whose words a fact may quote. A tool's output or a file states no fact by itself."""
 
 
 def find_quote(messages: Iterable[StoredMessage], quote: str) -> Place | None:

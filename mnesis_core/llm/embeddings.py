@@ -14,7 +14,7 @@ from mnesis_core.values import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
     vectors: tuple[bytes, ...]
-    """One for each text, in order (``mnesis_core.search.meaning.packed``)."""
+    """The vectors of the texts, in order (``mnesis_core.search.meaning.packed``)."""
     usage: Usage
 
 

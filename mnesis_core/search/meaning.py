@@ -17,13 +17,13 @@ from struct import pack, unpack
 from mnesis_core.search.ranking import Place, Ranked, Turn, is_near
 
 WEIGHT = 0.05
-"""Of a standard deviation, beside that of the words, which is the rest of one. Round, and chosen on two conversations."""
+"""The share of nearness in the score of a place; words have the rest. It was chosen on two conversations."""
 BESIDE = 0.5
-"""What the messages before and after count, where they are nearer than usual."""
+"""The weight of the messages before and after, where they are nearer than usual."""
 NEAREST = 50
-"""Messages that are hits by what they mean, whatever their words."""
+"""The most messages that are hits by their meaning alone."""
 NEAR = 1.5
-"""Standard deviations from which on a message is one of them."""
+"""The standard deviations by which such a message is nearer than usual, at least."""
 
 
 def packed(numbers: Sequence[float]) -> bytes:

@@ -1,4 +1,4 @@
-"""Which messages are near to a question by the site's embedding model, within the scope of its search.
+"""Nearness of messages to a question by the site's embedding model, within the scope of a search.
 
 Rights and filters are in the statement that finds candidates, as in the search by words. Signs of vectors are compared
 first, which is cheap, and whole vectors only of those that may be near, so that no extension of a database is needed.
@@ -27,9 +27,9 @@ from sessions_app.search.vectors import embed, longest_text, text_of
 
 logger = logging.getLogger(__name__)
 MOST_VECTORS = 10_000
-"""Messages that are searched by meaning, the newest."""
+"""The number of messages, the newest ones, that are searched by meaning."""
 MOST_NEAR, SAMPLE = 250, 100
-"""Vectors that are compared in full: those that may be near, and as many at even distances, which say what is usual."""
+"""The numbers of vectors that are compared in full: those that may be near, and a sample, which says what is usual."""
 REST_SECONDS = 30.0
 """How long a model that failed is not asked: each search would wait for it."""
 
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
 
 
 class Rest:
-    """Until when the model is left alone, because it failed."""
+    """The time before which a model that failed is not asked again."""
 
     until = 0.0
 

@@ -42,7 +42,7 @@ class Unread(NamedTuple):
     entry_id: int
     part_id: str
     content: str
-    """As it is stored, as far as it is read."""
+    """The beginning of the stored text, undecoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

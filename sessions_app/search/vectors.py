@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 TASK = "sessions_app.tasks.fill_vectors"
 TASK_SECONDS = 600
 SLICE_SECONDS = 60.0
-"""After this a worker begins no other batch, so that other tasks get their turn."""
+"""The time after which a worker begins no other batch, so that other tasks get their turn."""
 TEXTS, CHARACTERS = 64, 6_000
-"""Of one call, and of one text: what an embedding model reads, most take no more than 8,000 tokens."""
+"""The most texts of one call, and the most characters of a text: many models take no more than 8,000 tokens."""
 HARMLESS = "Hello."
 """A text that every model reads: one that refuses it refuses every other."""
 CALL_SECONDS = 60.0
 AGAIN_SECONDS = 60.0
-"""After this a worker looks again although nothing was said, since the model may have been away."""
+"""The time after which a worker looks again although nothing was said, since the model may have been away."""
 LOOK_AT = 200
 
 
