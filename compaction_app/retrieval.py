@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compaction_app.context import ContextState
-from mnesis_core.context.branches import LINE
+from mnesis_core.context.branches import END, LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.context.passages import Found, Passages, choose_passages
 from mnesis_core.context.refill import take_refill
@@ -69,11 +69,11 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
     tokens = min(config.max_tokens, int(state.budget.usable / state.calibration.ratio) // LARGEST_SHARE)
     if not (config.max_passages and tokens and _is_anything_gone(state)):
         return None
-    asked = text[:LONGEST_QUESTION]
+    asked, before = text[:LONGEST_QUESTION], question.seq if question else END
     scope = Scope(
         owner_id=session.owner_id,
         session_id=session.id,
-        before_seq=question.seq if question else None,
+        before_seq=before,
         filters=Filters(compacted=True),
     )
     try:
@@ -87,7 +87,7 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
         [
             (line.message_id, line.is_hit)
             for line in passage.lines
-            if line.message_id not in verbatim and path.has(passage.hits[0].branch, line.seq)
+            if line.seq < before and line.message_id not in verbatim and path.has(passage.hits[0].branch, line.seq)
         ]
         for passage in merged(found.hits, around=AROUND)
     ]

@@ -68,6 +68,21 @@ def test_a_question_finds_what_a_summary_stands_for(session_id):
     assert FACT in found(session_id, "Where does my sister live?")
 
 
+def test_only_what_was_said_before_the_question_answers_it():
+    session_id = new_session(make_user("carla"))
+    add_turn(session_id, FACT)
+    for number in range(60):
+        add_turn(session_id, f"My sister Lea lives on island {number}.")
+    assert compact_now(session_id).summary_ids
+    first, _, question, *_ = load_messages(session_id)
+    state = load_state(session_id)
+    passages = retrieve(state, "On which island does my sister Lea live?", question=question)
+    assert passages is not None
+    assert text_of(passages.messages[0]) == FACT
+    assert max(message.seq for message in passages.messages) < question.seq
+    assert retrieve(state, "On which island does my sister Lea live?", question=first) is None
+
+
 def test_what_the_prompt_has_word_for_word_is_not_repeated(session_id):
     exchange(session_id, "Lea also lives on an island.", "Noted.")
     texts = found(session_id, "Where does Lea live?")
