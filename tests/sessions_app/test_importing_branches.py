@@ -223,6 +223,8 @@ def test_no_branch_is_begun_while_a_turn_runs(ada):
 
 
 @pytest.mark.slow
+# Changes that commit: inside one transaction every version of a session's row stays, and each foreign key walks them all.
+@pytest.mark.django_db(transaction=True)
 def test_two_thousand_attempts_and_a_chain_of_a_thousand_branches_are_stored(ada):
     attempts = [node("u", None, "user", "?"), *(node(f"a{i}", "u", "assistant", str(i)) for i in range(2_000))]
     session_id = only_session(stored(ada, *attempts, current="a7"))
