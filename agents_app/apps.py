@@ -15,7 +15,7 @@ class AgentsConfig(AppConfig):
         from agents_app import schedule
         from agents_app.maps.llm_map import rebuild_map_payload
         from agents_app.tools.registry import check_tool_names
-        from compaction_app.context import register_payload
+        from compaction_app.context.state import register_payload
 
         register_payload("map", rebuild_map_payload)
         register(check_tool_names)

@@ -9,7 +9,7 @@ from django.db.models import Q
 from mnesis_core.events import new_salt
 from mnesis_core.maps.values import ItemState, OperatorKind, RunState
 from sessions_app.database.fields import EncodedCharField, EncodedTextField, IdField
-from sessions_app.guards.rules import AppendOnlyModel, Rules
+from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
 

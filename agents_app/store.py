@@ -42,9 +42,9 @@ from mnesis_core.records import MessageEnd, NewCall, new_id
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import Listing, ServerAddress, check_address, write_listing
-from sessions_app.catalogue.model_store import Audience
 from sessions_app.conf import host_lists
 from sessions_app.database.tables import Table, run, select_columns
+from sessions_app.llm.model_store import Audience
 from sessions_app.record import turn_store
 from sessions_app.record.change import Change
 from sessions_app.record.lease import NO_LEASE, Lease, expired

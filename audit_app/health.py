@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from agents_app.queries import count_waiting
 from audit_app.store import find_verification
-from compaction_app.context import Meter, load_meter
+from compaction_app.context.state import Meter, load_meter
 from mnesis_core.context.fitting import Pressure
 from mnesis_core.text import excerpt
 from sessions_app.database.tables import fetch, time_in_sql

@@ -18,10 +18,10 @@ from django.db import connection
 from benchmarks.support.databases import Plain, plain_connection
 from benchmarks.support.summaries import summarise
 from benchmarks.support.talk import make_turns, write_turn
-from compaction_app.context import Frame, load_frame, read_state
+from compaction_app.context.state import Frame, load_frame, read_state
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.providers.rendering import digest, render
-from sessions_app.catalogue import model_store
+from sessions_app.llm import model_store
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items

@@ -22,9 +22,9 @@ from benchmarks.support import instant
 from benchmarks.support.talk import make_turns, write_turn
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
-from sessions_app.catalogue import model_store
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import db
+from sessions_app.llm import model_store
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 

@@ -15,7 +15,7 @@ from statistics import median
 from django.contrib.auth.models import User
 
 from benchmarks.support.living import Life, LivedPrompt, live
-from compaction_app.context import build_context, load_meter, load_state
+from compaction_app.context.state import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
 from files_app.queries import read_range
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
@@ -24,7 +24,7 @@ from mnesis_core.files.references import files_in_footer, read_file_manifest
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.records import RunRecord, SummaryRecord
-from sessions_app.catalogue import model_store
+from sessions_app.llm import model_store
 from sessions_app.record import session_store
 from sessions_app.record.context_queries import load_context_items
 from sessions_app.record.message_queries import load_messages

@@ -23,9 +23,9 @@ from benchmarks.support.instant import answer_at_once, asked_at
 from benchmarks.support.talk import make_turns
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import text_of
-from sessions_app.catalogue import model_store
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
+from sessions_app.llm import model_store
 from sessions_app.record import session_store
 from sessions_app.record.turn_queries import load_turn
 

@@ -26,8 +26,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.support.broadcasts import LAST, order
 from mnesis_core.llm.interface import ModelSpec
-from sessions_app.catalogue import model_store
-from sessions_app.catalogue.model_store import create_key
+from sessions_app.llm import model_store
+from sessions_app.llm.model_store import create_key
 from sessions_app.record import session_store
 from tests.support.site import free_port
 

@@ -17,11 +17,11 @@ from django.db import connection
 
 from benchmarks.support.databases import Plain, plain_connection
 from benchmarks.support.talk import make_text, write_turn
-from compaction_app.context import build_context, rebuild_payload
-from compaction_app.manifests import load_manifest
+from compaction_app.context.manifests import load_manifest
+from compaction_app.context.state import build_context, rebuild_payload
 from mnesis_core.llm.interface import ModelSpec, write_tools
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
-from sessions_app.catalogue import model_store
+from sessions_app.llm import model_store
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_outlines

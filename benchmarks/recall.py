@@ -35,15 +35,15 @@ from agents_app.tools.memory.grepping import grep
 from agents_app.tools.memory.reach import load_family
 from agents_app.tools.registry import ToolContext
 from compaction_app.compact import compact_before_call
-from compaction_app.context import load_state, size_of
-from compaction_app.retrieval import retrieve
+from compaction_app.context.retrieval import retrieve
+from compaction_app.context.state import load_state, size_of
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.ranking import SESSION
 from mnesis_core.search.words import fold
 from mnesis_core.transcripts import FORMATS
-from sessions_app.catalogue.model_store import put_model
+from sessions_app.llm.model_store import put_model
 from sessions_app.models import Message, Session
 from sessions_app.record.histories import store_transcripts
 from sessions_app.search.nearness import Rest

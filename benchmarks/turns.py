@@ -33,9 +33,9 @@ from benchmarks.support.summaries import summarise
 from benchmarks.support.talk import make_turns
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import text_of
-from sessions_app.catalogue import model_store
 from sessions_app.database.threads import db
 from sessions_app.live import follow
+from sessions_app.llm import model_store
 from sessions_app.models import Message as MessageRow
 from sessions_app.models import MessagePart, ModelCall, Turn
 from sessions_app.record import session_store

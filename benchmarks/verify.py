@@ -18,7 +18,7 @@ from audit_app.proof.verify import Report, verify_sessions
 from benchmarks.support.databases import Plain, plain_connection
 from benchmarks.support.talk import make_turns, write_turn
 from mnesis_core.events import GENESIS
-from sessions_app.guards.triggers import guarded_models
+from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 

@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app import models
-from compaction_app.context import load_frame, rebuild_payload
+from compaction_app.context.state import load_frame, rebuild_payload
 from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sources
 from compaction_app.models import CompactionRun, FactSource, Reflection, SummaryNode, SummaryPreview, SummaryTry

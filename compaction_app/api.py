@@ -13,9 +13,9 @@ from pydantic import Field as PydanticField
 
 from compaction_app import queries, revise
 from compaction_app.compact import compact_now, request_manual
-from compaction_app.context import compare_calls, rebuild_payload
+from compaction_app.context.manifests import with_manifests
+from compaction_app.context.state import compare_calls, rebuild_payload
 from compaction_app.facts.api import router as facts_router
-from compaction_app.manifests import with_manifests
 from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt

@@ -19,11 +19,11 @@ from django.utils import timezone
 from django_q.tasks import async_task
 
 from compaction_app import store
-from compaction_app.context import ContextState, Frame, load_state, meter_of, read_state, size_of
+from compaction_app.context.refills import find_refill
+from compaction_app.context.state import ContextState, Frame, load_state, meter_of, read_state, size_of
 from compaction_app.facts.reflect import request_reflection, wake_forgotten
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
-from compaction_app.refills import find_refill
 from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.actor import read_actor
 from mnesis_core.compaction.selection import (

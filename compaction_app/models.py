@@ -8,7 +8,7 @@ from django.db.models import Q
 from mnesis_core.events import new_salt
 from mnesis_core.facts.values import USUAL_SALIENCE, FactKind, FactMethod, FactScope
 from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
-from sessions_app.guards.rules import AppendOnlyModel, Rules
+from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from compaction_app import queries, store
-from compaction_app.context import ContextState, load_state
+from compaction_app.context.state import ContextState, load_state
 from compaction_app.store import Revision
 from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work

@@ -14,7 +14,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from ninja import Field, Query, Router, Schema
 
-from compaction_app.manifests import newest_beside
+from compaction_app.context.manifests import newest_beside
 from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary, within_summary
 from mnesis_core.context.entries import Row
 from mnesis_core.errors import InvalidRequest

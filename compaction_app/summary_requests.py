@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from compaction_app import store
-from compaction_app.context import ContextState
+from compaction_app.context.state import ContextState
 from compaction_app.queries import compaction_micros, compaction_micros_of_owner
 from mnesis_core.compaction.requests import (
     Answer,
@@ -50,10 +50,10 @@ from mnesis_core.spending import Spent
 from mnesis_core.turns.options import end_of_reply
 from sessions_app.conf import site_config
 from sessions_app.database.threads import in_waiting_thread, waiting_for
-from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, load_fallbacks
+from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall, load_fallbacks
+from sessions_app.llm.limits import SpendingLimit, load_limits, midnight
 from sessions_app.record import file_port, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.usage.limits import SpendingLimit, load_limits, midnight
 
 R = TypeVar("R")
 

@@ -12,15 +12,16 @@ from django.shortcuts import render
 from ninja import Field
 from pydantic import BeforeValidator
 
-from compaction_app.context import Meter, load_frame, load_meter, load_state
+from compaction_app.context.retrieval import retrieve
+from compaction_app.context.state import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import list_runs, list_runs_between, load_heads, written_by
-from compaction_app.retrieval import retrieve
 from mnesis_core.context.branches import END, Path, Span
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
+from sessions_app.llm.limits import limits_now, look
 from sessions_app.pages.markdown import format_count
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.branch_queries import path_in
@@ -28,7 +29,6 @@ from sessions_app.record.context_queries import load_spans
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.timeline_queries import spans_out_of_context
 from sessions_app.schemas import Out
-from sessions_app.usage.limits import limits_now, look
 
 ContextFormat = Literal["mnesis", "openai_chat", "openai_responses", "anthropic", "gemini"]
 # What the meter draws, in this order; anything else that the breakdown has comes after.

@@ -61,12 +61,12 @@ from mnesis_core.text import LONGEST_CHARACTER, text_of_bytes
 from mnesis_core.turns.options import end_of_reply
 from sessions_app.conf import default_model, get_model, get_spec, session_config, site_config, site_prompts
 from sessions_app.database.threads import in_waiting_thread, waiting_for
-from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, complete_or_abandon, load_fallbacks
+from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall, complete_or_abandon, load_fallbacks
+from sessions_app.llm.limits import SpendingLimit, load_limits
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import running_file_calls
-from sessions_app.usage.limits import SpendingLimit, load_limits
 
 TASK = "files_app.tasks.explore"
 CALL_SECONDS = 60.0  # of one call, and of all calls about one file together

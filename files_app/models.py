@@ -6,7 +6,7 @@ from django.db import models
 
 from mnesis_core.events import new_salt
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
-from sessions_app.guards.rules import AppendOnlyModel, Rules
+from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
 PATH_LENGTH = 4_096  # stored characters: the longest path of Linux (PATH_MAX)

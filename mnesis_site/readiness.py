@@ -28,9 +28,9 @@ from mnesis_core.errors import NotReady
 from mnesis_site.errors import json_error, send_response
 from mnesis_site.processes import UNHEARD
 from sessions_app.callers import Scope, Send
+from sessions_app.database.guards.rights import connection_differences, grant_differences
+from sessions_app.database.guards.triggers import guard_differences
 from sessions_app.database.outages import log_outage, to_error
-from sessions_app.guards.rights import connection_differences, grant_differences
-from sessions_app.guards.triggers import guard_differences
 from sessions_app.search.index import index_differences
 
 PROBES = ("/livez", "/readyz")

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mnesis_core.network import hosts
 from mnesis_site.database_url import database
-from sessions_app.guards.known_databases import missing_file
+from sessions_app.database.guards.known_databases import missing_file
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

@@ -44,7 +44,7 @@ from mnesis_site.errors import json_error, prefers_json, with_pause
 from sessions_app.callers import RateLimiter
 from sessions_app.conf import site_config
 from sessions_app.database.threads import give_back
-from sessions_app.usage.spending_store import count_try, seconds_to_wait, take_back_try
+from sessions_app.llm.spending_store import count_try, seconds_to_wait, take_back_try
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from mnesis_core.records import TurnRecord
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of
+from sessions_app.llm.limits import LimitOut, UsageList, budget_of, usage_today
 from sessions_app.operations import by_name
 from sessions_app.record import branch_queries, context_queries, message_queries, session_queries, turn_queries
 from sessions_app.schemas import (
@@ -32,7 +33,6 @@ from sessions_app.schemas import (
     place_of,
     read_place,
 )
-from sessions_app.usage.limits import LimitOut, UsageList, budget_of, usage_today
 
 router = Router(tags=["record"])
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}

@@ -29,10 +29,10 @@ from ninja.utils import check_csrf
 from mnesis_core.actor import Actor
 from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests, WrongOrganisation
 from mnesis_core.network.rate_limits import Bucket, KeyRecord, decide, parse_key, request_bucket
-from sessions_app.catalogue.model_store import find_key, touch_key
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
+from sessions_app.llm.model_store import find_key, touch_key
 from sessions_app.record.people_store import key_actor, user_actor
 
 Scope = dict[str, Any]

@@ -31,10 +31,10 @@ from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.records import LiveText
 from mnesis_core.text import printable_piece, write_time
 from sessions_app.callers import Caller, owner_id
-from sessions_app.catalogue.model_store import find_key
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure, log_outage
 from sessions_app.database.threads import AWAY, db
+from sessions_app.llm.model_store import find_key
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.hub import Follower, hub
 from sessions_app.record.message_queries import load_live_texts, load_part_text

@@ -13,7 +13,7 @@ from mnesis_core.events import GENESIS, new_salt
 from mnesis_core.llm.interface import LimitSource
 from mnesis_core.records import TurnState
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
-from sessions_app.guards.rules import AppendOnlyModel, Rules
+from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
 TURN_STEPS = (

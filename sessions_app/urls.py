@@ -2,9 +2,9 @@
 
 from django.urls import path
 
-from sessions_app.catalogue import views as model_views
+from sessions_app.llm import catalogue as model_views
+from sessions_app.llm import usage as usage_views
 from sessions_app.pages import views
-from sessions_app.usage import views as usage_views
 
 MODEL = "models/<path:alias>"
 

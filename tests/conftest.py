@@ -18,7 +18,7 @@ import redis
 from django.conf import settings
 from django.db import connection
 
-from sessions_app.guards.rights import lifted
+from sessions_app.database.guards.rights import lifted
 from sessions_app.record import actor, people_store
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER

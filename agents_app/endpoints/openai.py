@@ -21,12 +21,13 @@ from pydantic import BaseModel, ConfigDict
 
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import StartedTurn, ToolResult
-from mnesis_core import completions, errors
+from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.messages import RefusalPart, TextPart
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
+from mnesis_core.turns import completions
 from mnesis_core.turns.options import TurnOptions
 from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec, list_models, users_are_sessions

@@ -36,13 +36,13 @@ from mnesis_core.text import excerpt
 from mnesis_core.turns.options import TurnOptions
 from sessions_app.conf import get_spec, session_config
 from sessions_app.database.threads import db
-from sessions_app.model_calls import RateLimitPause
+from sessions_app.llm.calls import RateLimitPause
+from sessions_app.llm.limits import exhausted_at
 from sessions_app.record import session_store
 from sessions_app.record.change import Change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import list_turns, load_turn
-from sessions_app.usage.limits import exhausted_at
 
 logger = logging.getLogger(__name__)
 EVENTS_OF_AN_END = 50  # of a session, among which is the one about the limit that ended its last turn

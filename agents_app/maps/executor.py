@@ -17,7 +17,7 @@ from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.maps import values as maps
 from mnesis_core.maps.prompts import schema_of
 from mnesis_core.maps.throughput import is_deadly
-from sessions_app.model_calls import RateLimitPause
+from sessions_app.llm.calls import RateLimitPause
 from sessions_app.record.change import Change
 from sessions_app.record.session_queries import load_session
 

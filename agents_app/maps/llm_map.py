@@ -1,7 +1,7 @@
 """LLMMap: one question to a model for each item, whose answer is judged and asked for again with what was wrong with it.
 
 Every question is a row before it is asked, and draws on the limits of the session and of the run. The call is planned and
-made with ``sessions_app.model_calls`` as every other is; only the writing is separate, because the calls of many items
+made with ``sessions_app.llm.calls`` as every other is; only the writing is separate, because the calls of many items
 are recorded in one change and ended in another, and an attempt that is repeated is a call of its own.
 """
 
@@ -41,10 +41,10 @@ from mnesis_core.records import CallRecord, MessageEnd, NewCall
 from mnesis_core.spending import Allowance, Spent, passed_by
 from mnesis_core.turns.options import end_of_reply, usage_record
 from sessions_app.conf import get_model, session_config, site_config
-from sessions_app.model_calls import PlannedCall, RateLimitPause, complete_or_abandon
+from sessions_app.llm.calls import PlannedCall, RateLimitPause, complete_or_abandon
+from sessions_app.llm.limits import SpendingLimit, draw, exhausted_at, load_limits
 from sessions_app.record.change import Change
 from sessions_app.record.turn_queries import most_of_calls
-from sessions_app.usage.limits import SpendingLimit, draw, exhausted_at, load_limits
 
 MOST_ATTEMPTS = 9  # of one call while the model answers "too many requests"; then its attempt has failed
 LIMITS_SECONDS = 1.0  # how long a change of limits may go unseen
@@ -183,7 +183,7 @@ def settle_failure(run: RunRecord, item: ItemRecord, failure: Failure, attempt: 
 def rebuild_map_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
     """Return the payload of a question about an item, made again from the run, the item and the earlier attempts.
 
-    ``compaction_app.context`` says what is returned.
+    ``compaction_app.context.state`` says what is returned.
 
     :raises ValueError: the manifest names no item, or an unknown version of the prompt.
     :raises NotFound: it names something that is not there, or the input's content is gone.

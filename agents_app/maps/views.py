@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agents_app import queries
 from agents_app.templatetags.agents import HEAD, head_of, lay_out
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from files_app.contents import read_content, reading
 from files_app.queries import load_file_references
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
@@ -25,12 +25,12 @@ from mnesis_core.maps.throughput import Ending, RunSpan, intervals_of, seconds_l
 from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState, StopReason
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
+from sessions_app.llm.usage import draw_run
 from sessions_app.pages.markdown import format_count, format_duration, format_money, format_size, show_invisible
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, titles_of
 from sessions_app.record.turn_queries import load_call
 from sessions_app.schemas import place_of, read_place
-from sessions_app.usage.views import draw_run
 
 PAGE = 50
 ITEMS = 50

@@ -46,7 +46,7 @@ from mnesis_core.providers.litellm_ import close_connections
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure
 from sessions_app.database.threads import AWAY, DedicatedThread
-from sessions_app.model_calls import RateLimitPause, drop_pauses, keep_pause
+from sessions_app.llm.calls import RateLimitPause, drop_pauses, keep_pause
 from sessions_app.record.actor import context_of
 from sessions_app.record.change import Change, change
 from sessions_app.record.lease import new_owner

@@ -28,9 +28,9 @@ from agents_app.tools.registry import SHIPPED, ask_for_tools, list_tools
 from mnesis_core.errors import InvalidRequest, MnesisError, NotListed, ToolServerNotFound
 from mnesis_core.text import excerpt
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, check_address, take_listing
-from sessions_app.catalogue import views
 from sessions_app.conf import host_lists, site_config
 from sessions_app.database.threads import db, waiting_for
+from sessions_app.llm import catalogue as views
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in

@@ -22,7 +22,7 @@ from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_
 from agents_app.turns import transactions
 from agents_app.turns.branches import continue_after
 from compaction_app.compact import find_trigger, request_if_due
-from compaction_app.context import load_frame, meter_of, read_newest_state
+from compaction_app.context.state import load_frame, meter_of, read_newest_state
 from files_app.contents import content_size, read_content
 from files_app.intake import explore_file
 from files_app.queries import load_file_reference, versions_of
@@ -40,6 +40,7 @@ from mnesis_core.turns import inbox
 from mnesis_core.turns.options import TurnOptions, check_options, read_options, texts_of, write_options
 from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
+from sessions_app.llm.limits import limits_for, look
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.actor import acting_as
 from sessions_app.record.change import Change, change
@@ -47,7 +48,6 @@ from sessions_app.record.message_queries import PreparedPart, find_tool_part, lo
 from sessions_app.record.people_store import ref_of
 from sessions_app.record.session_queries import launched_by_turn, load_session, peer_names
 from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, list_turns, load_turn, open_turn
-from sessions_app.usage.limits import limits_for, look
 
 logger = logging.getLogger(__name__)
 MOST_FILES = 50

@@ -24,8 +24,8 @@ from agents_app.tools import registry
 from agents_app.turns import transactions
 from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
 from compaction_app.compact import compact_before_call, request_during_turn
-from compaction_app.context import BuiltContext, Frame, load_frame, read_state
-from compaction_app.retrieval import Retriever
+from compaction_app.context.retrieval import Retriever
+from compaction_app.context.state import BuiltContext, Frame, load_frame, read_state
 from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
@@ -37,16 +37,16 @@ from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecor
 from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS
 from mnesis_core.turns.options import Made, TurnOptions, call_made, read_options, repeats, usage_record
-from sessions_app.catalogue import model_store
 from sessions_app.conf import get_model
 from sessions_app.database.outages import log_failure, log_outage, outage_of
 from sessions_app.database.threads import AWAY, ServerUnreachable, db
-from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall
+from sessions_app.llm import model_store
+from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall
+from sessions_app.llm.limits import SpendingLimit, TurnSpending, limits_for
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change
 from sessions_app.record.hub import hub
 from sessions_app.record.session_queries import load_depth
-from sessions_app.usage.limits import SpendingLimit, TurnSpending, limits_for
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,16 +12,16 @@ from ninja import Field, Schema
 from pydantic import BeforeValidator
 
 from agents_app.queries import list_inbox, usage_of_maps
-from compaction_app.context import Meter, load_meter
+from compaction_app.context.state import Meter, load_meter
 from compaction_app.queries import usage_of_compaction
 from mnesis_core.messages import text_of
 from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord, total_usage
 from mnesis_core.turns.inbox import MessageKind
+from sessions_app.llm.limits import LimitOut, budget_of
 from sessions_app.record.message_queries import load_messages_by_ids
 from sessions_app.record.session_queries import load_launched, load_session
 from sessions_app.record.turn_queries import usage_of_files, usage_of_session
 from sessions_app.schemas import Out, SessionOut, Text, TurnOut, UsageOut, page_of
-from sessions_app.usage.limits import LimitOut, budget_of
 
 
 def used_by(session_ids: Sequence[str]) -> UsageRecord:

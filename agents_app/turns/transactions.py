@@ -15,7 +15,7 @@ from functools import reduce
 from typing import Any
 
 from compaction_app.compact import request_if_due, trigger_after
-from compaction_app.context import Frame
+from compaction_app.context.state import Frame
 from files_app.contents import put_content
 from files_app.intake import add_file
 from mnesis_core.config import StreamConfig
@@ -30,15 +30,15 @@ from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, 
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
 from mnesis_core.text import bytes_of_text
 from mnesis_core.turns.options import Made, call_made, end_of_reply, usage_record
-from sessions_app.catalogue import model_store
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
-from sessions_app.model_calls import RunningCall
+from sessions_app.llm import model_store
+from sessions_app.llm.calls import RunningCall
+from sessions_app.llm.limits import SpendingLimit, TurnSpending, draw, warn
 from sessions_app.record import message_queries, message_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.turn_queries import running_calls
-from sessions_app.usage.limits import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output

@@ -28,9 +28,9 @@ from django.db.models.query import QuerySet
 
 from mnesis_core.context.replay import Projection
 from mnesis_core.events import FORMAT_VERSION, GENESIS, EventType, entry_hash, row_commitment, row_key
+from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.database.tables import Commitments, commitments_of, fetch, time_in_sql
 from sessions_app.database.threads import snapshot
-from sessions_app.guards.triggers import guarded_models
 
 ENTRIES_AT_A_TIME = 4_000
 ROWS_A_QUERY = 200  # rows held at once: more are hardly faster, and one row may have 20 MB

@@ -58,9 +58,9 @@ from mnesis_core.context.replay import Difference, Projection, differences
 from mnesis_core.errors import Conflict, FileContentNotFound
 from mnesis_core.events import GENESIS
 from mnesis_core.text import encode_text, excerpt
+from sessions_app.database.guards.triggers import guard_differences, guarded_models
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import give_back, snapshot
-from sessions_app.guards.triggers import guard_differences, guarded_models
 from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.search.index import search_differences, stray_entries
 

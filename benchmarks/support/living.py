@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from agents_app.turns.transactions import TurnEnd, finish_turn
 from compaction_app.compact import compact, compact_before_call, request_during_turn
-from compaction_app.context import build_context, load_state, size_of
+from compaction_app.context.state import build_context, load_state, size_of
 from compaction_app.queries import live_run
 from files_app.store import store_file_reference
 from mnesis_core.context.fitting import Pressure, pressure

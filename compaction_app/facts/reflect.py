@@ -35,7 +35,8 @@ from mnesis_core.spending import Spent
 from mnesis_core.turns.options import end_of_reply
 from sessions_app.conf import get_model, session_config, site_config
 from sessions_app.database.threads import AWAY, in_waiting_thread, waiting_for
-from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, complete_or_abandon, load_fallbacks
+from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall, complete_or_abandon, load_fallbacks
+from sessions_app.llm.limits import SpendingLimit
 from sessions_app.record import turn_store
 from sessions_app.record.actor import acting_as
 from sessions_app.record.change import Change, change
@@ -43,7 +44,6 @@ from sessions_app.record.lease import Lease, new_owner
 from sessions_app.record.message_queries import load_messages_by_ids
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import running_reflection_calls
-from sessions_app.usage.limits import SpendingLimit
 
 logger = logging.getLogger(__name__)
 TASK = "compaction_app.tasks.reflect"

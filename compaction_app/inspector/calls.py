@@ -10,7 +10,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 
-from compaction_app.context import (
+from compaction_app.context.state import (
     ComparedCalls,
     PromptSources,
     RebuiltPayload,

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from compaction_app.context import load_ranges
-from compaction_app.manifests import load_manifest, newest_beside, shown_beside
+from compaction_app.context.manifests import load_manifest, newest_beside, shown_beside
+from compaction_app.context.state import load_ranges
 from compaction_app.queries import (
     MessageLineage,
     SummaryHead,

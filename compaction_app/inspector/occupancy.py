@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from compaction_app.context import load_frame
+from compaction_app.context.state import load_frame
 from compaction_app.models import CompactionRun, SummaryNode
 from mnesis_core.context.branches import path_to, standing_spans
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget

@@ -29,7 +29,7 @@ from django.db.models.expressions import Expression
 from mnesis_core.events import new_salt, row_commitment, row_key
 from mnesis_core.text import encode_text
 from sessions_app.database.fields import EncodedField
-from sessions_app.guards.rules import AppendOnlyModel, literal, refuse_frozen
+from sessions_app.database.guards.rules import AppendOnlyModel, literal, refuse_frozen
 
 # ruff: noqa: S608 - the names in these statements come from the models.
 

@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.text import excerpt
-from sessions_app.catalogue.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.conf import default_model
+from sessions_app.llm.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.pages import markdown
 from sessions_app.pages.views import label_text
 

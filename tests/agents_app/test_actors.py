@@ -27,8 +27,8 @@ from mnesis_core.errors import NotSignedIn
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord, TurnState
 from mnesis_site.asgi import application
-from sessions_app.catalogue.model_store import create_key, revoke_key
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key, revoke_key
 from sessions_app.models import Event, Turn
 from sessions_app.record.actor import acting_as
 from sessions_app.record.people_store import ref_of

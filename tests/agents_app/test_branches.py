@@ -13,7 +13,7 @@ from django.db import connection
 
 from agents_app.turns import branches, lifecycle
 from audit_app.proof.verify import verify_session
-from compaction_app.context import load_state, rebuild_payload
+from compaction_app.context.state import load_state, rebuild_payload
 from mnesis_core.errors import (
     BranchNotFoundError,
     IdempotencyMismatch,

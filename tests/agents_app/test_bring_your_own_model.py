@@ -14,7 +14,7 @@ from django.test import Client
 
 from agents_app.turns import lifecycle
 from compaction_app.compact import compact
-from compaction_app.context import build_context, load_meter
+from compaction_app.context.state import build_context, load_meter
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryTry
 from compaction_app.queries import list_runs
 from mnesis_core.llm.interface import Request, ToolCall

@@ -17,7 +17,7 @@ from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_sessions
 from audit_app.tables import session_tables
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from files_app.contents import read_content
 from files_app.queries import list_contents
 from mnesis_core.events import EventType

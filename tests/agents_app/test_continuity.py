@@ -12,7 +12,7 @@ from django_q.models import OrmQ
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.transactions import TurnEnd
-from compaction_app.context import load_frame, load_meter
+from compaction_app.context.state import load_frame, load_meter
 from compaction_app.queries import list_runs
 from mnesis_core.context.fitting import Size
 from mnesis_core.errors import Conflict

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agents_app.turns import lifecycle
-from compaction_app.context import load_meter
+from compaction_app.context.state import load_meter
 from mnesis_core.llm.interface import ModelSpec, Request, Usage
 from mnesis_core.llm.interface import Source as CountedBy
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.scripted import Step
-from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import put_model
 from sessions_app.record.turn_queries import list_calls
 from tests.support.story import say
 

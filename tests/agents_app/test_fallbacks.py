@@ -19,9 +19,9 @@ from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.providers.answer import no_answer
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
-from sessions_app.catalogue import model_store
 from sessions_app.conf import get_spec
 from sessions_app.database.threads import db
+from sessions_app.llm import model_store
 from sessions_app.models import LanguageModel
 from sessions_app.pages.transcript import load_chunk
 from sessions_app.record.message_queries import load_message_rows

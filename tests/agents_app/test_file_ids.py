@@ -13,7 +13,7 @@ from agents_app.tools.registry import ToolContext
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now
-from compaction_app.context import build_context, load_state, rebuild_payload
+from compaction_app.context.state import build_context, load_state, rebuild_payload
 from compaction_app.queries import list_summaries
 from compaction_app.revise import apply, preview
 from files_app.contents import put_content

@@ -11,10 +11,10 @@ from django.test.utils import CaptureQueriesContext
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from compaction_app.compact import compact, compact_now
-from compaction_app.context import ContextState, load_state, rebuild_payload
-from compaction_app.manifests import load_manifest
+from compaction_app.context.manifests import load_manifest
+from compaction_app.context.refills import find_refill, load_refill
+from compaction_app.context.state import ContextState, load_state, rebuild_payload
 from compaction_app.queries import cover, list_runs, list_summaries, live_run
-from compaction_app.refills import find_refill, load_refill
 from mnesis_core.context.manifests import rows_beside
 from mnesis_core.context.refill import Refill
 from mnesis_core.llm.interface import Request, ToolCall

@@ -17,7 +17,7 @@ from agents_app.turns import lifecycle
 from agents_app.turns.branches import choose_branch
 from compaction_app import store as compaction_store
 from compaction_app.compact import compact_now
-from compaction_app.context import build_context
+from compaction_app.context.state import build_context
 from compaction_app.queries import list_summaries
 from files_app.contents import put_content
 from files_app.store import finish_exploration, store_file_reference

@@ -16,15 +16,15 @@ from django.test import AsyncClient
 from agents_app.endpoints.openai import ask, follow_answer
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
-from mnesis_core.completions import CompletionRequest, RequestMessage
 from mnesis_core.errors import ModelStreamBroken
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
-from sessions_app.catalogue.model_store import create_key, revoke_key
+from mnesis_core.turns.completions import CompletionRequest, RequestMessage
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.live import Viewer
+from sessions_app.llm.model_store import create_key, revoke_key
 from sessions_app.models import ApiKey
 from sessions_app.record.branch_queries import load_path
 from sessions_app.record.message_queries import load_messages

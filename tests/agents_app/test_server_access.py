@@ -16,8 +16,8 @@ from agents_app.turns import lifecycle
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import ToolState
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
-from sessions_app.catalogue.model_store import Audience, create_key
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import Audience, create_key
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
 from tests.support.listed import list_for_pages

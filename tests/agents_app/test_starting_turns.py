@@ -9,7 +9,7 @@ import pytest
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import SessionRead
 from agents_app.turns.runner import runner
-from compaction_app.context import load_meter
+from compaction_app.context.state import load_meter
 from mnesis_core.config import override
 from mnesis_core.errors import (
     AtCapacity,
@@ -25,9 +25,9 @@ from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
 from mnesis_core.turns.options import TurnOptions
-from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import put_model
 from sessions_app.models import LanguageModel
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns

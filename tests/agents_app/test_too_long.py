@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from agents_app.turns import lifecycle
-from compaction_app.context import load_frame, load_meter
+from compaction_app.context.state import load_frame, load_meter
 from mnesis_core.llm.interface import ModelSpec, Request
 from mnesis_core.providers.scripted import Counting
 from mnesis_core.records import TurnState
-from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import put_model
 from sessions_app.models import LanguageModel
 from sessions_app.pages.transcript import load_chunk
 from sessions_app.record.turn_queries import list_calls

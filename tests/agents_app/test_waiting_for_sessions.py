@@ -15,8 +15,8 @@ from agents_app.turns import lifecycle
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_site.asgi import application
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
 from tests.mnesis_site.test_sockets import open_socket
 
 WEATHER = {"name": "weather", "description": "The weather of a town.", "parameters": {"type": "object"}}

@@ -18,7 +18,7 @@ from django.db import connection, connections
 
 from audit_app.proof import ledger
 from mnesis_site.database_url import database
-from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from tests.support.cast import make_user
 from tests.support.sample_record import Sample, make_sample
 from tests.support.tampered import make_rich_session

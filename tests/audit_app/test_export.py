@@ -31,7 +31,7 @@ from mnesis_core.facts.values import LONGEST_STATEMENT
 from mnesis_core.messages import TextPart
 from mnesis_core.transcripts.session_file import End, RowLine, read_sessions, session_lines
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.guards.triggers import guarded_models
+from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.models import Event, Message, Session
 from sessions_app.record import session_store
 from sessions_app.record.change import change

@@ -12,7 +12,7 @@ from django.db import transaction
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import import_sessions
-from compaction_app.context import load_state
+from compaction_app.context.state import load_state
 from compaction_app.queries import cover
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
 from mnesis_core.transcripts.session_file import Header, RowLine, read_sessions, session_lines

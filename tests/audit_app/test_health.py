@@ -176,7 +176,7 @@ def test_what_the_last_verification_found_is_told(alice: User) -> None:
     tasks.verify()
     assert line(session_id, "Proof").state is State.GOOD
     if connection.vendor == "sqlite":  # its guards are triggers, which this takes away for a moment
-        from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+        from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 
         remove_guards(connection, guarded_models())
         plain(MessagePart).filter(session_id=session_id).update(content="forged")
@@ -267,7 +267,7 @@ def test_what_is_wrong_on_the_site_is_named(staff: Client, alice: User) -> None:
 
 @pytest.mark.both_databases
 def test_missing_guards_are_named(staff: Client) -> None:
-    from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+    from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 
     remove_guards(connection, guarded_models())
     try:

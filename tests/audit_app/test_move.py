@@ -25,8 +25,8 @@ from audit_app.transfer import move
 from audit_app.transfer.move import MoveReport, move_database, name_of
 from mnesis_core.errors import Conflict, InvalidRequest, MnesisError, NotReady, SessionBusy
 from mnesis_site.management.commands.move_database import summary
-from sessions_app.guards.rights import lifted
-from sessions_app.guards.triggers import guard_differences, guarded_models, remove_guards
+from sessions_app.database.guards.rights import lifted
+from sessions_app.database.guards.triggers import guard_differences, guarded_models, remove_guards
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from tests.audit_app.conftest import OTHER_KIND, NewDatabase

@@ -17,7 +17,7 @@ from agents_app.models import OperatorItem, OperatorRun
 from audit_app.proof import ledger
 from audit_app.proof.verify import check_replay, replay_session, verify_session, verify_sessions
 from audit_app.tables import session_tables
-from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, Session, StreamJournal
 from sessions_app.record.session_store import enter_imported
 from tests.sessions_app.record_rows import other_value, plain

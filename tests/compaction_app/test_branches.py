@@ -17,8 +17,8 @@ from agents_app.turns.branches import choose_branch, continue_after
 from audit_app.proof.verify import verify_session
 from compaction_app import revise
 from compaction_app.compact import compact_now, compact_session, request_manual
-from compaction_app.context import build_context, load_state, rebuild_payload
-from compaction_app.manifests import load_manifest
+from compaction_app.context.manifests import load_manifest
+from compaction_app.context.state import build_context, load_state, rebuild_payload
 from compaction_app.queries import cover, list_summaries
 from mnesis_core.context.branches import LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry

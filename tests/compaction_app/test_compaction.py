@@ -14,7 +14,7 @@ from django_q.models import OrmQ
 from agents_app.turns import lifecycle
 from compaction_app import store
 from compaction_app.compact import compact, compact_now, compact_session, request_manual, wake_stale
-from compaction_app.context import build_context, load_meter, load_state
+from compaction_app.context.state import build_context, load_meter, load_state
 from compaction_app.models import CompactionRun, SummaryNode
 from compaction_app.queries import covering_summaries, list_runs, list_summaries
 from mnesis_core.context.entries import MessageEntry, SummaryEntry

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now, compact_session, find_trigger, request_if_due
-from compaction_app.context import load_meter, load_state
+from compaction_app.context.state import load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries, live_run
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.context.entries import MessageEntry, SummaryEntry

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app import context
 from compaction_app.compact import compact_now
+from compaction_app.context import state as context
 from compaction_app.queries import list_summaries
 from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.scripted import Script

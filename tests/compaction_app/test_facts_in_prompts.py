@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from compaction_app.context import load_frame, load_meter, load_state, read_state, rebuild_payload
+from compaction_app.context.state import load_frame, load_meter, load_state, read_state, rebuild_payload
 from compaction_app.facts.remember import FactDraft, Said, add_fact, withdraw_fact
 from mnesis_core.facts.values import FactKind, FactRecord
 from mnesis_core.records import SessionRecord

@@ -14,11 +14,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.compact import compact_now
-from compaction_app.context import rebuild_payload
+from compaction_app.context.manifests import with_manifests
+from compaction_app.context.state import rebuild_payload
 from compaction_app.inspector.calls import BLOCKS, open_call
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
-from compaction_app.manifests import with_manifests
 from compaction_app.queries import list_summaries
 from compaction_app.templatetags.compaction import CHANGES, REASONS
 from mnesis_core.context.prompt_diff import Change, Reason
@@ -28,8 +28,8 @@ from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.rendering import outgoing
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord
+from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.database.threads import db
-from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import MessagePart, ModelCall
 from sessions_app.pages.permissions import SEES_RECORDS
 from sessions_app.record import message_store, session_store

@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app import queries
-from sessions_app.guards.triggers import guarded_models, remove_guards
+from sessions_app.database.guards.triggers import guarded_models, remove_guards
 from sessions_app.record.change import change
 from sessions_app.record.session_store import soft_delete_session
 from tests.support.commands import printed

@@ -15,19 +15,19 @@ from agents_app.turns import lifecycle
 from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import import_sessions
 from benchmarks.manifests import make_session
-from compaction_app import context, manifests
 from compaction_app.compact import compact_now
-from compaction_app.context import BuiltContext, build_context, rebuild_payload
-from compaction_app.manifests import load_manifest, with_manifests
+from compaction_app.context import state as context
+from compaction_app.context.manifests import load_manifest, with_manifests
+from compaction_app.context.state import BuiltContext, build_context, manifests, rebuild_payload
 from mnesis_core.context.entries import ContextEntry, Row
 from mnesis_core.context.manifests import fold_manifest, is_folded
 from mnesis_core.llm.interface import ModelSpec, Request, ToolCall
 from mnesis_core.messages import Message, TextPart, ToolState
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import CallRecord, MessageEnd
-from sessions_app.catalogue import model_store
+from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.database.threads import db
-from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+from sessions_app.llm import model_store
 from sessions_app.models import ContextItem, MessagePart, ModelCall
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from compaction_app.context import (
+from compaction_app.context.state import (
     FEWEST_READ,
     load_frame,
     load_meter,

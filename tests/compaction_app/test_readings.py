@@ -13,7 +13,7 @@ from django.urls import reverse
 from agents_app.turns import lifecycle
 from compaction_app import revise
 from compaction_app.compact import compact_now
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from compaction_app.inspector.messages import MOST, MOST_SPANS, list_readings
 from compaction_app.queries import list_summaries
 from mnesis_core.llm.interface import Request

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from agents_app.tools import registry
 from compaction_app.compact import compact_now
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from mnesis_core.llm.interface import Request, ToolCall, read_tools, write_tools
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord

@@ -11,7 +11,7 @@ from django_q.models import OrmQ
 
 from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from compaction_app.facts import reflect as reflecting
 from compaction_app.facts.queries import list_facts
 from compaction_app.models import Reflection

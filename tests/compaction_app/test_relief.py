@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from compaction_app.compact import claim, compact_now, request_manual
-from compaction_app.context import load_meter
+from compaction_app.context.state import load_meter
 from compaction_app.queries import list_runs
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, ScriptedModel

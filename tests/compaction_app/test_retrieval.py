@@ -11,9 +11,9 @@ from django.http import HttpResponse
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.compact import compact_now
-from compaction_app.context import ContextState, load_state, rebuild_payload
+from compaction_app.context.retrieval import Retriever, retrieve
+from compaction_app.context.state import ContextState, load_state, rebuild_payload
 from compaction_app.inspector.messages import trace
-from compaction_app.retrieval import Retriever, retrieve
 from mnesis_core.context.entries import MessageEntry
 from mnesis_core.messages import StoredMessage, TextPart
 from mnesis_core.records import SessionRecord

@@ -17,7 +17,7 @@ from django.test import Client
 from django.utils import timezone
 
 from compaction_app import queries, revise
-from compaction_app.context import build_context, rebuild_payload
+from compaction_app.context.state import build_context, rebuild_payload
 from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_summary
 from mnesis_core.errors import Conflict, ModelUnreachable, SessionArchived, SummaryRevised

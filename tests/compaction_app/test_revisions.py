@@ -12,7 +12,7 @@ from django.test import Client
 
 from audit_app.proof.verify import check_replay, replay_session, verify_session
 from compaction_app import queries
-from compaction_app.context import build_context, load_state
+from compaction_app.context.state import build_context, load_state
 from compaction_app.models import SummaryNode
 from compaction_app.queries import covering_summaries, list_summaries, load_graph, load_summary
 from compaction_app.store import Revision, revise_summaries

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from agents_app.turns import lifecycle
+from compaction_app.context.manifests import with_manifests
 from compaction_app.inspector.messages import trace
-from compaction_app.manifests import with_manifests
 from mnesis_core.context.wording import message_row
 from mnesis_core.records import CallRecord, SessionRecord
 from sessions_app.database.threads import db

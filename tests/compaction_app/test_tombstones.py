@@ -12,7 +12,7 @@ from agents_app.tools.registry import ToolContext
 from agents_app.turns import lifecycle
 from audit_app.transfer.export import export_session
 from compaction_app.compact import compact_session, request_compaction
-from compaction_app.context import build_context, load_state, size_of
+from compaction_app.context.state import build_context, load_state, size_of
 from mnesis_core.messages import StoredMessage, ToolPart
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events

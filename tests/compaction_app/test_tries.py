@@ -18,7 +18,7 @@ from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from compaction_app import store
 from compaction_app.compact import compact_now, compact_session, request_manual
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from compaction_app.models import CompactionRun, SummaryTry
 from compaction_app.queries import list_runs, list_summaries, usage_of_compaction
 from mnesis_core.compaction.requests import SHIPPED, parse_prompt

@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.module_loading import import_string
 
 from compaction_app.compact import TASK, compact, compact_now, find_trigger
-from compaction_app.context import load_meter
-from compaction_app.manifests import load_manifest
+from compaction_app.context.manifests import load_manifest
+from compaction_app.context.state import load_meter
 from compaction_app.queries import list_runs
 from mnesis_core.context.fitting import Reason
 from mnesis_core.errors import MnesisError

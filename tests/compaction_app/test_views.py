@@ -10,7 +10,7 @@ from django.test import Client
 
 from compaction_app import store
 from compaction_app.compact import compact_session, request_manual
-from compaction_app.context import Meter, load_frame
+from compaction_app.context.state import Meter, load_frame
 from compaction_app.models import CompactionRun
 from compaction_app.queries import list_runs_between
 from compaction_app.views import BAR_WIDTH, view_meter

@@ -7,7 +7,11 @@ from itertools import count
 
 import pytest
 
-from mnesis_core.completions import (
+from mnesis_core.errors import InvalidRequest, ModelRateLimited, SessionBusy
+from mnesis_core.llm.interface import ToolCall
+from mnesis_core.messages import Message, RefusalPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.records import UsageRecord
+from mnesis_core.turns.completions import (
     Answered,
     Head,
     Known,
@@ -24,10 +28,6 @@ from mnesis_core.completions import (
     text_of_content,
     unused,
 )
-from mnesis_core.errors import InvalidRequest, ModelRateLimited, SessionBusy
-from mnesis_core.llm.interface import ToolCall
-from mnesis_core.messages import Message, RefusalPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
-from mnesis_core.records import UsageRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NUMBERS = count(1)

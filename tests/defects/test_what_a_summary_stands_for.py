@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents_app.turns import lifecycle
 from compaction_app.compact import compact_now
-from compaction_app.context import load_meter, load_state
+from compaction_app.context.state import load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.llm.interface import Source, Usage

@@ -10,7 +10,7 @@ import pytest
 
 from agents_app.turns import lifecycle
 from compaction_app.compact import compact_now
-from compaction_app.context import load_meter
+from compaction_app.context.state import load_meter
 from compaction_app.queries import list_summaries
 from mnesis_core.errors import ModelUnreachable
 from mnesis_core.llm.interface import Request, ToolCall

@@ -6,15 +6,15 @@ import pytest
 
 from agents_app.turns import lifecycle
 from compaction_app.compact import compact_session
-from compaction_app.context import load_meter
+from compaction_app.context.state import load_meter
 from compaction_app.queries import list_runs
 from mnesis_core.llm.interface import ModelSpec, Request, Source, Usage
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
-from sessions_app.catalogue.model_store import put_model
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import put_model
 from sessions_app.record.turn_queries import list_calls
 from tests.defects.talks import WORDS, add_turn, is_summary_request, model_of
 from tests.support.openai_server import OpenAIServer

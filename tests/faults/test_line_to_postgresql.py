@@ -15,7 +15,7 @@ from django.test import Client
 
 from agents_app.turns.lifecycle import create_session
 from mnesis_core.records import SessionRecord
-from sessions_app.catalogue.model_store import create_key
+from sessions_app.llm.model_store import create_key
 from tests.faults.test_retry_after_commit import one_turn_only, retry, turns
 from tests.support.commit_cutter import Cut, cut_line
 from tests.support.databases import ask

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from audit_app.proof.verify import verify_session
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from files_app import tasks
 from files_app.intake import LOST_AFTER, explore_file, keep_file
 from files_app.queries import load_file_reference

@@ -27,8 +27,8 @@ from mnesis_core.network.rate_limits import KeyText
 from mnesis_site.endpoints import api, openai_api
 from mnesis_site.requests import via_of
 from sessions_app.callers import READING
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
 from sessions_app.management.acting import RecordCommand
 from sessions_app.operations import OPERATIONS
 from sessions_app.record.actor import current_actor

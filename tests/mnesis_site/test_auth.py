@@ -12,7 +12,7 @@ from django.utils import timezone
 from mnesis_core.errors import InvalidRequest, NotFound, NotSignedIn, PermissionDenied
 from mnesis_core.network.rate_limits import new_key
 from sessions_app.callers import KeyAuth, check_key
-from sessions_app.catalogue.model_store import create_key, find_key, list_keys, revoke_key, touch_key
+from sessions_app.llm.model_store import create_key, find_key, list_keys, revoke_key, touch_key
 from sessions_app.models import ApiKey
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from mnesis_core.transcripts.values import ParseResult, Report, Transcript
-from sessions_app.catalogue.model_store import create_key
+from sessions_app.llm.model_store import create_key
 from sessions_app.record.histories import store_transcripts
 from sessions_app.record.session_queries import load_session
 from tests.support.openapi_document import openapi_document

@@ -13,8 +13,8 @@ from django.http import HttpResponse
 from django.test import Client
 
 from mnesis_site.errors import NoOutage
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.database import outages
+from sessions_app.llm.model_store import create_key
 
 
 @pytest.fixture

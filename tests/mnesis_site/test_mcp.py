@@ -13,8 +13,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from agents_app.endpoints.mcp_server import TOOLS
 from mnesis_site import asgi
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
 from sessions_app.record.session_store import create_session
 
 # Committed, because what is tried has connections of its own.

@@ -15,8 +15,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from agents_app.turns import lifecycle
-from sessions_app.guards.known_databases import emptied, is_known, missing_file, name_of, remember
-from sessions_app.guards.migrating import one_at_a_time
+from sessions_app.database.guards.known_databases import emptied, is_known, missing_file, name_of, remember
+from sessions_app.database.guards.migrating import one_at_a_time
 from tests.support.databases import site_database
 from tests.support.site import DATABASE, ROOT, environment_for, free_port, lay_database, manage, stop, wait_until
 
@@ -26,7 +26,7 @@ POSTGRESQL = connection.vendor == "postgresql"
 HOLD = """
 import time
 from django.db import connection
-from sessions_app.guards.migrating import one_at_a_time
+from sessions_app.database.guards.migrating import one_at_a_time
 with one_at_a_time(connection, print):
     print("held", flush=True)
     time.sleep(600)

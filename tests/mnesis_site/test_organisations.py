@@ -17,8 +17,8 @@ from agents_app.endpoints import jsonrpc
 from agents_app.endpoints.mcp_server import always, make_server
 from mnesis_site.asgi import application
 from mnesis_site.endpoints import api
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
 from tests.mnesis_site.test_sockets import open_socket
 from tests.support.belongings import SECRET, Person, Things, belongings, person
 from tests.support.cast import caller_of

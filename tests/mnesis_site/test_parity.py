@@ -36,8 +36,8 @@ from mnesis_core.errors import (
 )
 from mnesis_core.records import SessionRecord
 from mnesis_site.asgi import application
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.conf import site_config
+from sessions_app.llm.model_store import create_key
 from tests.mnesis_site.test_sockets import open_socket
 from tests.support.cast import caller_of
 from tests.support.organisations import put_into

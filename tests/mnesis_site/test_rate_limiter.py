@@ -16,9 +16,9 @@ from mnesis_core.errors import TooManyTurns
 from mnesis_core.network.rate_limits import Bucket
 from mnesis_site.asgi import application
 from sessions_app.callers import RateLimiter, request_limiter
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
 from tests.mnesis_site.test_sockets import open_socket
 
 pytestmark = pytest.mark.both_databases

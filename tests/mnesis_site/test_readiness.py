@@ -22,7 +22,7 @@ from compaction_app import store
 from mnesis_site import readiness
 from mnesis_site.asgi import answer
 from mnesis_site.readiness import report_unguarded
-from sessions_app.guards.triggers import remove_guards
+from sessions_app.database.guards.triggers import remove_guards
 from sessions_app.models import Message
 from sessions_app.record.change import change
 from tests.support.talks import new_session

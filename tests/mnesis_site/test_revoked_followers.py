@@ -19,9 +19,9 @@ from pytest_django import Settings
 from agents_app.turns.runner import runner
 from mnesis_core.config import StreamConfig
 from mnesis_site.asgi import application
-from sessions_app.catalogue.model_store import create_key, revoke_key
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key, revoke_key
 from sessions_app.models import ApiKey
 from sessions_app.record import session_store
 from sessions_app.record.change import change

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from sessions_app.catalogue.model_store import create_key
+from sessions_app.llm.model_store import create_key
 from tests.support.talks import exchange, new_session
 
 # Committed, because the methods run in threads with connections of their own.

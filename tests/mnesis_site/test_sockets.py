@@ -13,8 +13,8 @@ from pytest_django import Settings
 
 from mnesis_site.asgi import application
 from sessions_app.callers import Receive, Scope, Send, SocketAuth
-from sessions_app.catalogue.model_store import create_key
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
 
 # Committed, because the threads of the sockets have connections of their own.
 pytestmark = pytest.mark.usefixtures("transactional_db")

@@ -11,8 +11,8 @@ from django.db.models.query import QuerySet
 
 from agents_app.models import InboxMessage
 from compaction_app.models import CompactionRun
-from sessions_app.guards.rules import AppendOnlyModel
-from sessions_app.guards.triggers import guarded_models
+from sessions_app.database.guards.rules import AppendOnlyModel
+from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.models import (
     ContextItem,
     Event,

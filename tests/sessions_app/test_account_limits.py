@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError
 from django.test import Client
 
+from sessions_app.llm.spending_store import load_account_limits
 from sessions_app.models import AccountLimit
-from sessions_app.usage.spending_store import load_account_limits
 from tests.support.cast import make_user
 from tests.support.commands import printed
 from tests.support.inspected import list_of, page_of, shown

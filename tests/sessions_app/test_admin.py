@@ -26,7 +26,7 @@ from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.admin.read_only import FOLD_CHARACTERS, ReadOnlyAdmin
 from sessions_app.admin.records import PortalAdmin
-from sessions_app.catalogue.model_store import create_key
+from sessions_app.llm.model_store import create_key
 from sessions_app.models import (
     ApiKey,
     ContextItem,

@@ -13,9 +13,9 @@ from agents_app.models import McpServer
 from agents_app.store import put_server
 from mnesis_core.llm.interface import LimitSource, ModelSpec, StatedLimits, settle_limits
 from mnesis_core.turns.mcp_servers import ServerAddress
-from sessions_app.catalogue.model_store import Audience, create_key, enter_model, put_model
+from sessions_app.llm.model_store import Audience, create_key, enter_model, put_model
+from sessions_app.llm.spending_store import put_account_limits
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel
-from sessions_app.usage.spending_store import put_account_limits
 from tests.support.inspected import list_of, page_of, shown, texts_in
 from tests.support.listed import list_for_pages
 

@@ -8,9 +8,9 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from sessions_app.guards.rights import decide, lifted
-from sessions_app.guards.rules import AppendOnlyModel
-from sessions_app.guards.triggers import guarded_models
+from sessions_app.database.guards.rights import decide, lifted
+from sessions_app.database.guards.rules import AppendOnlyModel
+from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.models import Message, Session, StreamJournal
 from tests.sessions_app.record_rows import insert_rows, plain
 from tests.support.databases import execute

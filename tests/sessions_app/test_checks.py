@@ -12,8 +12,8 @@ from django.core.management.base import SystemCheckError
 from django.db import connection
 from django.db.utils import ConnectionHandler
 
-from sessions_app.guards import checks
-from sessions_app.guards.triggers import remove_guards
+from sessions_app.database.guards import checks
+from sessions_app.database.guards.triggers import remove_guards
 from sessions_app.models import Event
 
 pytestmark = pytest.mark.both_databases

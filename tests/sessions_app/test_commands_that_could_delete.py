@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations import Migration
 from django.db.migrations.executor import MigrationExecutor
 
-from sessions_app.guards.migrating import record_apps, unapplied
+from sessions_app.database.guards.migrating import record_apps, unapplied
 from sessions_app.management.commands.flush import Command as Flush
 from tests.sessions_app.record_rows import everything, insert_rows
 from tests.support.databases import site_database

@@ -22,8 +22,8 @@ from sessions_app.database.fields import (
     plain_field,
     stored_values,
 )
+from sessions_app.database.guards.rules import AppendOnlyModel
 from sessions_app.database.tables import Table
-from sessions_app.guards.rules import AppendOnlyModel
 from sessions_app.models import MessagePart, Session
 from sessions_app.record.people_store import home_of
 

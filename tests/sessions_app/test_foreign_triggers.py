@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from mnesis_site.readiness import missing_parts
-from sessions_app.guards.triggers import foreign_triggers, guard_differences
+from sessions_app.database.guards.triggers import foreign_triggers, guard_differences
 from tests.support.databases import execute
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.owner]
@@ -146,7 +146,7 @@ def test_checks_and_readyz_name_it(db: None) -> None:
 
 def test_migrate_leaves_it_alone_and_says_so(db: None, caplog: pytest.LogCaptureFixture) -> None:
     execute(*STATEMENTS)
-    with caplog.at_level(logging.WARNING, "sessions_app.guards.triggers"):
+    with caplog.at_level(logging.WARNING, "sessions_app.database.guards.triggers"):
         call_command("migrate", verbosity=0)
     assert caplog.messages == [NAMED]
     assert guard_differences(connection) == [NAMED]

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
 from django.db import DatabaseError, ProgrammingError, connection, models, transaction
 
-from sessions_app.guards.rights import (
+from sessions_app.database.guards.rights import (
     apply_role,
     auditor_role,
     connection_differences,
@@ -20,8 +20,8 @@ from sessions_app.guards.rights import (
     role_differences,
     site_role,
 )
-from sessions_app.guards.rules import AppendOnlyModel
-from sessions_app.guards.triggers import guarded_models
+from sessions_app.database.guards.rules import AppendOnlyModel
+from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.models import Event, Message, Session, StreamJournal, Turn
 from tests.sessions_app.record_rows import insert_rows, plain
 from tests.support.commands import printed

@@ -19,8 +19,8 @@ from django.db.migrations import Migration
 from django.db.utils import ConnectionHandler
 from django.test.utils import CaptureQueriesContext, isolate_apps
 
-from sessions_app.guards.rules import AppendOnlyModel, Rules
-from sessions_app.guards.triggers import (
+from sessions_app.database.guards.rules import AppendOnlyModel, Rules
+from sessions_app.database.guards.triggers import (
     expected_guards,
     guard_differences,
     guarded_models,
@@ -190,7 +190,7 @@ def test_guards_follow_a_real_migration_backwards_and_forwards(restored: None) -
 
 def test_migrate_is_not_stopped_by_a_missing_guard_and_tells_of_it(db: None, caplog: pytest.LogCaptureFixture) -> None:
     execute(DROP)
-    with caplog.at_level(logging.WARNING, "sessions_app.guards.triggers"):
+    with caplog.at_level(logging.WARNING, "sessions_app.database.guards.triggers"):
         call_command("migrate", verbosity=0, skip_checks=False)
     assert caplog.messages == ["events is not guarded: guard_events_frozen is missing. It is put right now."]
     assert guard_differences(connection) == []

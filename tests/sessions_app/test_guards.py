@@ -13,8 +13,8 @@ from django.test.utils import isolate_apps
 from compaction_app.models import CompactionRun
 from mnesis_core.errors import ImmutableFieldError
 from mnesis_core.records import TurnState
-from sessions_app.guards.rules import AppendOnlyModel, Rules
-from sessions_app.guards.triggers import Column, Model, expected_guards, guarded_models, remove_guards
+from sessions_app.database.guards.rules import AppendOnlyModel, Rules
+from sessions_app.database.guards.triggers import Column, Model, expected_guards, guarded_models, remove_guards
 from sessions_app.models import (
     TOOL_STEPS,
     TURN_STEPS,

@@ -19,8 +19,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from sessions_app.guards.rights import grant_differences
-from sessions_app.guards.triggers import Model, guard_differences, guarded_models
+from sessions_app.database.guards.rights import grant_differences
+from sessions_app.database.guards.triggers import Model, guard_differences, guarded_models
 from tests.sessions_app.record_rows import everything, other_value, plain
 from tests.support.databases import unmigrate
 from tests.support.site_role import with_the_sites_rights

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from audit_app.proof.verify import verify_session
-from compaction_app.context import load_state
+from compaction_app.context.state import load_state
 from mnesis_core.errors import SessionBusy
 from mnesis_core.messages import TextPart, text_of
 from mnesis_core.transcripts import FORMATS

@@ -16,15 +16,15 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app import queries as agent_queries
-from compaction_app import context
 from compaction_app import queries as compaction_queries
+from compaction_app.context import state as context
 from compaction_app.facts import queries as fact_queries
 from files_app import queries as file_queries
 from mnesis_core.context.branches import END, LINE, Path, Stretch
 from mnesis_core.errors import NotFound
 from mnesis_core.records import find_ids
 from mnesis_core.text import text_digest
-from sessions_app.catalogue import model_store
+from sessions_app.llm import model_store, spending_store
 from sessions_app.pages import branches as page_branches
 from sessions_app.pages import transcript
 from sessions_app.record import (
@@ -38,7 +38,6 @@ from sessions_app.record import (
 )
 from sessions_app.record.change import change
 from sessions_app.search import answers, filters, nearness, passages, ranked, search, vector_store
-from sessions_app.usage import spending_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 from tests.support.organisations import put_into
 from tests.support.talks import new_session

@@ -10,8 +10,8 @@ from django.core.management import call_command
 from django.test import Client
 
 from mnesis_core.llm.interface import ModelSpec, settle_limits
-from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
+from sessions_app.llm.model_store import put_model
 from sessions_app.models import LanguageModel
 from tests.sessions_app.test_models_page import ENTERED
 from tests.support.listed import list_on_host

@@ -18,7 +18,7 @@ from django_q.models import OrmQ
 
 from mnesis_core.errors import ModelRefusedRequest, ModelUnavailable, ModelUnreachable
 from mnesis_core.messages import ReasoningPart, TextPart
-from sessions_app.catalogue.model_store import put_model
+from sessions_app.llm.model_store import put_model
 from sessions_app.models import MessagePart, SearchVector, VectorMark, VectorNumbers
 from sessions_app.record import session_store
 from sessions_app.record.change import change

@@ -13,8 +13,8 @@ from agents_app.turns import lifecycle
 from agents_app.turns.loop import next_model
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec, settle_limits
-from sessions_app.catalogue.model_store import Audience, allow_model, create_key, enter_model
 from sessions_app.conf import get_model, get_spec, list_models
+from sessions_app.llm.model_store import Audience, allow_model, create_key, enter_model
 from tests.support.cast import make_user
 
 UNKNOWN = "no model is called 'inner'"

@@ -12,9 +12,9 @@ from mnesis_core.llm.interface import ModelSpec, Outcome, Reply, Request, Usage
 from mnesis_core.llm.retrying import Patience, Retry
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.spending import Spent
-from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall
+from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall
+from sessions_app.llm.limits import SpendingLimit
 from sessions_app.record.change import Change
-from sessions_app.usage.limits import SpendingLimit
 
 SPEC = ModelSpec(alias="test", litellm_model="test/test", context_window=1_000, max_output_tokens=10)
 

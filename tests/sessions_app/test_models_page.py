@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec, settle_limits
-from sessions_app.catalogue.model_store import put_model
+from sessions_app.llm.model_store import put_model
 from sessions_app.models import LanguageModel
 from tests.support.cast import make_user
 from tests.support.listed import list_for_pages

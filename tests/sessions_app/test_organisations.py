@@ -28,16 +28,16 @@ from mnesis_core.errors import (
 from mnesis_core.records import FORK, SUB_AGENT, TurnState
 from mnesis_core.turns.inbox import Draft
 from sessions_app.callers import check_key
-from sessions_app.catalogue.model_store import create_key, find_key
 from sessions_app.live import Viewer, check_viewer
+from sessions_app.llm.limits import usage_today
+from sessions_app.llm.model_store import create_key, find_key
+from sessions_app.llm.spending_store import load_paid_calls
 from sessions_app.models import Event, Organisation, Person, Session
 from sessions_app.record import organisation_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.organisation_store import add_organisation, default_id, find_organisation, list_organisations
 from sessions_app.record.people_store import home_of, move_person
 from sessions_app.record.session_queries import list_peers, list_sessions, load_session
-from sessions_app.usage.limits import usage_today
-from sessions_app.usage.spending_store import load_paid_calls
 from tests.sessions_app.record_rows import plain
 from tests.support.belongings import belongings, person
 from tests.support.cast import make_user

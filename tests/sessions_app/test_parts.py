@@ -16,7 +16,7 @@ from agents_app.tools.memory.reading import text_of_part
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_readable, export_session
 from audit_app.transfer.imports import import_sessions
-from compaction_app.context import build_context
+from compaction_app.context.state import build_context
 from files_app.contents import read_content
 from files_app.queries import list_files
 from mnesis_core.messages import (

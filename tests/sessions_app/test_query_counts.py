@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
-from compaction_app.context import Frame, build_context, load_frame, load_meter, read_state
+from compaction_app.context.state import Frame, build_context, load_frame, load_meter, read_state
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.errors import ModelTimeout
@@ -28,7 +28,7 @@ from mnesis_core.llm.retrying import Retry
 from mnesis_core.messages import Message, TextPart, ToolPart
 from mnesis_core.records import MessageEnd, NewCall, TurnState
 from mnesis_core.spending import Spent
-from sessions_app.catalogue import model_store
+from sessions_app.llm import model_store, spending_store
 from sessions_app.record import (
     context_queries,
     message_queries,
@@ -41,7 +41,6 @@ from sessions_app.record import (
 from sessions_app.record.change import Change, change
 from sessions_app.record.histories import begin_fork, copy_messages, find_place
 from sessions_app.record.message_store import Piece
-from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.talks import new_session, tool

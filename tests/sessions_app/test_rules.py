@@ -8,8 +8,8 @@ from django.db import IntegrityError, connection, models, transaction
 
 from audit_app.tables import session_tables
 from compaction_app.models import FactSource, Reflection
+from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.database.tables import commitments_of
-from sessions_app.guards.triggers import guarded_models
 from sessions_app.models import Branch, ContextItem, Session
 from sessions_app.record import session_store
 from sessions_app.record.change import change

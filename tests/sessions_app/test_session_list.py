@@ -17,7 +17,7 @@ from audit_app.proof.verify import verify_session
 from mnesis_core.llm.interface import LimitSource, ModelSpec, StatedLimits, settle_limits
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState
-from sessions_app.catalogue.model_store import put_model
+from sessions_app.llm.model_store import put_model
 from sessions_app.models import Session
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change

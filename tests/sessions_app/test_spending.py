@@ -13,13 +13,13 @@ from django.utils import timezone
 from mnesis_core.errors import BudgetExhausted, InvalidRequest
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse, TurnLimits, lines_of
 from mnesis_core.turns.options import TurnOptions, write_options
+from sessions_app.llm import limits as spending
+from sessions_app.llm import spending_store
 from sessions_app.models import ModelCall, SpendingMark
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_queries import load_session
-from sessions_app.usage import limits as spending
-from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 from tests.support.children import run_child
 from tests.support.spenders import MOST, ask_tool, begin_call, end_call, open_turn, spend

@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from mnesis_core.network.rate_limits import Bucket
+from sessions_app.llm import spending_store
+from sessions_app.llm.spending_store import MOST_TRIMMED, count_try, seconds_to_wait, take_back_try
 from sessions_app.models import TryBucket
-from sessions_app.usage import spending_store
-from sessions_app.usage.spending_store import MOST_TRIMMED, count_try, seconds_to_wait, take_back_try
 from tests.support.children import run_child
 from tests.support.triers import BUCKETS
 

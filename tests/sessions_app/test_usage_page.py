@@ -16,10 +16,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from mnesis_core.records import new_id
+from sessions_app.llm import spending_store
 from sessions_app.models import ModelCall
 from sessions_app.record import session_store
 from sessions_app.record.change import change
-from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 
 HOSTILE = "<script>alert(1)</script>\u202egpj"
@@ -134,7 +134,7 @@ def test_only_who_sees_records_may_ask_for_others(ada: User, inspector: Client) 
 
 
 def test_people_are_a_list_to_choose_from_that_ends(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions_app.usage.views.MOST_PEOPLE", 3)
+    monkeypatch.setattr("sessions_app.llm.usage.MOST_PEOPLE", 3)
     for name in ("aa", "ab", "ac", "zz"):
         make_user(name)
     page = inspector.get("/usage/").content.decode().partition("<datalist")[2].partition("</datalist>")[0]

@@ -57,7 +57,7 @@ def ask(sql: str) -> list[tuple[Any, ...]]:
 def unmigrate(app: str) -> None:
     """Take an app's tables away, and those that depend on it, as the owner of the database: no command does that."""
     # Here, not above: benchmarks import this module before Django is set up.
-    from sessions_app.guards.triggers import lift_guards, restore_guards
+    from sessions_app.database.guards.triggers import lift_guards, restore_guards
 
     executor = MigrationExecutor(connections["default"])
     plan = executor.migration_plan([(app, None)])

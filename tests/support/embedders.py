@@ -14,8 +14,8 @@ from mnesis_core.llm.embeddings import Embedded, checked_vectors
 from mnesis_core.llm.interface import ModelSpec, Prices, Usage
 from mnesis_core.llm.retrying import Patience
 from sessions_app import conf
-from sessions_app.catalogue.model_store import put_model
 from sessions_app.database import outages
+from sessions_app.llm.model_store import put_model
 from sessions_app.search import nearness, vectors
 
 NEAR = ModelSpec(

@@ -24,8 +24,8 @@ from mnesis_core.llm.retrying import Retry
 from mnesis_core.messages import Message, TextPart, ToolPart
 from mnesis_core.records import MessageEnd, TurnState
 from sessions_app.database.fields import plain_field
-from sessions_app.guards.rights import lifted
-from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+from sessions_app.database.guards.rights import lifted
+from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, Organisation, Session
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.actor import SYSTEM, acting_as

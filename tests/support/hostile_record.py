@@ -14,7 +14,7 @@ from files_app.intake import keep_file
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
-from sessions_app.catalogue.model_store import Audience, allow_model, put_model
+from sessions_app.llm.model_store import Audience, allow_model, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change

@@ -27,8 +27,8 @@ from mnesis_core.messages import (
     UnknownPart,
 )
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.catalogue import model_store
-from sessions_app.catalogue.model_store import create_key
+from sessions_app.llm import model_store
+from sessions_app.llm.model_store import create_key
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message, load_messages

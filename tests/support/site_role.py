@@ -10,7 +10,7 @@ import psycopg
 from django.db import connection
 from django.db.backends.signals import connection_created
 
-from sessions_app.guards.rights import apply_role, authorize, decide, site_role
+from sessions_app.database.guards.rights import apply_role, authorize, decide, site_role
 
 
 def make_site_role() -> str:

@@ -11,11 +11,11 @@ from mnesis_core.llm.interface import Outcome
 from mnesis_core.messages import Message, ToolPart
 from mnesis_core.records import MessageEnd, TurnRecord, UsageRecord
 from mnesis_core.spending import highest_of
+from sessions_app.llm import limits as spending
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import load_call, load_turn
-from sessions_app.usage import limits as spending
 from tests.support.writers import fork
 
 MOST = 100

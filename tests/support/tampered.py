@@ -17,7 +17,7 @@ from files_app.store import store_file_reference
 from mnesis_core.events import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
+from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, SearchEntry, Session
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change

@@ -1,9 +1,9 @@
-"""A process that counts tries as fast as it can (``sessions_app.usage.spending_store``)."""
+"""A process that counts tries as fast as it can (``sessions_app.llm.spending_store``)."""
 
 from __future__ import annotations
 
 from mnesis_core.network.rate_limits import Bucket
-from sessions_app.usage.spending_store import count_try
+from sessions_app.llm.spending_store import count_try
 
 BUCKETS = [
     Bucket(name=("shared", "one"), attempts=7, seconds=3_600.0),

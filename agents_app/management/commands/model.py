@@ -12,9 +12,9 @@ from django.core.management.base import CommandError
 from agents_app.endpoints.terminal import EndpointCommand
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import LimitSource, ModelSpec, shown_prices
-from sessions_app.catalogue import model_store
-from sessions_app.catalogue.model_store import EnteredPrices, check_model, settle_model
 from sessions_app.conf import list_models
+from sessions_app.llm import model_store
+from sessions_app.llm.model_store import EnteredPrices, check_model, settle_model
 
 PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
 # What this command calls a value, where the name is another.

@@ -25,7 +25,7 @@ from mnesis_site.processes import Tree, Watchdog, require_free, web, worker
 from mnesis_site.readiness import unguarded, worker_gives_sign
 from mnesis_site.sign_in import first_admin, sign_in_link
 from sessions_app.conf import default_model, get_spec, site_config, site_prompts
-from sessions_app.guards.migrating import damage_told
+from sessions_app.database.guards.migrating import damage_told
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - only to recognise them
 

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from mnesis_core.errors import MnesisError, NotFound
 from mnesis_core.network.rate_limits import SCOPES
 from mnesis_core.text import write_time
-from sessions_app.catalogue.model_store import create_key, list_keys, revoke_key
+from sessions_app.llm.model_store import create_key, list_keys, revoke_key
 
 
 class Command(BaseCommand):

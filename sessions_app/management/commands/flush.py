@@ -10,8 +10,8 @@ from django.core.management.commands import flush
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sessions_app.guards.rights import lifted
-from sessions_app.guards.triggers import dialect_of
+from sessions_app.database.guards.rights import lifted
+from sessions_app.database.guards.triggers import dialect_of
 
 TEST_NAMES = re.compile(r"(.*/)?test[_.][^/]*|:memory:|file:memorydb_.*")
 # Tables that migrating fills. They stay, so that nothing has to be migrated again between two tests.

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
-from sessions_app.usage.spending_store import list_account_limits, load_account_limits, put_account_limits
+from sessions_app.llm.spending_store import list_account_limits, load_account_limits, put_account_limits
 
 
 class Command(BaseCommand):

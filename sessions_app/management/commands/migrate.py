@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.commands import migrate
 from django.db import connections
 
-from sessions_app.guards.migrating import damage_told, known, one_at_a_time
-from sessions_app.guards.rights import lifted
+from sessions_app.database.guards.migrating import damage_told, known, one_at_a_time
+from sessions_app.database.guards.rights import lifted
 
 
 class Command(migrate.Command):

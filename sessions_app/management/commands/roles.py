@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError, connection
 
-from sessions_app.guards import rights
+from sessions_app.database.guards import rights
 
 
 class Command(BaseCommand):

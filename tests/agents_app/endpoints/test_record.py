@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from agents_app.turns import lifecycle
-from compaction_app.context import build_context
+from compaction_app.context.state import build_context
 from compaction_app.queries import list_runs
 from files_app.contents import put_content
 from files_app.store import store_file_reference

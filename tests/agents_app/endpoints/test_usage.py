@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
-from sessions_app.usage import spending_store
+from sessions_app.llm import spending_store
 from tests.support.cast import make_user
 from tests.support.spenders import open_turn, spend
 from tests.support.talks import new_session

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.maps.throughput import Interval
-from sessions_app.usage.views import HEIGHT, WIDTH, draw_run
+from sessions_app.llm.usage import HEIGHT, WIDTH, draw_run
 
 
 def stretch(begins: float, ends: float, *, completed: float = 1, failed: float = 0, tokens: float = 0, cost: float = 0):

@@ -8,7 +8,7 @@ from django.test import Client
 
 from agents_app.queries import attempts_of_item, usage_of_maps
 from agents_app.turns.overview import SessionRead
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from mnesis_core.maps.prompts import map_payload
 from mnesis_core.maps.values import ItemRecord, ItemState, OperatorSpec
 from mnesis_core.providers.rendering import digest

@@ -25,7 +25,7 @@ from agents_app.queries import attempts_of_item, list_items, load_run
 from agents_app.store import Demand
 from agents_app.turns.lifecycle import create_session
 from audit_app.proof.verify import verify_session
-from compaction_app.context import rebuild_payload
+from compaction_app.context.state import rebuild_payload
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config, override
 from mnesis_core.errors import ModelAuthenticationFailed, ModelRateLimited, ModelUnavailable
@@ -37,13 +37,13 @@ from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import SessionRecord
 from mnesis_core.spending import TurnLimits
 from sessions_app.conf import site_config
-from sessions_app.model_calls import RateLimitPause
+from sessions_app.llm.calls import RateLimitPause
+from sessions_app.llm.spending_store import load_paid_calls
 from sessions_app.models import ModelCall
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_store import soft_delete_session
 from sessions_app.record.turn_queries import list_calls
-from sessions_app.usage.spending_store import load_paid_calls
 from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session

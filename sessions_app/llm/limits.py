@@ -41,12 +41,12 @@ from mnesis_core.spending import (
 )
 from mnesis_core.turns.options import read_options
 from sessions_app.conf import site_config
+from sessions_app.llm import spending_store
+from sessions_app.llm.spending_store import load_account_limits, load_kept, load_paid_calls
 from sessions_app.record.change import Change
 from sessions_app.record.session_queries import load_session, titles_of
 from sessions_app.record.turn_queries import load_turn
 from sessions_app.schemas import Out, Text
-from sessions_app.usage import spending_store
-from sessions_app.usage.spending_store import load_account_limits, load_kept, load_paid_calls
 
 Limits = Mapping[str, Any]
 """Limits as a configuration has them: ``{"day": {"tokens": 100000}}``."""

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sessions_app.guards.triggers import guarded_models
+from sessions_app.database.guards.triggers import guarded_models
 
 # ruff: noqa: S608 - table names come from the catalogue, and the names of roles were checked.
 

@@ -27,7 +27,7 @@ from django.db import connections, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from sessions_app.guards.rules import AppendOnlyModel, literal
+from sessions_app.database.guards.rules import AppendOnlyModel, literal
 
 # ruff: noqa: S608 - the names in these statements come from the models.
 

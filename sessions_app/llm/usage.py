@@ -19,6 +19,16 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.maps.throughput import Interval
 from mnesis_core.spending import lines_of
 from mnesis_core.text import encode_text
+from sessions_app.llm.limits import limits_for_person, look
+from sessions_app.llm.spending_store import (
+    MOST_SESSIONS,
+    Taken,
+    TakenBySession,
+    TakenOnDay,
+    launchers_of,
+    taken_by_day,
+    taken_by_session,
+)
 from sessions_app.pages.markdown import (
     format_count,
     format_duration,
@@ -30,16 +40,6 @@ from sessions_app.pages.markdown import (
 from sessions_app.pages.permissions import sees_records
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.session_queries import titles_of
-from sessions_app.usage.limits import limits_for_person, look
-from sessions_app.usage.spending_store import (
-    MOST_SESSIONS,
-    Taken,
-    TakenBySession,
-    TakenOnDay,
-    launchers_of,
-    taken_by_day,
-    taken_by_session,
-)
 
 WIDTH, HEIGHT = 1_000, 100  # of a drawing, in units of its own: it is stretched over the place it has
 DAY_GAP, RUN_GAP = 0.2, 0.15  # the share of a bar's place that stays empty

@@ -22,8 +22,8 @@ from django.core.checks import Error, Tags, register
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sessions_app.guards.rights import grant_differences
-from sessions_app.guards.triggers import DIALECTS, guard_differences
+from sessions_app.database.guards.rights import grant_differences
+from sessions_app.database.guards.triggers import DIALECTS, guard_differences
 
 SYNCED = (2, 3)  # PRAGMA synchronous: FULL and EXTRA
 

@@ -19,8 +19,8 @@ from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
 from mnesis_core.text import encode_text, excerpt
-from sessions_app.catalogue import model_store
 from sessions_app.conf import host_lists, list_models
+from sessions_app.llm import model_store
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
 

@@ -30,9 +30,9 @@ from mnesis_core.records import SessionRecord
 from mnesis_core.spending import LimitUse, Spent, highest_of
 from sessions_app.conf import get_model, get_spec_to_read, site_config
 from sessions_app.database.threads import db, in_waiting_thread
+from sessions_app.llm.limits import SpendingLimit, draw
 from sessions_app.record import turn_store
 from sessions_app.record.change import Change
-from sessions_app.usage.limits import SpendingLimit, draw
 
 A = TypeVar("A")
 P = ParamSpec("P")

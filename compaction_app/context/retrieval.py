@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compaction_app.context import ContextState
+from compaction_app.context.state import ContextState
 from mnesis_core.context.branches import END, LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.context.passages import Found, Passages, choose_passages

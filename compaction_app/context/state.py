@@ -14,7 +14,8 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from compaction_app.manifests import load_manifest
+from compaction_app.context.manifests import load_manifest
+from compaction_app.context.refills import load_refill
 from compaction_app.queries import (
     load_drafts,
     load_facts,
@@ -22,7 +23,6 @@ from compaction_app.queries import (
     load_standing_facts,
     load_summary_entries,
 )
-from compaction_app.refills import load_refill
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_file_question, rebuild_question
 from mnesis_core.compaction.selection import Situation, choose_pinned
 from mnesis_core.compaction.summarise import draft_text

@@ -18,8 +18,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations import Migration
 from django.db.migrations.recorder import MigrationRecorder
 
-from sessions_app.guards.known_databases import emptied, remember
-from sessions_app.guards.triggers import guarded_models
+from sessions_app.database.guards.known_databases import emptied, remember
+from sessions_app.database.guards.triggers import guarded_models
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,0 @@
-"""The models of a site: entered, checked, chosen."""
