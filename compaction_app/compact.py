@@ -381,6 +381,7 @@ def _find_refill(state: ContextState, size: Size) -> Refill | None:
     return find_refill(
         state.session.id,
         state.entries,
+        state.pinned,
         used=size.tokens,
         budget=state.budget,
         calibration=state.calibration.ratio,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from compaction_app.queries import last_refill, newest_compacted_by_hand
 from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.context.fitting import Budget, whole
-from mnesis_core.context.refill import Refill, newest_summarised, plan_refill, room_for_refill
+from mnesis_core.context.fitting import Budget
+from mnesis_core.context.refill import Refill, newest_summarised, plan_refill, room_for_refill, size_of_messages
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.messages import StoredMessage
 from sessions_app.record.message_queries import load_messages
@@ -21,6 +21,7 @@ READ_MORE = 4
 def find_refill(
     session_id: str,
     entries: Sequence[ContextEntry],
+    pinned: Sequence[StoredMessage] = (),
     *,
     used: int,
     budget: Budget,
@@ -31,6 +32,7 @@ def find_refill(
 
     Nothing is shown again of what was said before a person last asked for a compaction.
     """
+    used -= int(size_of_messages(pinned) * calibration)
     room = room_for_refill(used, budget, calibration=calibration)
     last_seq = newest_summarised(entries)
     if not room or not last_seq:
@@ -40,19 +42,25 @@ def find_refill(
     while True:
         messages = load_messages(session_id, after=after, before=last_seq + 1, limit=limit, newest=True, path=path)
         free = _without_standing(messages, entries)
-        if len(messages) < limit or sum(map(_size_of, free)) > room:
+        if len(messages) < limit or size_of_messages(free) > room:
             return plan_refill(free, entries, used=used, budget=budget, calibration=calibration)
         limit *= READ_MORE
 
 
 def load_refill(
-    session_id: str, entries: Sequence[ContextEntry], *, branch: int, at: int, path: Path | None
+    session_id: str,
+    entries: Sequence[ContextEntry],
+    pinned: Sequence[StoredMessage] = (),
+    *,
+    branch: int,
+    at: int,
+    path: Path | None,
 ) -> tuple[int, list[StoredMessage]]:
     """Return the room of a context's refill and the messages for it; two queries at the most."""
     if not any(isinstance(entry, SummaryEntry) for entry in entries):
         return 0, []
     refill = last_refill(session_id, branch=branch, at=at)
-    room = refill.room_in(entries) if refill else 0
+    room = refill.room_in(entries, pinned) if refill else 0
     if refill is None or not room:
         return 0, []
     # No message is smaller than its frame, so that a number from elsewhere cannot have all of a session read.
@@ -61,10 +69,6 @@ def load_refill(
         session_id, after=refill.first_seq - 1, before=refill.last_seq + 1, limit=most, newest=True, path=path
     )
     return room, _without_standing(messages, entries)
-
-
-def _size_of(message: StoredMessage) -> int:
-    return whole(MessageEntry(position=0, message=message)).tokens
 
 
 def _without_standing(messages: Sequence[StoredMessage], entries: Sequence[ContextEntry]) -> list[StoredMessage]:

@@ -100,6 +100,9 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
 
 def _shown(state: ContextState) -> list[StoredMessage]:
     """Return the messages that a prompt of the context has word for word, in order."""
-    refill = [item for item in take_refill(state.refill, state.refill_room) if not item.row["shortened"]]
+    pinned = {message.id for message in state.pinned}
+    refill = [
+        item for item in take_refill(state.refill, state.refill_room, without=pinned) if not item.row["shortened"]
+    ]
     again = [item.entry.message for item in refill if isinstance(item.entry, MessageEntry)]
     return [*state.pinned, *again, *(entry.message for entry in state.entries if isinstance(entry, MessageEntry))]

@@ -254,14 +254,17 @@ def _state_of(
 ) -> ContextState:
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     entries, branch = _entries_of(frame.session.id, rows), path.branch if path else 0
+    pinned = [] if rows.unread_tokens else _load_pinned(frame, entries, path or LINE)
     room, refill = 0, list[StoredMessage]()
     if is_sent:
-        room, refill = load_refill(frame.session.id, entries, branch=branch, at=seq if at is None else at, path=path)
+        room, refill = load_refill(
+            frame.session.id, entries, pinned, branch=branch, at=seq if at is None else at, path=path
+        )
     return record_of(
         ContextState,
         frame,
         entries=entries,
-        pinned=() if rows.unread_tokens else _load_pinned(frame, entries, path or LINE),
+        pinned=pinned,
         refill=refill,
         refill_room=room,
         facts=_load_facts(frame, seq if at is None else at, path),

@@ -26,18 +26,21 @@ class Refill:
     first_seq: int
     last_seq: int  # of the messages; the newest that a summary stands for
     tokens: int  # of the context then
-    room: int  # for the messages then
+    room: int  # for the messages then, and for what is pinned
     step: int  # by which the room shrinks
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
-    def room_in(self, entries: Sequence[ContextEntry]) -> int:
-        """Return the tokens that the messages may take beside a context; 0 where more is summarised by now."""
+    def room_in(self, entries: Sequence[ContextEntry], pinned: Sequence[StoredMessage] = ()) -> int:
+        """Return the tokens that the messages may take beside a context; 0 where more is summarised by now.
+
+        What a long pinned question takes comes back when a newer one takes its place.
+        """
         if self.last_seq != newest_summarised(entries):
             return 0
         grown = max(0, size_of(entries) - self.tokens)
-        return max(0, self.room - grown // self.step * self.step)
+        return max(0, self.room - grown // self.step * self.step - size_of_messages(pinned))
 
 
 def read_refill(stored: object) -> Refill | None:
@@ -52,6 +55,10 @@ def read_refill(stored: object) -> Refill | None:
 
 def newest_summarised(entries: Sequence[ContextEntry]) -> int:
     return max((entry.last_seq for entry in entries if isinstance(entry, SummaryEntry)), default=0)
+
+
+def size_of_messages(messages: Sequence[StoredMessage]) -> int:
+    return size_of([MessageEntry(position=0, message=message) for message in messages])
 
 
 def size_of(entries: Sequence[ContextEntry]) -> int:
@@ -75,7 +82,9 @@ def plan_refill(
     budget: Budget,
     calibration: float,
 ) -> Refill | None:
-    """Return the refill of a context of ``used`` tokens with the newest of some summarised messages; ``None`` without any.
+    """Return the refill of a context of ``used`` tokens, without what is pinned, with the newest of some summarised messages.
+
+    There is none without any messages.
 
     It shrinks where the two together would come to the soft threshold.
     """

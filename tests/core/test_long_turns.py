@@ -40,15 +40,17 @@ class Life:
         return talk.assembled()
 
 
-def turns_of(seed: int, turns: list[int], size: int, *, giant: int = 0) -> list[StoredMessage]:
+def turns_of(seed: int, turns: list[int], size: int, *, giant: int = 0, task: int = 20) -> list[StoredMessage]:
     """Turns of so many steps each, of about ``size`` tokens a step: some of a tenth of it, some of three times as much.
 
-    One step in ten is ``giant``, or half as large, or up to twice as large.
+    One step in ten is ``giant``, or half as large, or up to twice as large. Every other task has about ``task`` tokens.
     """
     random, messages = Random(seed), list[StoredMessage]()
     for turn, steps in enumerate(turns):
         name = f"turn_{turn}"
-        messages.append(make.message(len(messages) + 1, "user", f"Task {turn}. {make.prose(20)}", turn=name))
+        messages.append(
+            make.message(len(messages) + 1, "user", f"Task {turn}. {make.prose(20 if turn % 2 else task)}", turn=name)
+        )
         for _ in range(steps):
             tokens = int(size * random.choice([0.1, 0.3, 0.5, 1, 1, 1, 2, 3]))
             if giant and random.random() < 0.1:
@@ -60,12 +62,20 @@ def turns_of(seed: int, turns: list[int], size: int, *, giant: int = 0) -> list[
 
 
 async def live(
-    window: int, turns: list[int], *, seed: int = 1, size: int = 0, kind: str = "filling its target", giant: float = 0
+    window: int,
+    turns: list[int],
+    *,
+    seed: int = 1,
+    size: int = 0,
+    kind: str = "filling its target",
+    giant: float = 0,
+    task: float = 0,
 ) -> Life:
     """Live such turns in a window and check every prompt on the way."""
     life = Life(talk=talk_of([], kind, window))
     budget, question = life.talk.budget, ""
-    messages = turns_of(seed, turns, size or max(20, budget.usable // 60), giant=int(giant * budget.usable))
+    size, giant_size, task_size = size or max(20, budget.usable // 60), giant * budget.usable, task * budget.usable
+    messages = turns_of(seed, turns, size, giant=int(giant_size), task=max(20, int(task_size)))
     for message in messages:
         prompt = await life.step(message)
         question = message.id if message.role == "user" else question
@@ -116,6 +126,11 @@ async def test_prompts_stay_well_filled_when_steps_of_half_a_window_leave(
     window: int, turns: list[int], seed: int, giant: float
 ) -> None:
     await live(window, turns, seed=seed, giant=giant)
+
+
+@pytest.mark.parametrize("window", [4_000, 8_000, 12_000, 32_000])
+async def test_prompts_stay_well_filled_when_a_new_task_takes_the_place_of_a_long_one(window: int) -> None:
+    await live(window, [60, 3, 30, 2, 0, 0, 30, 3], task=0.3)
 
 
 async def test_a_turn_of_four_thousand_steps_is_summarised_while_it_runs() -> None:

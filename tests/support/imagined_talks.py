@@ -22,7 +22,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble
 from mnesis_core.context.entries import Assembled, ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import Budget, make_budget, whole
-from mnesis_core.context.refill import Refill, newest_summarised, plan_refill
+from mnesis_core.context.refill import Refill, newest_summarised, plan_refill, size_of_messages
 from mnesis_core.files.references import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel
@@ -52,9 +52,7 @@ class Talk:
     refill: Refill | None = None
 
     def assembled(self) -> Assembled:
-        standing = {id_of(entry) for entry in self.entries}
-        chosen = choose_pinned(self.questions, self.config, self.budget)
-        pinned = [message for message in chosen if message.id not in standing]
+        pinned = self.pinned()
         again = [
             message
             for message in self.summarised()
@@ -67,8 +65,13 @@ class Talk:
             budget=self.budget,
             pinned=pinned,
             refill=again,
-            refill_room=self.refill.room_in(self.entries) if self.refill else 0,
+            refill_room=self.refill.room_in(self.entries, pinned) if self.refill else 0,
         )
+
+    def pinned(self) -> list[StoredMessage]:
+        standing = {id_of(entry) for entry in self.entries}
+        chosen = choose_pinned(self.questions, self.config, self.budget)
+        return [message for message in chosen if message.id not in standing]
 
     def summarised(self) -> list[StoredMessage]:
         standing = {id_of(entry) for entry in self.entries}
@@ -77,7 +80,7 @@ class Talk:
     def plan(self) -> None:
         """What an automatic run does at its end."""
         summarised = [message for message in self.summarised() if message.seq <= newest_summarised(self.entries)]
-        used = self.situation().used
+        used = self.situation().used - size_of_messages(self.pinned())
         self.refill = plan_refill(summarised, self.entries, used=used, budget=self.budget, calibration=1)
 
     def situation(self) -> Situation:
