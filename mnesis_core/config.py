@@ -258,7 +258,11 @@ class SearchConfig:
 
     # Alias of an embedding model that says beside the words how near each message is to a question; empty for words alone.
     embedding_model: str = ""
-    # How long a question's vector may take: a person waits for it. Later words alone answer.
+    # Alias of a reranker (a cross-encoder) that reads the best messages beside the question; empty for none.
+    rerank_model: str = ""
+    # The reranker's share of the score of a message that it reads.
+    rerank_weight: float = bounded(0.5, 0.0, 1.0)
+    # How long each of the two may take for a question: a person waits for it. Later the search does without.
     question_seconds: float = bounded(3.0, 0.01, 60)
 
 

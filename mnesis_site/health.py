@@ -30,7 +30,7 @@ from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.records import first_id
 from mnesis_core.text import excerpt
 from mnesis_site.readiness import look_at_storage, look_at_workers, missing_parts
-from sessions_app.conf import embedding_spec, get_spec_to_read, site_config
+from sessions_app.conf import embedding_spec, get_spec_to_read, rerank_spec, site_config
 from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.pages.markdown import format_counted, format_duration, format_size
 from sessions_app.pages.permissions import address_of
@@ -95,7 +95,7 @@ def site_health() -> SiteHealth:
             "Ready to serve": list(_ready()),
             "Queue and workers": list(_queue(now)),
             "Stuck or failed": [_turns(now), _compactions(now), _operators(now)],
-            "Sessions": [*_windows(), *_index(), *_vectors(), *_proofs()],
+            "Sessions": [*_windows(), *_index(), *_vectors(), *_reranker(), *_proofs()],
             "Providers": list(_brakes(now)),
             "Storage": list(_storage()),
         }
@@ -256,6 +256,18 @@ def _vectors() -> Iterator[Check]:
     good = "Every text was read by the embedding model."
     to_do = "Workers read them. If their number does not fall, the server's log says why." if behind else ""
     yield Check("Search by meaning", State.NOTE if behind else State.GOOD, words if behind else good, to_do)
+
+
+def _reranker() -> Iterator[Check]:
+    if not (alias := site_config().search.rerank_model):
+        return
+    try:
+        rerank_spec()
+    except ModelNotFoundError:
+        words = f"No model is called “{excerpt(alias, 60)}”, so search does without a reranker."
+        yield Check("Reranker", State.LOOK, words, "Add it with 'manage.py model add', or set another one.")
+        return
+    yield Check("Reranker", State.GOOD, f"“{excerpt(alias, 60)}” reads what a search finds beside the question.")
 
 
 def _proofs() -> Iterator[Check]:

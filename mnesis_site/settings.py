@@ -326,6 +326,7 @@ MNESIS: dict[str, Any] = {
     "AUDITOR_ROLE": env_str("MNESIS_AUDITOR_ROLE", ""),
     "MODEL_FACTORY": "mnesis_core.providers.make_model",
     "EMBEDDER_FACTORY": "mnesis_core.providers.make_embedder",
+    "RERANKER_FACTORY": "mnesis_core.providers.make_reranker",
     # Whether a change for which nobody acts is an error, as in tests, or the system's.
     "REQUIRE_ACTOR": False,
 }

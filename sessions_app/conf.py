@@ -20,6 +20,7 @@ from mnesis_core.config import Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.embeddings import Embedder
 from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
+from mnesis_core.llm.reranking import Reranker
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
 from mnesis_core.records import record_of
@@ -206,6 +207,21 @@ def get_embedder(spec: ModelSpec) -> Embedder:
     make = import_string(settings.MNESIS["EMBEDDER_FACTORY"])
     embedder: Embedder = make(spec)
     return embedder
+
+
+def rerank_spec() -> ModelSpec | None:
+    """Return the reranker of the ranked search, if the site has one.
+
+    :raises ModelNotFoundError: there is no such model.
+    """
+    alias = site_config().search.rerank_model
+    return get_spec(alias, user_id=None) if alias else None
+
+
+def get_reranker(spec: ModelSpec) -> Reranker:
+    make = import_string(settings.MNESIS["RERANKER_FACTORY"])
+    reranker: Reranker = make(spec)
+    return reranker
 
 
 def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from mnesis_core.llm.embeddings import Embedder
 from mnesis_core.llm.interface import Model, ModelSpec
+from mnesis_core.llm.reranking import Reranker
 from mnesis_core.providers.credentials import provider_of
 from mnesis_core.providers.demo import DemoModel
 from mnesis_core.providers.demo_embedding import DemoEmbedder
+from mnesis_core.providers.demo_reranking import DemoReranker
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from mnesis_core.providers.litellm_embedding import LiteLLMEmbedder
+from mnesis_core.providers.litellm_reranking import LiteLLMReranker
 
 
 def make_model(spec: ModelSpec) -> Model:
@@ -19,3 +22,8 @@ def make_model(spec: ModelSpec) -> Model:
 def make_embedder(spec: ModelSpec) -> Embedder:
     """Return the embedding model that a specification names. It connects to nothing until it is given a text."""
     return DemoEmbedder(spec) if provider_of(spec.litellm_model) == "demo" else LiteLLMEmbedder(spec)
+
+
+def make_reranker(spec: ModelSpec) -> Reranker:
+    """Return the reranker that a specification names. It connects to nothing until it is asked something."""
+    return DemoReranker(spec) if provider_of(spec.litellm_model) == "demo" else LiteLLMReranker(spec)

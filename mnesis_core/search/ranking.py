@@ -150,6 +150,22 @@ def rank(
     return sorted(found, key=lambda ranked: (-ranked.score, -ranked.place))
 
 
+def with_scores(ranked: Sequence[Ranked], scores: Mapping[Place, float], *, weight: float) -> list[Ranked]:
+    """Return places in the order of their own score and a reranker's together; those that it did not read come last.
+
+    A reranker's scale is its own, so its lowest score counts as 0 and its highest as 1, with this weight beside ours.
+    """
+    best = max((one.score for one in ranked), default=0.0) or 1.0
+    low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+    read = [
+        Ranked(place, (1 - weight) * score / best + weight * (scores[place] - low) / ((high - low) or 1.0))
+        for place, score in ranked
+        if place in scores
+    ]
+    read.sort(key=lambda one: (-one.score, -one.place))
+    return [*read, *(one for one in ranked if one.place not in scores)]
+
+
 def beside(places: Collection[Place], distance: int = 2) -> set[Place]:
     """Return the numbers of messages at and around places."""
     return {place + step for place in places if place >= 0 for step in range(-distance, distance + 1)}

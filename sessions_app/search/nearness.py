@@ -8,30 +8,25 @@ first, which is cheap, and whole vectors only of those that may be near, so that
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Collection
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
-from mnesis_core.errors import ModelError, ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.search.meaning import Nearness, cosine, likely_near, signs_of, unpacked
 from mnesis_core.search.ranking import Place
 from sessions_app.conf import embedding_spec, get_embedder, site_config
-from sessions_app.database.outages import log_outage
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import waiting_for
+from sessions_app.search.rest import Rest
 from sessions_app.search.search import Scope, condition_of
 from sessions_app.search.vectors import embed, longest_text, text_of
 
-logger = logging.getLogger(__name__)
 MOST_VECTORS = 10_000
 """The number of messages, the newest ones, that are searched by meaning."""
 MOST_NEAR, SAMPLE = 250, 100
 """The numbers of vectors that are compared in full: those that may be near, and a sample, which says what is usual."""
-REST_SECONDS = 30.0
-"""How long a model that failed is not asked: each search would wait for it."""
+REST = Rest("The embedding model of the search does not answer; words alone do")
 
 _SIGNS = """
     SELECT e.session_id, e.first_seq, v.part_id, v.signs FROM search_entries e JOIN search_vectors v ON v.part_id = e.source_id
@@ -46,22 +41,11 @@ class Asked(NamedTuple):
     vector: bytes
 
 
-class Rest:
-    """The time before which a model that failed is not asked again."""
-
-    until = 0.0
-
-
 def read_question(text: str) -> Asked | None:
     """Return the vector of a question; ``None`` where words alone answer: no model is set, or it fails, which is logged."""
-    if not site_config().search.embedding_model or time.monotonic() < Rest.until:
+    if not site_config().search.embedding_model:
         return None
-    try:
-        return _asked(text)
-    except (ModelError, ModelNotFoundError) as error:
-        Rest.until = time.monotonic() + REST_SECONDS
-        log_outage(logger, "The embedding model of the search does not answer; words alone do", error)
-        return None
+    return REST.ask(partial(_asked, text))
 
 
 def _asked(text: str) -> Asked | None:

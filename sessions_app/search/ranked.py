@@ -1,6 +1,7 @@
 """Ranked search: the index is asked for each word of a question, and what it finds is ranked (``mnesis_core.search.ranking``).
 
-Where the site has an embedding model, what is near by meaning counts too (``sessions_app.search.nearness``). Rights and
+Where the site has an embedding model, what is near by meaning counts too (``sessions_app.search.nearness``), and where it
+has a reranker, that reads the best of it (``sessions_app.search.reranking``). Rights and
 filters are in every statement, as in the exact search. However long a history is, a bounded number of postings
 is read, those of the rarest words first; of a long history a word that is everywhere in it is not read at all.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import connection
@@ -33,14 +34,17 @@ from mnesis_core.search.ranking import (
     beside,
     choose_terms,
     rank,
+    with_scores,
 )
 from mnesis_core.search.words import fold, readable, snippet
 from mnesis_core.text import decode_text
+from sessions_app.conf import site_config
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import Message
 from sessions_app.search.index import PIECE, SOURCES, engine
 from sessions_app.search.nearness import nearness, read_question
 from sessions_app.search.passages import speakers_of, with_passages
+from sessions_app.search.reranking import CHARACTERS, READ, read_beside
 from sessions_app.search.search import (
     ENTRY,
     NEWEST,
@@ -129,7 +133,7 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     turns = _turns(beside([*candidates, *nearest]), sessions, names or _folded_names(inside))
     allowed = {*_allowed(scope, candidates, evidence, turns), *nearest}
     ranked = rank(question, evidence, allowed, turns)
-    return Finding(
+    found = Finding(
         question=question,
         sessions=sessions,
         ranked=blend(ranked, near, turns) if near else ranked,
@@ -138,6 +142,22 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
         weights=evidence.weights,
         total=total,
     )
+    return replace(found, ranked=_reranked(text, found))
+
+
+def _reranked(question: str, found: Finding) -> list[Ranked]:
+    config = site_config().search
+    if not config.rerank_model:
+        return found.ranked
+    texts = {
+        place: snippet(one.text, found.question, size=CHARACTERS, is_densest=True).text.replace("\x00", " ")
+        for place, one in _candidates(found, found.ranked[:READ]).items()
+        if one.text.strip("\x00 \n")
+    }
+    scores = read_beside(question, [*texts.values()])
+    if scores is None:
+        return found.ranked
+    return with_scores(found.ranked, dict(zip(texts, scores, strict=True)), weight=config.rerank_weight)
 
 
 def _postings(scope: Scope, question: Question, below: int) -> tuple[list[int], list[tuple[int, Any]]]:
@@ -212,7 +232,7 @@ def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = N
     below, skip = _place_of(cursor) if cursor else (_newest_entry() + 1, 0)
     found = find_ranked(scope, text, below=below)
     best = found.ranked[skip : skip + limit]
-    candidates = _candidates(found, best)
+    candidates = [*_candidates(found, best).values()]
     shown = {
         (one.source_id, one.field): snippet(one.text, found.question, size=LONGEST_HIT, is_densest=True).text
         for one in candidates
@@ -240,8 +260,8 @@ def _newest_entry() -> int:
     return int(newest)
 
 
-def _candidates(found: Finding, ranked: Iterable[Ranked]) -> list[Candidate]:
-    """Return the texts of hits, in order: that with most of the question, or what the message says."""
+def _candidates(found: Finding, ranked: Iterable[Ranked]) -> dict[Place, Candidate]:
+    """Return the texts of hits by their places, in order: that with most of the question, or what the message says."""
     places = [place for place, _ in ranked]
     best = _best_entries(found, set(places))
     ids = {place: best.get(place) for place in places}
@@ -254,7 +274,7 @@ def _candidates(found: Finding, ranked: Iterable[Ranked]) -> list[Candidate]:
             texts = {one.id: one for one in with_texts(cursor, rows)}
         by_place = {place: texts[id] for place, id in ids.items() if id in texts}
     by_place |= _said([place for place, id in ids.items() if id is None], found.sessions)
-    return [by_place[place] for place in ids if place in by_place]
+    return {place: by_place[place] for place in ids if place in by_place}
 
 
 def _said(places: Sequence[Place], sessions: Sequence[str]) -> dict[Place, Candidate]:

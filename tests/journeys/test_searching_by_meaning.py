@@ -1,4 +1,4 @@
-"""A site with an embedding model: a worker reads what is said, and what no word finds is found over every endpoint."""
+"""A site with an embedding model and a reranker: what no word finds is found over every endpoint, and read beside the question."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database, with_a_role
 from tests.support.embedding_server import EmbeddingServer
+from tests.support.rerank_server import RerankServer
 from tests.support.site import running_site, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -23,27 +24,41 @@ def embedding_server() -> Iterator[EmbeddingServer]:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory, embedding_server: EmbeddingServer) -> Iterator[Caller]:
+def rerank_server() -> Iterator[RerankServer]:
+    with RerankServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def reader(
+    tmp_path_factory: pytest.TempPathFactory, embedding_server: EmbeddingServer, rerank_server: RerankServer
+) -> Iterator[Caller]:
     directory = tmp_path_factory.mktemp("site")
     config = directory / "site.toml"
-    config.write_text('[search]\nembedding_model = "near"\nquestion_seconds = 30.0\n')
+    config.write_text('[search]\nembedding_model = "near"\nrerank_model = "judge"\nquestion_seconds = 30.0\n')
     with (
         site_database("test_meaning") as database,
         with_a_role(database, directory) as environment,
         running_site(directory, MNESIS_CONFIG=str(config), **environment) as site,
     ):
         wait_until_ready(site)
-        added = site.manage(
-            *("model", "add", "--alias", "near", "--litellm", "openai/near", "--context", "512"),
-            *("--api-base", embedding_server.url),
-        )
-        assert added.returncode == 0, added.stderr
+        for alias, litellm, server in (
+            ("near", "openai/near", embedding_server),
+            ("judge", "hosted_vllm/judge", rerank_server),
+        ):
+            added = site.manage(
+                *("model", "add", "--alias", alias, "--litellm", litellm, "--context", "512"),
+                *("--api-base", server.url),
+            )
+            assert added.returncode == 0, added.stderr
         caller = caller_for(site, "admin")
         yield caller
         caller.client.close()
 
 
-def test_what_no_word_finds_is_found_by_meaning(reader: Caller, embedding_server: EmbeddingServer) -> None:
+def test_what_no_word_finds_is_found_by_meaning(
+    reader: Caller, embedding_server: EmbeddingServer, rerank_server: RerankServer
+) -> None:
     session_id = reader.new_session()
     reader.say(session_id, "We crossed by ferry.")
     for text in ("The roses are out.", "The boiler broke.", "We had soup.", "The dog barked."):
@@ -56,6 +71,8 @@ def test_what_no_word_finds_is_found_by_meaning(reader: Caller, embedding_server
     for path in (f"/api/sessions/{session_id}/search", "/api/search"):
         items = reader.call("GET", f"{path}?q={quote(QUESTION)}")["items"]
         assert "We crossed by ferry." in [item["snippet"] for item in items]
+    assert {request["query"] for request in rerank_server.requests} == {QUESTION}
+    assert "We crossed by ferry." in rerank_server.requests[-1]["documents"]
     reader.say(session_id, f'!tool lcm_grep {{"pattern": "{QUESTION}"}}')
     [output] = [
         part["output"] for message in reader.messages(session_id) for part in message["parts"] if part["output"]

@@ -338,5 +338,5 @@ def test_meaning_costs_two_queries_more_however_much_was_said(talk: Scope, monke
         exchange(talk.session_id, f"ferry {number}", "noted")
     vectors.fill()
     assert queries() == few
-    monkeypatch.setattr(nearness.Rest, "until", float("inf"))
+    monkeypatch.setattr(nearness.REST, "until", float("inf"))
     assert queries() in (few - 2, few - 3)

@@ -72,7 +72,7 @@ def search_with(monkeypatch: pytest.MonkeyPatch, spec: ModelSpec = NEAR) -> None
 
 def forget() -> None:
     """Forget the vectors of questions, that the model has failed, and that this was logged."""
-    nearness.Rest.until = 0.0
+    nearness.REST.until = 0.0
     nearness._vector_of.cache_clear()
     outages._logged_at.clear()
 
