@@ -159,11 +159,13 @@ class FactAdmin(ReadOnlyAdmin):
         "method",
         presence_filter("superseded_seq", "superseded"),
         presence_filter("withdrawn_seq", "withdrawn"),
+        "ban",
     )
     session_ordering = ("pk",)
     texts = (TextColumn(name="statement", label="Statement"), TextColumn(name="subject", label="Subject"))
     state = column(
-        "State", lambda row: state_of(superseded_seq=row.superseded_seq, withdrawn_seq=row.withdrawn_seq).value
+        "State",
+        lambda row: state_of(superseded_seq=row.superseded_seq, withdrawn_seq=row.withdrawn_seq, ban=row.ban).value,
     )
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from mnesis_core.events import new_salt
-from mnesis_core.facts.values import USUAL_SALIENCE, FactKind, FactMethod, FactScope
+from mnesis_core.facts.values import FORBIDDEN, USUAL_SALIENCE, FactKind, FactMethod, FactScope
 from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
 from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
@@ -311,9 +311,15 @@ class Fact(AppendOnlyModel):
     superseded_by = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     superseded_seq = models.BigIntegerField(null=True)
     withdrawn_seq = models.BigIntegerField(null=True)
+    ban = models.CharField(max_length=16, choices=[(FORBIDDEN, FORBIDDEN)], default="")
+    """``forbidden`` while what it says must not become a fact again."""
     salt = models.CharField(max_length=64, default=new_salt)
 
-    rules = Rules(once=("superseded_by", "superseded_seq", "withdrawn_seq"), erasable=("subject", "statement"))
+    rules = Rules(
+        once=("superseded_by", "superseded_seq", "withdrawn_seq"),
+        steps={"ban": (("", FORBIDDEN), (FORBIDDEN, ""))},
+        erasable=("subject", "statement"),
+    )
 
     class Meta:
         db_table = "facts"

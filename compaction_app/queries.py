@@ -555,8 +555,8 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         freshness={id: freshness for id, (_, freshness) in states.items()},
         reflections=dict(reflections.values_list("id", "state")),
         facts={
-            id: state_of(superseded_seq=superseded, withdrawn_seq=withdrawn).value
-            for id, superseded, withdrawn in facts.values_list("id", "superseded_seq", "withdrawn_seq")
+            id: state_of(superseded_seq=superseded, withdrawn_seq=withdrawn, ban=ban).value
+            for id, superseded, withdrawn, ban in facts.values_list("id", "superseded_seq", "withdrawn_seq", "ban")
         },
     )
 

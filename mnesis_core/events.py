@@ -140,6 +140,8 @@ class EventType(StrEnum):
     FACT_CREATED = "fact.created"
     FACT_SUPERSEDED = "fact.superseded"
     FACT_WITHDRAWN = "fact.withdrawn"
+    FACT_FORBIDDEN = "fact.forbidden"
+    FACT_ALLOWED = "fact.allowed"
     REFLECTION_REQUESTED = "reflection.requested"
     REFLECTION_COMPLETED = "reflection.completed"
     REFLECTION_FAILED = "reflection.failed"

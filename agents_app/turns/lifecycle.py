@@ -19,6 +19,7 @@ from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
+from compaction_app.facts.forks import copy_facts
 from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
@@ -200,7 +201,7 @@ def finish_fork(fork_id: str, *, deadline: float | None = None) -> bool:
 
     :raises Conflict: another process copies it at the same time.
     """
-    is_whole = forking.copy_messages(fork_id, deadline=deadline)
+    is_whole = forking.copy_messages(fork_id, deadline=deadline, at_end=copy_facts)
     if is_whole:
         claim.compact_if_due(fork_id)
     return is_whole

@@ -21,10 +21,10 @@ from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
 from markdown_it import MarkdownIt
 
-from compaction_app.facts.queries import list_facts
+from compaction_app.facts.queries import every_fact
 from compaction_app.queries import list_runs_after, list_summaries, load_summaries
 from mnesis_core.context.branches import END, Path, Stretch
-from mnesis_core.facts.values import FactRecord, FactState
+from mnesis_core.facts.values import FactState
 from mnesis_core.files.references import given_file
 from mnesis_core.messages import (
     CitationPart,
@@ -444,20 +444,10 @@ def memory_files(session_id: str) -> Iterator[tuple[str, Iterator[bytes]]]:
             "raw_traces_archive.jsonl": archived_traces(_messages(session_id, turn_of), in_context),
             # Read last, when the turn of every message is known.
             "episodic.jsonl": episodic_items(list_summaries(session_id), turn_of),
-            "semantic.jsonl": semantic_items(_facts(session_id)),
+            "semantic.jsonl": semantic_items(every_fact(session_id, state=FactState.LIVE)),
         }
         for name, values in files.items():
             yield f"agents/{session_id}/{name}", map(line_of, values)
-
-
-def _facts(session_id: str) -> list[FactRecord]:
-    """Return the live facts, oldest first."""
-    found: list[FactRecord] = []
-    while page := list_facts(
-        session_id, state=FactState.LIVE, before=found[-1].created_seq if found else None, limit=PAGE
-    ):
-        found += page
-    return found[::-1]
 
 
 def _messages(session_id: str, turn_of: dict[str, str]) -> Iterator[StoredMessage]:

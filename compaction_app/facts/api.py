@@ -88,7 +88,7 @@ class FactQuoteOut(Out):
 
 
 class FactOut(Out):
-    """What was said and holds, until another fact supersedes it or a person withdraws it."""
+    """What was said and holds, until another fact supersedes it or a person withdraws or forbids it."""
 
     id: str
     session_id: str
@@ -173,6 +173,29 @@ def correct_fact(request: Asker, session_id: str, fact_id: str, body: Correction
 def withdraw_fact(request: Asker, session_id: str, fact_id: str) -> Any:
     """Say that a fact does not hold. It stays readable, but no model is told it any more."""
     return remember.withdraw_fact(session_id, fact_id, owner_id=owner_id(request))
+
+
+@by_name("facts/forbid")
+@router.post(
+    "/sessions/{session_id}/facts/{fact_id}/forbid", response={200: FactOut, **WRITE_ERRORS}, summary="Forbid a fact"
+)
+def forbid_fact(request: Asker, session_id: str, fact_id: str) -> Any:
+    """Withdraw a fact, if it is not withdrawn yet, and keep reflections from finding what it says again.
+
+    That goes for statements that have the same words, contain them or are contained in them. You may still add it yourself.
+    """
+    return remember.forbid_fact(session_id, fact_id, owner_id=owner_id(request))
+
+
+@by_name("facts/allow")
+@router.post(
+    "/sessions/{session_id}/facts/{fact_id}/allow",
+    response={200: FactOut, **WRITE_ERRORS},
+    summary="Allow a forbidden fact",
+)
+def allow_fact(request: Asker, session_id: str, fact_id: str) -> Any:
+    """Let reflections find again what a forbidden fact says. The fact itself stays withdrawn."""
+    return remember.allow_fact(session_id, fact_id, owner_id=owner_id(request))
 
 
 def _said(quote: FactQuoteIn | None) -> remember.Said | None:

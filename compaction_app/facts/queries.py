@@ -13,15 +13,17 @@ from django.db.models.query import QuerySet
 
 from compaction_app.models import Fact, FactSource, Reflection
 from mnesis_core.errors import FactNotFoundError
-from mnesis_core.facts.values import FactRecord, FactState, QuoteRecord, plain_subject
+from mnesis_core.facts.values import FORBIDDEN, FactRecord, FactState, QuoteRecord, plain_subject
 from mnesis_core.records import record_of
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.record.lease import expired
 
+PAGE = 500
 _STATES = {
     FactState.LIVE: Q(superseded_seq__isnull=True, withdrawn_seq__isnull=True),
     FactState.SUPERSEDED: Q(superseded_seq__isnull=False, withdrawn_seq__isnull=True),
-    FactState.WITHDRAWN: Q(withdrawn_seq__isnull=False),
+    FactState.WITHDRAWN: Q(withdrawn_seq__isnull=False, ban=""),
+    FactState.FORBIDDEN: Q(ban=FORBIDDEN),
 }
 _QUOTED = Substr("part__content", F("quote_start") + 1, F("quote_end") - F("quote_start"), output_field=TextField())
 
@@ -57,6 +59,14 @@ def list_facts(
     if before is not None:
         rows = rows.filter(created_seq__lt=before)
     return _with_quotes(rows.order_by("-created_seq")[:limit], session_id)
+
+
+def every_fact(session_id: str, *, state: FactState | None = None) -> list[FactRecord]:
+    """Return all facts of a session, or all of one state, the oldest first."""
+    found: list[FactRecord] = []
+    while page := list_facts(session_id, state=state, before=found[-1].created_seq if found else None, limit=PAGE):
+        found += page
+    return found[::-1]
 
 
 def load_fact(fact_id: str, *, session_id: str) -> FactRecord:

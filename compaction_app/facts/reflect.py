@@ -125,7 +125,7 @@ def _reflect_on(reflection: ReflectionRecord, messages: Sequence[StoredMessage])
 
 def _keep(reflection: ReflectionRecord, spent: store.Spending, found: Found) -> None:
     with change(reflection.session_id) as record:
-        new = [fact for fact in found.facts if not store.is_known(record, fact)]
+        new = [fact for fact in store.without_forbidden(record, found.facts) if not store.is_known(record, fact)]
         if store.end_reflection(record, reflection.id, spent, found=len(new), refused=found.refused):
             for fact in new:
                 store.record_fact(record, replace(fact, reflection_id=reflection.id))

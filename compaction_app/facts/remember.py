@@ -1,4 +1,4 @@
-"""What a person does with facts: writes one, corrects one, withdraws one."""
+"""What a person does with facts: writes one, corrects one, withdraws or forbids one."""
 
 from __future__ import annotations
 
@@ -84,6 +84,30 @@ def withdraw_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord
     load_session(session_id, owner_id=owner_id)
     with change(session_id) as record:
         store.withdraw_fact(record, fact_id)
+    return load_fact(fact_id, session_id=session_id)
+
+
+def forbid_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
+    """Withdraw a fact for good: reflections do not find what it says again.
+
+    :raises SessionNotFoundError: the session is not there, or belongs to another person.
+    :raises FactNotFoundError: the session has no such fact.
+    """
+    load_session(session_id, owner_id=owner_id)
+    with change(session_id) as record:
+        store.forbid_fact(record, fact_id)
+    return load_fact(fact_id, session_id=session_id)
+
+
+def allow_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
+    """Let reflections find again what a forbidden fact says.
+
+    :raises SessionNotFoundError: the session is not there, or belongs to another person.
+    :raises FactNotFoundError: the session has no such fact.
+    """
+    load_session(session_id, owner_id=owner_id)
+    with change(session_id) as record:
+        store.allow_fact(record, fact_id)
     return load_fact(fact_id, session_id=session_id)
 
 

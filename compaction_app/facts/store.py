@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import F, Q
 
 from compaction_app.models import Fact, FactSource, Reflection
 from mnesis_core.errors import FactNotFoundError, FactNotLive, SessionArchived
 from mnesis_core.events import EventType
-from mnesis_core.facts.values import NewFact, Standing, superseded_by_new
+from mnesis_core.facts.forbidden import is_forbidden
+from mnesis_core.facts.values import FORBIDDEN, NewFact, Standing, superseded_by_new
 from mnesis_core.records import new_id
 from sessions_app.database.tables import Table
 from sessions_app.record.change import Change
@@ -87,6 +89,45 @@ def withdraw_fact(record: Change, fact_id: str) -> None:
     if not record.update(_FACTS, {"withdrawn_seq": record.next_seq}, id=fact_id, session_id=record.session_id, **_LIVE):
         _refuse(record, fact_id)
     record.publish(EventType.FACT_WITHDRAWN, fact_id=fact_id)
+
+
+def forbid_fact(record: Change, fact_id: str) -> None:
+    """Withdraw a fact if nobody has, and keep reflections from finding what it says again; a forbidden one stays as it is.
+
+    :raises FactNotFoundError: the session has no such fact.
+    """
+    ban, withdrawn_seq = _find(record, fact_id)
+    if ban == FORBIDDEN:
+        return
+    withdrawn = {"withdrawn_seq": record.next_seq} if withdrawn_seq is None else {}
+    record.update(_FACTS, {"ban": FORBIDDEN, **withdrawn}, id=fact_id)
+    record.publish(EventType.FACT_FORBIDDEN, fact_id=fact_id)
+
+
+def allow_fact(record: Change, fact_id: str) -> None:
+    """Let what a forbidden fact says be found again. It stays withdrawn itself; one that is not forbidden stays as it is.
+
+    :raises FactNotFoundError: the session has no such fact.
+    """
+    ban, _ = _find(record, fact_id)
+    if ban != FORBIDDEN:
+        return
+    record.update(_FACTS, {"ban": ""}, id=fact_id)
+    record.publish(EventType.FACT_ALLOWED, fact_id=fact_id)
+
+
+def without_forbidden(record: Change, facts: Iterable[NewFact]) -> list[NewFact]:
+    """Return the facts that say nothing forbidden."""
+    rows = Fact.objects.filter(session_id=record.session_id, ban=FORBIDDEN)
+    forbidden = list(rows.values_list("statement", flat=True))
+    return [fact for fact in facts if not is_forbidden(fact.statement, forbidden)]
+
+
+def _find(record: Change, fact_id: str) -> tuple[Any, ...]:
+    found = record.find(_FACTS, "ban", "withdrawn_seq", id=fact_id, session_id=record.session_id)
+    if found is None:
+        raise FactNotFoundError(fact_id=fact_id)
+    return found
 
 
 def _standing(record: Change, fact: NewFact) -> list[Standing]:

@@ -17,7 +17,13 @@ from sessions_app.pages.views import number_in, signed_in
 PAGE = 50
 LONGEST_QUERY = 200
 KINDS = {kind.value: kind.value.replace("_", " ").capitalize() for kind in FactKind}
-STATES = {"": "live", "superseded": "superseded", "withdrawn": "withdrawn", "all": "in any state"}
+STATES = {
+    "": "live",
+    "superseded": "superseded",
+    "withdrawn": "withdrawn",
+    "forbidden": "forbidden",
+    "all": "in any state",
+}
 
 
 @signed_in

@@ -59,7 +59,9 @@ class Projection:
     # (run id, item number) -> how it ended; None while it waits again
     map_items: dict[str, str | None] = field(default_factory=dict)
     map_children: dict[str, str] = field(default_factory=dict)  # (run id, item number) -> the session of its sub-agent
-    facts: dict[str, str] = field(default_factory=dict)  # fact id -> ``live``, ``superseded`` or ``withdrawn``
+    facts: dict[str, str] = field(
+        default_factory=dict
+    )  # fact id -> ``live``, ``superseded``, ``withdrawn`` or ``forbidden``
     reflections: dict[str, str] = field(default_factory=dict)
 
     def apply(self, seq: int, type: str, data: Data) -> None:
@@ -219,6 +221,8 @@ _STEPS: Mapping[str, Step] = {
     EventType.FACT_CREATED: _state("facts", "fact_id", "live"),
     EventType.FACT_SUPERSEDED: _state("facts", "fact_id", "superseded"),
     EventType.FACT_WITHDRAWN: _state("facts", "fact_id", "withdrawn"),
+    EventType.FACT_FORBIDDEN: _state("facts", "fact_id", "forbidden"),
+    EventType.FACT_ALLOWED: _state("facts", "fact_id", "withdrawn"),
     EventType.REFLECTION_REQUESTED: _state("reflections", "reflection_id", "queued"),
     EventType.REFLECTION_COMPLETED: _state("reflections", "reflection_id", "completed"),
     EventType.REFLECTION_FAILED: _state("reflections", "reflection_id", "failed"),

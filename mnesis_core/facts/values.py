@@ -25,6 +25,11 @@ class FactState(StrEnum):
     LIVE = "live"
     SUPERSEDED = "superseded"
     WITHDRAWN = "withdrawn"
+    FORBIDDEN = "forbidden"  # withdrawn, and no reflection may find it again
+
+
+FORBIDDEN = "forbidden"
+"""The ``ban`` of a forbidden fact; that of any other one is empty."""
 
 
 class FactScope(StrEnum):
@@ -97,14 +102,17 @@ class FactRecord:
     superseded_by_id: str | None
     superseded_seq: int | None
     withdrawn_seq: int | None
+    ban: str = ""
     quotes: tuple[QuoteRecord, ...] = ()
 
     @property
     def state(self) -> FactState:
-        return state_of(superseded_seq=self.superseded_seq, withdrawn_seq=self.withdrawn_seq)
+        return state_of(superseded_seq=self.superseded_seq, withdrawn_seq=self.withdrawn_seq, ban=self.ban)
 
 
-def state_of(*, superseded_seq: int | None, withdrawn_seq: int | None) -> FactState:
+def state_of(*, superseded_seq: int | None, withdrawn_seq: int | None, ban: str = "") -> FactState:
+    if ban:
+        return FactState.FORBIDDEN
     if withdrawn_seq is not None:
         return FactState.WITHDRAWN
     return FactState.LIVE if superseded_seq is None else FactState.SUPERSEDED

@@ -7,7 +7,8 @@ branch of its own where something else follows that already.
 
 A fork copies a number of turns in one transaction, so that a long one neither fills the memory nor keeps other writers
 waiting, and another process may continue it. It is not visible until it is complete (``session_queries.visible_sessions``).
-Summaries, tombstones and model calls stay with the original: all of its messages are in the fork's context again.
+Summaries, tombstones and model calls stay with the original: all of its messages are in the fork's context again. Its facts
+are copied by the app that keeps them.
 """
 
 from __future__ import annotations
@@ -322,9 +323,15 @@ def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMe
     return fork_id
 
 
-def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
+def copy_messages(
+    fork_id: str,
+    *,
+    deadline: float | None = None,
+    at_end: Callable[[Change, Forking], None] = lambda record, fork: None,
+) -> bool:
     """Copy what a fork does not have yet and return whether it is complete.
 
+    :param at_end: writes what else it begins with, in the change that completes it
     :param deadline: seconds of the monotonic clock after which to stop between two transactions
     :raises Conflict: another process copies it at the same time.
     """
@@ -347,6 +354,8 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
                 is_last = messages[-1].id == fork.at_message_id and fork.messages < fork.last_seq
                 key = fork.at_message_id if is_last else None
                 _copy_turn(record, originals[turn_id], messages, rows, key=key)
+            if record.message_seq >= fork.messages:
+                at_end(record, fork)
         copied = record.message_seq
         if deadline is not None and time.monotonic() > deadline and copied < fork.messages:
             return False

@@ -1,4 +1,4 @@
-// The page Memory: facts are added, corrected and withdrawn through the API, and the page shows what came of it.
+// The page Memory: facts are added, corrected, withdrawn and forbidden through the API, and the page shows what came of it.
 import { call } from "./api.js";
 
 const page = document.getElementById("memory");
@@ -29,6 +29,6 @@ page.addEventListener("submit", (event) => {
 });
 
 page.addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-withdraw]");
-  if (button) act(`${api}/${encodeURIComponent(button.dataset.withdraw)}/withdraw`, undefined, [button]);
+  const button = event.target.closest("button[data-act]");
+  if (button) act(`${api}/${encodeURIComponent(button.closest(".fact").id)}/${button.dataset.act}`, undefined, [button]);
 });

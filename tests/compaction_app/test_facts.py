@@ -193,6 +193,47 @@ def test_a_fact_of_another_session_is_not_found(owner_client: Client, owner: Use
         store.record_fact(record, new_fact(), supersedes=[made["id"]])
 
 
+@pytest.mark.parametrize("before", ["", "withdraw", "correct"])
+def test_a_forbidden_fact_is_withdrawn_whatever_it_was_before(owner_client: Client, talk: str, before: str) -> None:
+    path = f"{talk}/facts/{post(owner_client, f'{talk}/facts', TEA)['id']}"
+    if before:
+        post(
+            owner_client,
+            f"{path}/{before}",
+            {"statement": "No."} if before == "correct" else None,
+            201 - (before != "correct"),
+        )
+    for _ in range(2):
+        assert post(owner_client, f"{path}/forbid", status=200)["state"] == "forbidden"
+        assert post(owner_client, f"{path}/withdraw", status=409)["error"]["code"] == "FACT_NOT_LIVE"
+    assert [fact["statement"] for fact in get(owner_client, f"{talk}/facts", state="forbidden")["items"]] == [
+        TEA["statement"]
+    ]
+    assert get(owner_client, f"{talk}/facts", state="withdrawn")["items"] == []
+    for _ in range(2):
+        assert post(owner_client, f"{path}/allow", status=200)["state"] == "withdrawn"
+    post(owner_client, f"{path}/forbid", status=200)
+    assert types(talk)[-3:] == ["fact.forbidden", "fact.allowed", "fact.forbidden"]
+    assert verify_session(talk).problems == []
+
+
+def test_only_the_owner_forbids_and_allows(owner_client: Client, client: Client, owner: User, talk: str) -> None:
+    made = post(owner_client, f"{talk}/facts", TEA)
+    other = new_session(owner)
+    client.force_login(make_user("mallory"))
+    for act in ("forbid", "allow"):
+        post(client, f"{talk}/facts/{made['id']}/{act}", status=404)
+        assert post(owner_client, f"{other}/facts/{made['id']}/{act}", status=404)["error"]["code"] == "FACT_NOT_FOUND"
+    assert states(talk) == {TEA["statement"]: "live"}
+
+
+@pytest.mark.owner
+def test_the_database_knows_the_steps_of_forbidding(talk: str) -> None:
+    write(talk, new_fact())
+    with connection.cursor() as cursor, pytest.raises(IntegrityError, match="facts"):
+        cursor.execute("UPDATE facts SET ban = 'never'")
+
+
 def test_an_archived_session_gets_no_facts(talk: str) -> None:
     with change(talk) as record:
         archive_session(record)

@@ -60,6 +60,19 @@ def test_what_holds_no_longer_is_shown_when_asked_for(owner_client: Client, talk
     assert "No fact matches." in page(owner_client, talk, "?q=nothing&kind=decision&state=no%00such")
 
 
+def test_a_forbidden_fact_is_shown_when_asked_for_and_can_be_allowed_again(owner_client: Client, talk: str) -> None:
+    with change(talk) as record:
+        id = store.record_fact(record, new_fact("Prefers tea."))
+        assert "Forbid this fact" in page(owner_client, talk)
+        store.forbid_fact(record, id)
+    assert "Prefers tea." not in page(owner_client, talk)
+    text = page(owner_client, talk, "?state=forbidden")
+    assert 'class="fact fact-forbidden"' in text
+    assert "Allow this fact" in text
+    assert "Forbid this fact" not in text
+    assert "Prefers tea." not in page(owner_client, talk, "?state=withdrawn")
+
+
 def test_hostile_texts_are_shown_as_texts(owner_client: Client, talk: str) -> None:
     with change(talk) as record:
         store.record_fact(record, new_fact(HOSTILE, subject=HOSTILE[:90]))
@@ -96,6 +109,7 @@ def test_an_archived_session_offers_no_changes(owner_client: Client, talk: str) 
         archive_session(record)
     text = page(owner_client, talk)
     assert "Withdraw this fact" not in text
+    assert "Forbid this fact" not in text
     assert "Add a fact" not in text
 
 

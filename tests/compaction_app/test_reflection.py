@@ -13,11 +13,13 @@ from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now
 from compaction_app.context.state import rebuild_payload
 from compaction_app.facts import reflect as reflecting
+from compaction_app.facts import store
 from compaction_app.facts.queries import list_facts
 from compaction_app.models import Reflection
 from compaction_app.queries import compaction_micros, list_summaries, usage_of_compaction
 from compaction_app.tasks import reflect
 from mnesis_core.errors import ModelUnreachable
+from mnesis_core.facts.values import FactState
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.records import SessionRecord
@@ -26,6 +28,7 @@ from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_store import archive_session, soft_delete_session, update_session
 from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns
+from tests.support.facts import new_fact
 
 pytestmark = pytest.mark.both_databases
 SUMMARY = "## Goal\n- Move the ledgers."
@@ -113,6 +116,26 @@ def test_a_reflection_is_done_once_however_often_a_worker_is_woken(session: Sess
         reflecting.request_reflection(record, list_summaries(session.id)[0].id)
         update_session(record, title="x")
     assert Reflection.objects.count() == 1
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_what_a_person_forbade_is_not_found_again_until_it_is_allowed(
+    session: SessionRecord, script: Any, is_allowed: bool
+) -> None:
+    again = ["the OFFICE moved in March", "We know that the office moved in March!"]
+    script(replies(noted(*(moved(statement=statement, subject="") for statement in (*again, "It left.")))))
+    with change(session.id) as record:
+        id = store.record_fact(record, new_fact("The office moved in March."))
+        store.forbid_fact(record, id)
+        if is_allowed:
+            store.allow_fact(record, id)
+    add_turns(session, 8)
+    compact_now(session.id)
+    [reflection] = work_off()
+    found = [fact.statement for fact in list_facts(session.id, state=FactState.LIVE)]
+    assert found == ["It left.", *(again[::-1] if is_allowed else ())]
+    assert (reflection.found, reflection.refused) == (len(found), 0)
+    assert verify_session(session.id).problems == []
 
 
 def test_what_is_said_later_of_the_same_subject_supersedes_within_a_leaf(session: SessionRecord, script: Any) -> None:

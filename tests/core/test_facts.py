@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mnesis_core.facts.forbidden import is_forbidden
 from mnesis_core.facts.quotes import LONGEST_QUOTE, find_quote
 from mnesis_core.facts.values import FactState, Place, Standing, plain_subject, state_of, superseded_by_new
 from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart
@@ -90,6 +91,34 @@ def test_a_withdrawn_fact_is_withdrawn_whatever_else_became_of_it() -> None:
     assert state_of(superseded_seq=None, withdrawn_seq=None) is FactState.LIVE
     assert state_of(superseded_seq=9, withdrawn_seq=None) is FactState.SUPERSEDED
     assert state_of(superseded_seq=9, withdrawn_seq=12) is FactState.WITHDRAWN
+    assert state_of(superseded_seq=9, withdrawn_seq=12, ban="forbidden") is FactState.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "Lives in Oslo.",
+        "  LIVES, in Oslo",
+        "The user lives in Óslo now",
+        "Oslo",
+        "lives in",
+    ],
+)
+def test_the_same_words_are_forbidden_and_so_is_what_contains_them_or_is_contained(statement: str) -> None:
+    assert is_forbidden(statement, ["Has a dog.", "Lives in Oslo."])
+
+
+@pytest.mark.parametrize("statement", ["Lives in Bergen.", "In Oslo lives", "Lives near Oslo.", "Oslofjord", "", "?!"])
+def test_other_words_are_not_forbidden(statement: str) -> None:
+    assert not is_forbidden(statement, ["Lives in Oslo.", "", "…"])
+    assert not is_forbidden(statement, [])
+
+
+def test_what_has_no_words_or_no_spaces_is_compared_too() -> None:
+    assert is_forbidden("🙂", ["🙂"])
+    assert not is_forbidden("🙂", ["🙃", "Lives in Oslo."])
+    assert is_forbidden("私は紅茶が好きです", ["紅茶が好き"])
+    assert not is_forbidden("私は紅茶が嫌いです", ["紅茶が好き"])
 
 
 def test_case_and_white_space_make_no_other_subject() -> None:

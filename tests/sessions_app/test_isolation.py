@@ -232,6 +232,7 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.load_standing_facts: lambda ask, who, its: ask(who.session_id, at=9_999, path=None, limit=9),
     fact_queries.count_facts: lambda ask, who, its: ask(who.session_id),
     fact_queries.list_facts: lambda ask, who, its: ask(who.session_id),
+    fact_queries.every_fact: lambda ask, who, its: ask(who.session_id),
     fact_queries.load_fact: lambda ask, who, its: ask(its.fact, session_id=who.session_id),
     context.load_ranges: lambda ask, who, its: ask(who.session_id, [(1, 9)]),
     timeline_queries.list_timeline: lambda ask, who, its: ask(who.session_id, timeline_queries.TurnFilter()),

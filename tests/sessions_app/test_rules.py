@@ -57,6 +57,7 @@ STATES = {
     "CompactionRun": {"state"},
     "Reflection": {"state"},
     "SummaryNode": {"freshness"},
+    "Fact": {"ban"},
     "OperatorRun": {"state"},
     "OperatorItem": {"state"},
 }
@@ -131,7 +132,7 @@ KEPT = {
         "usage_source",
         "purpose",
     ),
-    *("part_type", "item_type", "source_type", "kind", "trigger", "freshness", "type", "scope", "method"),
+    *("part_type", "item_type", "source_type", "kind", "trigger", "freshness", "type", "scope", "method", "ban"),
     # names of who took part: agents, models, prompts, tools and their calls, kinds of files; a provider's word for an end
     *("agent", "model", "provider_model", "prompt_version", "tool_name", "tool_call_id", "file_type", "finish_reason"),
     *("lease_owner", "actor"),

@@ -169,6 +169,8 @@ STEPS: dict[str, Callable[[State, int, Row], Changes]] = {
     "fact.created": _to("facts", "fact_id", "live"),
     "fact.superseded": _to("facts", "fact_id", "superseded"),
     "fact.withdrawn": _to("facts", "fact_id", "withdrawn"),
+    "fact.forbidden": _to("facts", "fact_id", "forbidden"),
+    "fact.allowed": _to("facts", "fact_id", "withdrawn"),
     "reflection.requested": _to("reflections", "reflection_id", "queued"),
     "reflection.completed": _to("reflections", "reflection_id", "completed"),
     "reflection.failed": _to("reflections", "reflection_id", "failed"),
@@ -233,6 +235,8 @@ def _rows(session: Session) -> dict[str, Any]:
 
 
 def _fact_state(row: Row) -> str:
+    if row.get("ban", "") != "":
+        return str(row["ban"])
     if row.get("withdrawn_seq") is not None:
         return "withdrawn"
     return "live" if row.get("superseded_seq") is None else "superseded"
