@@ -26,14 +26,14 @@ class ProgressLine:
         self._told = monotonic()
         self._open = False
 
-    def show(self, verb: str, what: str, done: int, total: int) -> None:
+    def show(self, verb: str, what: str, done: int, total: int, *, unit: str = "rows") -> None:
         """Show that ``done`` of ``total`` rows of something are done; a ``total`` of 0 is unknown."""
         is_last = done == total and self._terminal
         if not is_last and monotonic() - self._told < self._every:
             return
         self._told = monotonic()
         of = f" of {total:,}" if total else ""
-        line = f"{what}: {done:,}{of} rows {verb}"
+        line = f"{what}: {done:,}{of} {unit} {verb}"
         # str: not in the colour of errors.
         if self._terminal:
             self._stream.write(f"\r{line:<78}", style_func=str, ending="")

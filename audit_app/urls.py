@@ -1,14 +1,17 @@
-"""Addresses of the import and of the inspector's pages about proof and health."""
+"""Addresses of the import, of evaluations, and of the inspector's pages about proof and health."""
 
 from django.urls import path
 
 from audit_app import api, health, ledger
+from audit_app.evaluation import views as evaluations
 
 INSPECT = "sessions/<str:session_id>/inspect"
 
 urlpatterns = [
     path("import/", api.import_page, name="import"),
     path("import/<str:import_id>/", api.import_status, name="import-status"),
+    path("evaluations/", evaluations.evaluation_list, name="evaluations"),
+    path("evaluations/<str:report_id>/", evaluations.evaluation, name="evaluation"),
     path(f"{INSPECT}/health/", health.health, name="inspect-health"),
     path(f"{INSPECT}/ledger/", ledger.ledger, name="inspect-ledger"),
     path(f"{INSPECT}/ledger/verification/", ledger.verification, name="inspect-verification"),

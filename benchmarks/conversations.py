@@ -14,7 +14,7 @@ from statistics import median
 
 from django.contrib.auth.models import User
 
-from benchmarks.support.living import Life, LivedPrompt, live
+from audit_app.evaluation.living import Life, live
 from compaction_app.context.state import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
 from files_app.queries import read_range
@@ -35,6 +35,20 @@ WINDOWS = {"4K": 4_096, "8K": 8_192, "12K": 12_288, "32K": 32_768, "128K": 131_0
 LONGEST_ANSWER = 4_096
 LARGEST_MANIFEST = 2**20
 """Bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivedPrompt:
+    """The prompt before one of the answers."""
+
+    used: float
+    """Share of usable."""
+    absent: int
+    """Messages that neither it nor a summary in it shows."""
+    has_question: bool
+    """The user's message of the turn is there, uncut."""
+    is_compacted: bool
+    """A summary or a tombstone is in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +113,26 @@ def live_in(owner: User, sample: Sample, alias: str) -> Outcome:
         if done == turns or done % 50 == 0:
             print(f"{sample.name}, {alias}: {done} of {turns} turns", file=sys.stderr, flush=True)
 
-    return look_at(live(session_id, sample.transcript, progress), sample.evidence)
+    prompts: list[LivedPrompt] = []
+    life = live(
+        session_id, sample.transcript, progress, lambda id, question: prompts.append(_look_at_prompt(id, question))
+    )
+    return look_at(life, prompts, sample.evidence)
 
 
-def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
+def _look_at_prompt(session_id: str, question: str) -> LivedPrompt:
+    context = build_context(session_id)
+    built = context.assembled
+    rows = [row for row in built.manifest if row["kind"] in ("message", "pinned") and row["id"] == question]
+    return LivedPrompt(
+        used=built.used_tokens / context.budget.usable,
+        absent=sum(row["messages"] for row in built.manifest if row["kind"] == "gap"),
+        has_question=not question or any(not row["shortened"] and not row["omitted"] for row in rows),
+        is_compacted=any(row["kind"] == "summary" or row.get("tombstoned") for row in built.manifest),
+    )
+
+
+def look_at(life: Life, prompts: list[LivedPrompt], evidence: Sequence[str] = ()) -> Outcome:
     session_id = life.session_id
     built = build_context(session_id)
     named = json.dumps(built.payload) + "".join(_manifests(session_id))
@@ -119,7 +149,7 @@ def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
         summaries=summaries,
         reached=reached,
         originals=[message.id for message in messages],
-        prompts=life.prompts,
+        prompts=prompts,
         files=len(life.files),
         files_named=sum(id in named for id in life.files.values()),
         evidence=[steps[id] for id in wanted if id in steps],

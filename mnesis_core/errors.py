@@ -162,6 +162,10 @@ class FileNotAllowed(NotFound):
     """No file at this path can be added: it does not exist, is not an ordinary file, or lies outside MNESIS_FILE_ROOTS."""
 
 
+class EvaluationNotFound(NotFound):
+    """There is no such report of an evaluation."""
+
+
 class UploadNotFound(NotFound):
     """There is no such upload any more, or it is not yours. Start it again."""
 
@@ -379,6 +383,10 @@ class DoomLoop(MnesisError):
 
 class CompactionAbandoned(MnesisError):
     """Every process that ran this compaction died, so it is not attempted again. The next one starts anew."""
+
+
+class EvaluationFailed(MnesisError):
+    """The process that measures has ended before it was done. What it wrote to standard error says why."""
 
 
 class DelegationFailed(MnesisError):

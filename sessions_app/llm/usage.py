@@ -141,7 +141,7 @@ def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: d
         each_said = [f"{name} {say(amount)}" for name, amount in zip(series, parts, strict=True) if amount]
         detail = f": {', '.join(each_said)}" if len(each_said) > 1 else ""
         title = f"{_say_days(begin, end)}: {say(totals[index])}{'' if is_money else ' tokens'}{detail}"
-        bar = _bar(index, len(stretches), DAY_GAP, heights)
+        bar = draw_bar(index, len(stretches), DAY_GAP, heights)
         bars.append(replace(bar, title=title, first=begin, last=end))
     say_short = format_money if is_money else format_count
     rows = [
@@ -198,7 +198,7 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
     for index, stretch in enumerate(stretches):
         scale = HEIGHT * seconds / (stretch.ends - stretch.begins) / fastest
         heights = {"item-completed": stretch.completed * scale, "item-failed": stretch.failed * scale}
-        bars.append(_bar(index, count, RUN_GAP, heights))
+        bars.append(draw_bar(index, count, RUN_GAP, heights))
     points = [(0.0, 0.0), *((stretch.ends, total) for stretch, total in zip(stretches, sums, strict=True))]
     rows = _rows_of_run(stretches, seconds, unit, [say(total) for total in sums])
     items = sum(map(_items, stretches))
@@ -250,7 +250,8 @@ def _say_number(value: float) -> str:
     return format_count(round(value))
 
 
-def _bar(index: int, count: int, gap: float, heights: dict[str, float]) -> Bar:
+def draw_bar(index: int, count: int, gap: float, heights: dict[str, float]) -> Bar:
+    """Return one of ``count`` bars side by side; ``heights`` are those of its segments, from the bottom up."""
     top, segments = float(HEIGHT), []
     for name, height in heights.items():
         top -= height

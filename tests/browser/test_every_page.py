@@ -29,7 +29,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "session-list": (), "session": ("session_id",), "search": (), "import": (), "health": (), "usage": (), "models": (),
+    "session-list": (), "session": ("session_id",), "search": (), "import": (), "health": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),

@@ -53,7 +53,7 @@ READS = {
         "rebuild_search",
         "fill_vectors",
     ),
-    *("export", "move_database", "replay", "summaries", "up", "verify", "organisation"),
+    *("export", "move_database", "replay", "summaries", "up", "verify", "organisation", "evaluate_memory"),
 }
 """Commands that write no entry of a ledger, or copy entries as they are."""
 

@@ -10,7 +10,9 @@ import json
 from django.contrib.auth.models import Group, User
 
 from agents_app.store import put_listing, put_server
+from audit_app.evaluation.reports import keep_report
 from files_app.intake import keep_file
+from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
@@ -77,6 +79,7 @@ def write(owner: User) -> dict[str, str]:
         "turn_id": Turn.objects.filter(session_id=session).order_by("seq")[0].id,
         "call_id": ModelCall.objects.filter(session_id=session, purpose="turn").order_by("created_at")[0].id,
         "alias": alias,
+        "report_id": _make_report(),
     }
 
 
@@ -87,6 +90,31 @@ def _enter_model(owner: User) -> str:
     put_model(spec)
     allow_model(spec.alias, Audience(groups=[group], users=[owner]))
     return spec.alias
+
+
+def _make_report() -> str:
+    """A report of an evaluation of two conversations, of which one has the other's name; returns its id."""
+    question = Question(kind="planted", text=HOSTILE, answer="7F-2K5", place=0.5)
+    told = [Told(name=name, messages=2, tokens=9, questions=(question,)) for name in (HOSTILE[:80], HOSTILE[:79])]
+    outcomes = (Outcome(question=0, is_present=True, prompt_tokens=9, recalled=(1.0, 1.0)),)
+    measured = [
+        Measurement(
+            conversation=one.name, model=HOSTILE[:100], window=4_096, policy="mnesis", fits=True, outcomes=outcomes
+        )
+        for one in told
+    ]
+    report = Report(
+        id="20261126T120000-abcdef",
+        at="2026-11-26T12:00:00+00:00",
+        seed=1,
+        plant=1,
+        is_whole=False,
+        conversations=tuple(told),
+        measurements=tuple(measured),
+        notes=(HOSTILE,),
+    )
+    keep_report(report)
+    return report.id
 
 
 def _attach_server() -> None:

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from agents_app.turns.transactions import TurnEnd, finish_turn
 from compaction_app.compact import compact, compact_before_call, request_during_turn
-from compaction_app.context.state import build_context, load_state, size_of
+from compaction_app.context.state import load_state, size_of
 from compaction_app.queries import live_run
 from files_app.store import store_file_reference
 from mnesis_core.context.fitting import Pressure, pressure
@@ -25,20 +25,8 @@ from sessions_app.record.turn_queries import load_turn
 
 Progress = Callable[[int], None]
 """Turns done."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivedPrompt:
-    """The prompt before one of the answers."""
-
-    used: float
-    """Share of usable."""
-    absent: int
-    """Messages that neither it nor a summary in it shows."""
-    has_question: bool
-    """The user's message of the turn is there, uncut."""
-    is_compacted: bool
-    """A summary or a tombstone is in it."""
+BeforeAnswer = Callable[[str, str], None]
+"""Called with the session and the id of its newest question, when the prompt of an answer would be built."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,30 +38,35 @@ class Life:
     """External id -> id."""
     files: dict[str, str] = field(default_factory=dict)
     """Path -> id of the file reference that stands for it."""
-    prompts: list[LivedPrompt] = field(default_factory=list)
 
 
-def live(session_id: str, transcript: Transcript, progress: Progress = lambda done: None) -> Life:
+def live(
+    session_id: str,
+    transcript: Transcript,
+    progress: Progress = lambda done: None,
+    before_answer: BeforeAnswer = lambda session_id, question_id: None,
+) -> Life:
     """Replay every turn, compacting where a turn would: before a call that does not fit, and by a worker between two steps.
 
     Files passed to tools become file references where they first appear.
     """
     life = Life(session_id=session_id)
     for done, turn in enumerate(transcript.turns, start=1):
-        _live_turn(life, turn)
+        _live_turn(life, turn, before_answer)
         progress(done)
     return life
 
 
-def _live_turn(life: Life, lived: TranscriptTurn) -> None:
+def _live_turn(life: Life, lived: TranscriptTurn, before_answer: BeforeAnswer) -> None:
     asked = list(takewhile(lambda message: message.role != "assistant", lived.messages))
     with change(life.session_id) as record:
-        turn_id = turn_store.start_turn(record, model="", lease_owner="benchmark", lease_seconds=3_600)
+        turn_id = turn_store.start_turn(record, model="", lease_owner="evaluation", lease_seconds=3_600)
         for message in asked:
             _say(life, record, turn_id, message)
     question = life.message_ids[asked[-1].external_id] if asked else ""
     for message in lived.messages[len(asked) :]:
-        life.prompts.append(_prompt(life.session_id, question))
+        _compact_before_answer(life.session_id)
+        before_answer(life.session_id, question)
         with change(life.session_id) as record:
             _say(life, record, turn_id, message)
     turn = load_turn(turn_id, session_id=life.session_id)
@@ -84,8 +77,8 @@ def _live_turn(life: Life, lived: TranscriptTurn) -> None:
         compact(run_id=run_id)
 
 
-def _prompt(session_id: str, question: str) -> LivedPrompt:
-    """Compact as a turn does before a model call, and return what the call would be sent."""
+def _compact_before_answer(session_id: str) -> None:
+    """Compact as a turn does before a model call."""
     state = load_state(session_id)
     size = size_of(state)
     if pressure(size.tokens, state.budget) is Pressure.HARD:
@@ -94,14 +87,6 @@ def _prompt(session_id: str, question: str) -> LivedPrompt:
         request_during_turn(state, size)
         if run_id := live_run(session_id):
             compact(run_id=run_id)
-    built = build_context(session_id).assembled
-    rows = [row for row in built.manifest if row["kind"] in ("message", "pinned") and row["id"] == question]
-    return LivedPrompt(
-        used=built.used_tokens / state.budget.usable,
-        absent=sum(row["messages"] for row in built.manifest if row["kind"] == "gap"),
-        has_question=not question or any(not row["shortened"] and not row["omitted"] for row in rows),
-        is_compacted=any(row["kind"] == "summary" or row.get("tombstoned") for row in built.manifest),
-    )
 
 
 def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -> None:
@@ -127,5 +112,9 @@ def _new_files(life: Life, record: Change, message: TranscriptMessage) -> Iterat
 
 def _paths(part: Part) -> list[str]:
     """Return the files passed to a tool."""
-    given = json.loads(part.input) if isinstance(part, ToolPart) else {}
-    return [given["file_path"]] if "file_path" in given else []
+    try:
+        given = json.loads(part.input) if isinstance(part, ToolPart) else {}
+    except (ValueError, RecursionError):
+        return []
+    path = given.get("file_path") if isinstance(given, dict) else None
+    return [path] if isinstance(path, str) and path else []

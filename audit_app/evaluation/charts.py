@@ -1,0 +1,137 @@
+"""The charts of an evaluation: the answers that prompts show, their tokens, and the facts that are shown by their age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mnesis_core.compaction.evaluation.measures import Row, present_by_age, sum_up
+from mnesis_core.compaction.evaluation.values import POLICIES, Policy, Report
+from mnesis_core.compaction.evaluation.wording import POLICY_NAMES, say_share
+from sessions_app.llm.usage import HEIGHT, WIDTH, Chart, draw_bar
+from sessions_app.pages.markdown import format_count, round_up, show_invisible
+
+GAP = 0.12
+"""The share of a bar's place that stays empty."""
+AGES = ("oldest fifth", "second", "third", "fourth", "newest fifth")
+_Value = Callable[[Row], float | None]
+
+
+def draw_report(report: Report) -> list[Chart]:
+    rows = sum_up(report)
+    charts = []
+    if any(row.facts is not None for row in rows):
+        charts.append(_shares("Planted facts in the prompt", rows, lambda row: row.facts))
+    if any(row.answers is not None for row in rows):
+        charts.append(_shares("Answers in the prompt", rows, lambda row: row.answers))
+    if any(row.prompt_tokens for row in rows):
+        charts.append(_tokens(rows))
+    if rows and charts and any(row.facts is not None for row in rows):
+        charts.append(_ages(report, rows[0].model, min(row.window for row in rows)))
+    return charts
+
+
+def _shares(name: str, rows: Sequence[Row], value: _Value) -> Chart:
+    first = _group(rows[0])
+    said = [
+        f"{POLICY_NAMES[row.policy]} {say_share(value(row))}"
+        for row in rows
+        if _group(row) == first and value(row) is not None
+    ]
+    sentence = f"{_label(rows[0], rows)}: {', '.join(said)}."
+    return _grouped(name, sentence, rows, value, most=1.0, say=say_share, scale=("100 %", "50 %"))
+
+
+def _tokens(rows: Sequence[Row]) -> Chart:
+    most = round_up(max(row.prompt_tokens for row in rows))
+    return _grouped(
+        "Tokens of a prompt",
+        "Means over all questions. The full history may be larger than the window.",
+        rows,
+        lambda row: row.prompt_tokens,
+        most=most,
+        say=lambda value: "" if value is None else f"{round(value):,}",
+        scale=(format_count(round(most)), format_count(round(most / 2))),
+    )
+
+
+def _grouped(
+    name: str,
+    sentence: str,
+    rows: Sequence[Row],
+    value: _Value,
+    *,
+    most: float,
+    say: Callable[[float | None], str],
+    scale: tuple[str, str],
+) -> Chart:
+    """Draw a bar for each policy, in groups by model and window."""
+    policies, groups = _policies(rows), list(dict.fromkeys(map(_group, rows)))
+    by_place = {(_group(row), row.policy): row for row in rows}
+    labels = [_label(next(row for row in rows if _group(row) == group), rows) for group in groups]
+    cells = [[by_place.get((group, policy)) for policy in policies] for group in groups]
+    return _drawn(
+        name,
+        sentence,
+        policies,
+        labels,
+        [[value(row) if row else None for row in line] for line in cells],
+        most=most,
+        say=say,
+        scale=scale,
+    )
+
+
+def _ages(report: Report, model: str, window: int) -> Chart:
+    policies = _policies(sum_up(report))
+    held = [present_by_age(report, model, window, policy, len(AGES)) for policy in policies]
+    values = [[of_policy[age] for of_policy in held] for age in range(len(AGES))]
+    sentence = f"{show_invisible(model)}, a window of {window:,} tokens: what was said early, and what was said late."
+    return _drawn(
+        "Planted facts by age", sentence, policies, AGES, values, most=1.0, say=say_share, scale=("100 %", "50 %")
+    )
+
+
+def _drawn(
+    name: str,
+    sentence: str,
+    policies: Sequence[Policy],
+    labels: Sequence[str],
+    values: Sequence[Sequence[float | None]],
+    *,
+    most: float,
+    say: Callable[[float | None], str],
+    scale: tuple[str, str],
+) -> Chart:
+    places = len(policies) + 1  # one stays empty between two groups
+    bars = []
+    for group, (label, line) in enumerate(zip(labels, values, strict=True)):
+        for place, (policy, value) in enumerate(zip(policies, line, strict=True)):
+            heights = {} if value is None else {f"series-{place + 1}": HEIGHT * value / most}
+            bar = draw_bar(group * places + place, len(labels) * places, GAP, heights)
+            middle = bar.x + WIDTH / (len(labels) * places) / 2
+            bars.append(replace(bar, x=round(middle, 2), title=f"{label}, {POLICY_NAMES[policy]}: {say(value)}"))
+    return Chart(
+        name=name,
+        sentence=sentence,
+        series=[POLICY_NAMES[policy] for policy in policies],
+        bars=bars,
+        highest=scale[0],
+        middle=scale[1],
+        times=list(labels),
+        rows=[(label, *map(say, line)) for label, line in zip(labels, values, strict=True)],
+    )
+
+
+def _policies(rows: Sequence[Row]) -> list[Policy]:
+    there = {row.policy for row in rows}
+    return [policy for policy in POLICIES if policy in there]
+
+
+def _group(row: Row) -> tuple[str, int]:
+    return row.model, row.window
+
+
+def _label(row: Row, rows: Sequence[Row]) -> str:
+    window = f"{row.window:,}"
+    return window if len({one.model for one in rows}) == 1 else f"{show_invisible(row.model)}, {window}"

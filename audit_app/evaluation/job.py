@@ -1,0 +1,63 @@
+"""What an evaluation is asked for, as JSON: between the command and the process that measures in a database of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mnesis_core.compaction.evaluation.values import Policy
+from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedModel:
+    spec: ModelSpec
+    api_key_env: str = ""  # the environment variable with its key, which both processes have
+
+    @property
+    def is_demo(self) -> bool:
+        return self.spec.litellm_model.startswith("demo/")
+
+    def as_dict(self) -> dict[str, Any]:
+        spec = asdict(self.spec)
+        # A key stays in the environment, and the host's lists are the same for both processes.
+        del spec["api_key"], spec["listed_addresses"]
+        return {"spec": spec, "api_key_env": self.api_key_env}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSession:
+    id: str
+    file: str  # its export, with those of its parents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    files: tuple[str, ...]
+    sessions: tuple[AskedSession, ...]
+    models: tuple[AskedModel, ...]
+    windows: tuple[int, ...]
+    policies: tuple[Policy, ...]
+    plant: int
+    seed: int
+    questions: int  # of a conversation's own questions, at most so many
+    conversations: int  # of a file, at most so many
+    answers: bool  # whether the models are asked the questions
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"models": [model.as_dict() for model in self.models]}
+
+
+def read_job(values: Mapping[str, Any]) -> Job:
+    """Return the job that the other process wrote with ``as_dict``."""
+    lists = {name: tuple(values[name]) for name in ("files", "windows", "policies")}
+    sessions = tuple(AskedSession(**one) for one in values["sessions"])
+    models = tuple(AskedModel(spec=_spec(one["spec"]), api_key_env=one["api_key_env"]) for one in values["models"])
+    return Job(**(dict(values) | lists | {"sessions": sessions, "models": models}))
+
+
+def _spec(values: Mapping[str, Any]) -> ModelSpec:
+    sources = {name: LimitSource(value) for name, value in values.items() if name.endswith("_source")}
+    prices = Prices(**values["prices"])
+    return ModelSpec(**(dict(values) | sources | {"prices": prices, "fallbacks": tuple(values["fallbacks"])}))

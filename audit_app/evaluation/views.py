@@ -1,0 +1,105 @@
+"""The pages of evaluations, for staff: which reports there are, and one of them with its charts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from audit_app.evaluation.charts import draw_report
+from audit_app.evaluation.reports import list_reports, load_report
+from mnesis_core.compaction.evaluation.measures import Row, sum_up
+from mnesis_core.compaction.evaluation.values import Report
+from mnesis_core.compaction.evaluation.wording import POLICY_NAMES, say_share, table_of
+from mnesis_core.errors import NotFound
+from sessions_app.pages.markdown import format_counted
+from sessions_app.pages.views import signed_in
+
+COMMAND = "python manage.py evaluate_memory conversation.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportView:
+    record: Report
+
+    @property
+    def at(self) -> datetime | None:
+        try:
+            return datetime.fromisoformat(self.record.at)
+        except ValueError:
+            return None
+
+    @property
+    def names(self) -> str:
+        return ", ".join(one.name for one in self.record.conversations)
+
+    @property
+    def models(self) -> str:
+        return ", ".join(dict.fromkeys(one.model for one in self.record.measurements))
+
+    @property
+    def windows(self) -> str:
+        return ", ".join(f"{window:,}" for window in sorted({one.window for one in self.record.measurements}))
+
+    @property
+    def shares(self) -> list[tuple[str, str]]:
+        """The shares of facts that Mnesis and truncation show in the smallest window."""
+        rows = sum_up(self.record)
+        smallest = min((row.window for row in rows), default=0)
+        found: dict[str, Row] = {}
+        for row in rows:
+            if row.window == smallest:
+                found.setdefault(row.policy, row)
+        return [
+            (POLICY_NAMES[policy], say_share(found[policy].facts))
+            for policy in ("mnesis", "truncation")
+            if policy in found
+        ]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        asked = sum(question.kind == "asked" for one in self.record.conversations for question in one.questions)
+        own = format_counted(asked, "question") if asked else ""
+        facts = [
+            ("Conversations", f"{len(self.record.conversations):,}"),
+            ("Messages", f"{sum(one.messages for one in self.record.conversations):,}"),
+            ("Tokens", f"{sum(one.tokens for one in self.record.conversations):,}"),
+            ("Facts planted in each", f"{self.record.plant:,}"),
+            ("Of their own", own),
+            ("Seed", str(self.record.seed)),
+        ]
+        return [(label, value) for label, value in facts if value]
+
+
+@signed_in
+def evaluation_list(request: HttpRequest) -> HttpResponse:
+    _refuse_others(request)
+    reports = [ReportView(record=report) for report in list_reports()]
+    return render(request, "audit_app/evaluations.html", {"reports": reports, "command": COMMAND})
+
+
+@signed_in
+def evaluation(request: HttpRequest, report_id: str) -> HttpResponse:
+    _refuse_others(request)
+    report = load_report(report_id)
+    header, rows = table_of(sum_up(report))
+    apart = sum_up(report, apart=True)
+    tables = [
+        (told, table_of([row for row in apart if row.conversation == told.name])) for told in report.conversations
+    ]
+    context = {
+        "report": ReportView(record=report),
+        "charts": draw_report(report),
+        "header": header,
+        "rows": rows,
+        "tables": tables if len(tables) > 1 else [],
+    }
+    return render(request, "audit_app/evaluation.html", context)
+
+
+def _refuse_others(request: HttpRequest) -> None:
+    """:raises NotFound: the person is not of the staff."""
+    if not request.user.is_staff:
+        raise NotFound()

@@ -1,0 +1,184 @@
+"""Lives conversations in this process's own database, and measures what each policy's prompts show of them.
+
+Only ``child`` runs this: it writes sessions, models and an account.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from datetime import timedelta
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from audit_app.evaluation.asking import MOST_ROWS, Asker
+from audit_app.evaluation.job import AskedModel, AskedSession, Job, read_job
+from audit_app.evaluation.living import live
+from audit_app.transfer.imports import import_sessions, lines_of
+from compaction_app.context.state import load_state
+from compaction_app.facts.queries import forgotten_reflections
+from compaction_app.facts.reflect import reflect
+from mnesis_core.actor import Actor, ActorKind, Via
+from mnesis_core.compaction.evaluation.datasets import read_conversations
+from mnesis_core.compaction.evaluation.planting import plant
+from mnesis_core.compaction.evaluation.values import Conversation, Measurement, Told
+from mnesis_core.errors import InvalidRequest, MnesisError, RequestTooLarge
+from mnesis_core.llm.tokens import estimate_message
+from mnesis_core.messages import DataPart, FileRefPart, MediaPart, StoredMessage, ToolPart
+from mnesis_core.records import new_request_id
+from mnesis_core.transcripts.values import Transcript, TranscriptMessage, TranscriptTurn
+from sessions_app.llm.model_store import put_model
+from sessions_app.record import session_store
+from sessions_app.record.actor import acting_as
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
+
+MOST_BYTES = 2**30
+"""Of one file, unpacked."""
+Say = Callable[..., None]
+
+
+def run(values: Mapping[str, Any], say: Say, may_go: Callable[[], bool]) -> int:
+    """Do a job and return the exit status; every line that is said has one of the keys of ``process.Line``."""
+    job = read_job(values)
+    acting = Actor(kind=ActorKind.COMMAND, ref="evaluate_memory", via=Via.COMMAND, request=new_request_id())
+    with acting_as(acting):
+        try:
+            owner = User.objects.create_user("evaluation")
+            conversations = list(_conversations(job, owner, say))
+            for conversation in conversations:
+                say(told=asdict(_told(conversation)))
+            say(ready=True)
+            if not may_go():
+                return 0
+            for conversation in conversations:
+                for measurement in _measure(job, owner, conversation, say):
+                    say(measured=asdict(measurement))
+        except MnesisError as error:
+            say(error={"code": error.code, "message": error.message, "exit_status": error.exit_status})
+            return error.exit_status
+    say(done=True)
+    return 0
+
+
+def _conversations(job: Job, owner: User, say: Say) -> Iterator[Conversation]:
+    """Yield what is to be lived: facts planted, messages numbered, and without what only their first home has."""
+    taken: dict[str, int] = {}
+    for found in (*(_of_file(name) for name in job.files), *(_of_session(one, owner) for one in job.sessions)):
+        if len(found) > job.conversations:
+            said = f"Of {len(found):,} conversations in a file, {job.conversations:,} were taken"
+            say(note=f"{said}, from {found[0].name} on.")
+        for one in found[: job.conversations]:
+            taken[one.name] = taken.get(one.name, 0) + 1
+            name = one.name if taken[one.name] == 1 else f"{one.name} ({taken[one.name]})"
+            random = Random(f"{job.seed} {name}")  # noqa: S311 - it must be repeatable, not secret
+            chosen = sorted(random.sample(range(len(one.questions)), min(job.questions, len(one.questions))))
+            own = tuple(one.questions[index] for index in chosen)
+            named = replace(one, name=name, questions=own, transcript=_to_be_lived(one.transcript))
+            yield plant(named, count=job.plant, seed=job.seed)
+
+
+def _of_file(name: str) -> list[Conversation]:
+    path = Path(name)
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from error
+    if len(content) > MOST_BYTES:
+        raise RequestTooLarge(f"{path} is larger than {MOST_BYTES:,} bytes.")
+    return read_conversations(path.name, content)
+
+
+def _of_session(asked: AskedSession, owner: User) -> list[Conversation]:
+    """Import an export of a session, and return the session's chosen path as a conversation."""
+    import_sessions(partial(lines_of, partial(open, asked.file, "rb")), owner_id=owner.pk)
+    session = load_session(asked.id)
+    messages = load_messages(asked.id, limit=MOST_ROWS, path=path_in(session))
+    turns = [
+        TranscriptTurn(external_id=str(turn_id), messages=tuple(map(_said, said)))
+        for turn_id, said in groupby(messages, key=attrgetter("turn_id"))
+    ]
+    transcript = Transcript(external_id=asked.id, format="mnesis", title=session.title, turns=tuple(turns))
+    if not turns:
+        raise InvalidRequest(f"The session {asked.id} has no messages.", session_id=asked.id)
+    return [Conversation(name=asked.id, transcript=transcript)]
+
+
+def _said(message: StoredMessage) -> TranscriptMessage:
+    parts = tuple(
+        replace(stored.part, compacted_at=None) if isinstance(stored.part, ToolPart) else stored.part
+        for stored in message.parts
+    )
+    return TranscriptMessage(external_id=message.id, role=message.role, is_summary=message.is_summary, parts=parts)
+
+
+def _to_be_lived(transcript: Transcript) -> Transcript:
+    """Number the messages, as evidence does, and leave out files, whose bytes are elsewhere, and data, which no prompt has."""
+    number = 0
+    turns = []
+    for turn in transcript.turns:
+        messages = []
+        for message in turn.messages:
+            number += 1
+            parts = tuple(part for part in message.parts if not isinstance(part, DataPart | FileRefPart | MediaPart))
+            messages.append(replace(message, external_id=str(number), parts=parts, files=()))
+        turns.append(replace(turn, messages=tuple(messages)))
+    return replace(transcript, turns=tuple(turns))
+
+
+def _told(conversation: Conversation) -> Told:
+    messages = list(conversation.transcript.messages)
+    tokens = sum(estimate_message(message.parts) for message in messages)
+    return Told(name=conversation.name, messages=len(messages), tokens=tokens, questions=conversation.questions)
+
+
+def _measure(job: Job, owner: User, conversation: Conversation, say: Say) -> Iterator[Measurement]:
+    for model in job.models:
+        for window in job.windows:
+            where = f"{conversation.name}, {model.spec.alias}, {window:,}"
+            session_id = _live(model, window, owner, conversation, partial(_tell, say, where, "turns"))
+            asker = Asker(
+                conversation=conversation.name,
+                owner_id=owner.pk,
+                window=window,
+                model=model.spec.alias,
+                state=load_state(session_id),
+                questions=conversation.questions,
+                answers=job.answers,
+            )
+            for policy in job.policies:
+                asked = partial(_tell, say, f"{where}, {policy}", "questions", len(conversation.questions))
+                yield asker.measure(policy, asked)
+
+
+def _live(
+    model: AskedModel, window: int, owner: User, conversation: Conversation, tell: Callable[[int, int], None]
+) -> str:
+    """Live a conversation with a model of this window, and return the session."""
+    alias, turns = f"{model.spec.alias}@{window}", len(conversation.transcript.turns)
+    put_model(replace(model.spec, alias=alias, context_window=window), api_key_env=model.api_key_env)
+    session_id = session_store.create_session(owner=owner, model=alias)
+
+    def lived(done: int) -> None:
+        # A site's worker looks for facts in what was summarised, beside the turns.
+        for reflection_id, _ in forgotten_reflections(timezone.now() + timedelta(days=1)):
+            reflect(reflection_id=reflection_id)
+        tell(turns, done)
+
+    live(session_id, conversation.transcript, lived)
+    return session_id
+
+
+def _tell(say: Say, where: str, unit: str, total: int, done: int) -> None:
+    say(progress=[where, unit, done, total])

@@ -1,0 +1,132 @@
+"""Whether an answer stands in a prompt, and what the outcomes of many questions come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from mnesis_core.compaction.evaluation.values import DEPTHS, Measurement, Outcome, Policy, Question, Report, Told
+from mnesis_core.context.entries import ContextMessage
+from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
+from mnesis_core.search.words import fold
+
+
+def said_in(messages: Iterable[ContextMessage]) -> str:
+    """Return everything that a model reads in these messages, as one text."""
+    texts = (
+        [message.text, *(call.arguments for call in message.tool_calls), *(one.text for one in message.tool_results)]
+        for message in messages
+    )
+    return "\n".join(text for several in texts for text in several)
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return the stems of a text's words, without function words."""
+    return frozenset(stem_of(word) for word in fold(text).split() if word not in FUNCTION_WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text in which answers are looked for; its words are found once for all of them."""
+
+    said: str
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, said: str) -> Text:
+        return cls(said, words_of(said))
+
+    def has(self, question: Question) -> bool | None:
+        """Return whether the answer is there: a code character by character, any other answer with each of its words."""
+        if question.kind != "asked":
+            return question.answer in self.said
+        wanted = words_of(question.answer)
+        return wanted <= self.words if wanted else None
+
+    def misleads(self, question: Question) -> bool:
+        """Return whether of a fact that changed only what no longer holds is there."""
+        return bool(question.outdated) and question.outdated in self.said and question.answer not in self.said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What the outcomes of a policy come to. Shares are of questions, and None without any."""
+
+    conversation: str  # empty: all of them
+    model: str
+    window: int
+    policy: Policy
+    facts: float | None  # of the planted facts, those that the prompts show; of one that changed the newer
+    outdated: float | None  # of the facts that changed, those of which only the older is shown
+    answers: float | None  # of the conversations' own questions, those whose answer is shown
+    facts_told: tuple[float, ...]  # by the memory tool, for each of ``DEPTHS``; empty where it was not asked
+    evidence_told: tuple[float, ...]
+    answered: float | None  # by the model
+    prompt_tokens: int  # mean
+    calls: int
+    cost_micros: int | None
+    fits: bool
+
+
+def sum_up(report: Report, *, apart: bool = False) -> list[Row]:
+    """Return a row for each model, window and policy, in the order in which they were measured; ``apart``: for each conversation."""
+    told = {one.name: one for one in report.conversations}
+    groups: dict[tuple[str, str, int, Policy], list[Measurement]] = {}
+    for one in report.measurements:
+        if one.conversation in told:
+            groups.setdefault((one.conversation if apart else "", one.model, one.window, one.policy), []).append(one)
+    return [_row(group, measured, told) for group, measured in groups.items()]
+
+
+def _row(group: tuple[str, str, int, Policy], measured: Sequence[Measurement], told: Mapping[str, Told]) -> Row:
+    pairs = [pair for one in measured for pair in _asked(one, told[one.conversation])]
+    facts = [outcome for question, outcome in pairs if question.kind != "asked"]
+    asked = [outcome for question, outcome in pairs if question.kind == "asked"]
+    costs = [one.cost_micros for one in measured]
+    conversation, model, window, policy = group
+    return Row(
+        conversation=conversation,
+        model=model,
+        window=window,
+        policy=policy,
+        facts=_share(outcome.is_present for outcome in facts),
+        outdated=_share(outcome.is_outdated for question, outcome in pairs if question.kind == "changed"),
+        answers=_share(outcome.is_present for outcome in asked),
+        facts_told=_told(facts),
+        evidence_told=_told(asked),
+        answered=_share(outcome.is_answered for _, outcome in pairs),
+        prompt_tokens=round(fmean(outcome.prompt_tokens for _, outcome in pairs)) if pairs else 0,
+        calls=sum(one.calls for one in measured),
+        cost_micros=None if None in costs else sum(cost or 0 for cost in costs),
+        fits=all(one.fits for one in measured),
+    )
+
+
+def _asked(one: Measurement, told: Told) -> Iterator[tuple[Question, Outcome]]:
+    for outcome in one.outcomes:
+        if 0 <= outcome.question < len(told.questions):
+            yield told.questions[outcome.question], outcome
+
+
+def _told(outcomes: Iterable[Outcome]) -> tuple[float, ...]:
+    found = [outcome.recalled for outcome in outcomes if len(outcome.recalled) == len(DEPTHS)]
+    return tuple(map(fmean, zip(*found, strict=True)))
+
+
+def _share(held: Iterable[bool | None]) -> float | None:
+    """Return the share of what holds among what is known."""
+    values = [one for one in held if one is not None]
+    return fmean(values) if values else None
+
+
+def present_by_age(report: Report, model: str, window: int, policy: Policy, parts: int) -> list[float | None]:
+    """Return the share of planted facts present, for each of so many parts of the conversations, the oldest first."""
+    told = {one.name: one for one in report.conversations}
+    held: list[list[bool | None]] = [[] for _ in range(parts)]
+    for one in report.measurements:
+        if (one.model, one.window, one.policy) == (model, window, policy) and one.conversation in told:
+            for question, outcome in _asked(one, told[one.conversation]):
+                if question.kind != "asked":
+                    held[min(parts - 1, max(0, int(question.place * parts)))].append(outcome.is_present)
+    return [_share(part) for part in held]

@@ -1,0 +1,194 @@
+"""``manage.py evaluate_memory``: what it measures, what it leaves alone, and how it refuses and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models import Model
+
+from audit_app.evaluation.reports import list_reports
+from mnesis_core.compaction.evaluation.measures import Row, sum_up
+from mnesis_core.compaction.evaluation.values import Report, read_report
+from mnesis_core.llm.interface import ModelSpec, Prices
+from sessions_app.llm.model_store import put_model
+from tests.core.contexts import prose
+from tests.support.cast import make_user
+from tests.support.databases import site_database
+from tests.support.site import ROOT, environment_for, manage
+from tests.support.talks import exchange, new_session
+
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases, pytest.mark.slow]
+ONE_WINDOW = ("--windows", "2048", "--plant", "10")
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, settings: Any) -> Path:
+    settings.DATA_DIR = tmp_path / "data"
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> str:
+    """A file with a conversation of about three windows."""
+    said = [
+        {"role": role, "content": f"{number} {role}: {prose(90)}"}
+        for number in range(30)
+        for role in ("user", "assistant")
+    ]
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"messages": said}))
+    return str(path)
+
+
+def evaluate(*arguments: str) -> Report:
+    out = StringIO()
+    call_command("evaluate_memory", *arguments, "--json", stdout=out, stderr=StringIO())
+    return read_report(json.loads(out.getvalue()))
+
+
+def rows_of_site() -> dict[str, int]:
+    models: list[type[Model]] = list(apps.get_models())
+    return {model._meta.db_table: model._default_manager.count() for model in models}
+
+
+def own_databases() -> list[Any]:
+    if connection.vendor != "postgresql":
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE 'mnesis_evaluation_%'")
+        return cursor.fetchall()
+
+
+def by_policy(report: Report) -> dict[str, Row]:
+    return {row.policy: row for row in sum_up(report)}
+
+
+def test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured(chat: str, tmp_path: Path) -> None:
+    before, databases = rows_of_site(), own_databases()
+    report = evaluate(chat, *ONE_WINDOW, "--out", str(tmp_path / "out"))
+    assert rows_of_site() == before
+    assert own_databases() == databases
+    assert report.is_whole
+    [told] = report.conversations
+    assert (told.name, told.messages, len(told.questions)) == ("chat", 60, 10)
+    rows = by_policy(report)
+    assert rows["full"].facts == 1.0
+    assert not rows["full"].fits
+    assert all(rows[policy].fits for policy in ("mnesis", "truncation", "rolling"))
+    assert rows["truncation"].facts is not None
+    assert rows["truncation"].facts < 0.5 < (rows["mnesis"].facts or 0)
+    assert rows["mnesis"].facts_told[1] > 0.8
+    assert rows["truncation"].facts_told == ()
+    assert rows["mnesis"].calls > 0
+    assert rows["rolling"].calls > 0
+    assert rows["truncation"].calls == rows["full"].calls == 0
+    assert list(list_reports()) == [report]
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"report.json", "report.md", "planted-facts-in-the-prompt.svg", "tokens-of-a-prompt.svg"} <= written
+    assert "| demo | 2,048 | Mnesis |" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_session_of_the_site_is_read_and_stays_as_it_was() -> None:
+    session = new_session(make_user("ada"))
+    for number in range(12):
+        exchange(session, f"{number}: {prose(100)}", f"answer {number}: {prose(100)}")
+    before = rows_of_site()
+    report = evaluate(session, *ONE_WINDOW, "--policies", "mnesis,truncation")
+    assert rows_of_site() == before
+    assert [(told.name, told.messages) for told in report.conversations] == [(session, 24)]
+    assert (by_policy(report)["mnesis"].facts or 0) > (by_policy(report)["truncation"].facts or 0)
+
+
+def test_a_model_answers_from_each_prompt_that_fits(chat: str) -> None:
+    report = evaluate(chat, *ONE_WINDOW, "--policies", "mnesis,full", "--answers")
+    rows = by_policy(report)
+    assert rows["mnesis"].answered is not None
+    assert rows["mnesis"].calls > 10
+    assert rows["full"].answered is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "status"),
+    [
+        (("missing.json",), "INVALID_REQUEST: .*missing.json cannot be read", 2),
+        (("BROKEN",), "INVALID_REQUEST: 'broken.json'", 2),
+        (("sess_01ARZ3NDEKTSV4RRFFQ69G5FAV",), "SESSION_NOT_FOUND", 4),
+        (("CHAT", "--models", "nobody"), "MODEL_NOT_FOUND", 4),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_in_words(
+    chat: str, tmp_path: Path, arguments: tuple[str, ...], words: str, status: int
+) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_bytes(b'{"meeting_transcripts": [')
+    named = {"CHAT": chat, "BROKEN": str(broken)}
+    with pytest.raises(CommandError, match=words) as refused:
+        evaluate(*(named.get(one, one) for one in arguments), *ONE_WINDOW)
+    assert refused.value.returncode == status
+    assert not list(list_reports())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("--windows", text) for text in ("", "1", "x", "4096,-1", "9" * 30)),
+        *(("--policies", text) for text in ("best", ",")),
+        *(("--plant", text) for text in ("-1", "1000", "٣")),
+        ("--conversations", "0"),
+    ],
+)
+def test_a_wrong_argument_is_named(chat: str, arguments: tuple[str, str]) -> None:
+    with pytest.raises(CommandError, match=arguments[0]):
+        evaluate(chat, *arguments)
+
+
+def test_a_model_that_costs_money_is_not_asked_before_someone_agrees(chat: str) -> None:
+    prices = Prices(input=1_000_000, output=4_000_000)
+    put_model(
+        ModelSpec(alias="dear", litellm_model="openai/x", context_window=8_000, max_output_tokens=900, prices=prices)
+    )
+    with pytest.raises(CommandError, match=r"dear: this will cost about \$0\.\d+\. Agree with --yes\."):
+        evaluate(chat, *ONE_WINDOW, "--models", "dear")
+    assert not list(list_reports())
+
+
+def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
+    with site_database("evaluated") as database:
+        environment = environment_for(tmp_path / "site", **database)
+        assert manage("migrate", "--verbosity=0", environment=environment).returncode == 0
+        command = [
+            sys.executable,
+            "manage.py",
+            "evaluate_memory",
+            chat,
+            "--windows",
+            "2048,1500,1024",
+            "--plant",
+            "200",
+        ]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            assert any("truncation: " in line and "answers present" in line for line in process.stderr)
+            os.kill(process.pid, signal.SIGINT)
+            said, problem = process.communicate(timeout=60)
+    assert process.returncode == 130, problem
+    assert "Interrupted" in problem
+    assert "truncation" in said
+    [file] = (tmp_path / "site" / "evaluations").iterdir()
+    report = read_report(json.loads(file.read_text()))
+    assert not report.is_whole
+    assert {one.policy for one in report.measurements} >= {"mnesis", "truncation"}
+    assert not own_databases()
