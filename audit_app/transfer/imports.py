@@ -48,6 +48,7 @@ from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
 from mnesis_core.records import is_id, new_id
 from mnesis_core.transcripts import FORMATS, detect_format
+from mnesis_core.transcripts.autobyteus_reading import is_of_layout
 from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions
 from mnesis_core.transcripts.values import NamedSource
@@ -73,6 +74,7 @@ MOST_ATTEMPTS = 3
 _GZIP = b"\x1f\x8b"
 _OURS = f'{{"format":"{FORMAT}"'.encode()
 
+_File = tuple[str, Path]
 State = Literal["waiting", "running", "done", "failed"]
 
 
@@ -487,6 +489,7 @@ class _ImportJob:
 
     def run(self) -> None:
         files = list(zip(self.about.names, self.about.paths, strict=True))
+        files = self._import_agent([file for file in files if is_of_layout(file[0])], files)
         companions = [file for file in files if is_companion(file[0])]
         for name, path in [file for file in files if file not in companions] or files:
             with _open(path) as file:
@@ -505,6 +508,21 @@ class _ImportJob:
             known = sum(not session.imported for session in done)
             self.notes += [f"{known} of the sessions were here already, the very same."] if known else []
 
+    def _import_agent(self, layout: list[_File], files: list[_File]) -> list[_File]:
+        """Import the files of an agent's memory in Autobyteus' layout, if there are any, and return the other files.
+
+        :raises InvalidRequest: they are of several agents.
+        """
+        if not layout:
+            return files
+        if len({name.removesuffix(".gz") for name, _ in layout}) < len(layout):
+            raise InvalidRequest(
+                "Several files have the same name. Import the memory of one agent at a time.", field="file"
+            )
+        (name, path), *companions = layout
+        self._import_transcript(name, path, "autobyteus", companions)
+        return [file for file in files if file not in layout]
+
     def _import_transcript(self, name: str, path: Path, format: Any, companions: list[tuple[str, Path]]) -> None:
         with ExitStack() as stack:
             result = FORMATS[format](
@@ -522,6 +540,8 @@ class _ImportJob:
         self._add_sessions(stored.sessions.values())
         self.notes += [f"Skipped {one.count} {one.kind}: {one.reason}" for one in result.report.skipped]
         self.notes += [f"{note.count} x {note.text}" for note in result.report.notes]
+        if stored.facts_stored:
+            self.notes.append(f"{stored.facts_stored:,} facts are in the session's memory.")
         if stored.turns_known:
             self.notes.append(f"{stored.turns_known:,} turns were here already, from an earlier import.")
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, assert_never
 
 from django.template.loader import render_to_string
@@ -47,7 +48,14 @@ from mnesis_core.messages import (
     UnknownPart,
 )
 from mnesis_core.records import RunRecord, SessionRecord, SummaryRecord
-from mnesis_core.transcripts.autobyteus import archived_traces, episodic_items, raw_traces, semantic_items
+from mnesis_core.transcripts.autobyteus import (
+    archived_traces,
+    episodic_items,
+    imported_episodes,
+    raw_traces,
+    semantic_items,
+    turn_id_of,
+)
 from sessions_app.database.threads import snapshot
 from sessions_app.pages.markdown import (
     MARKDOWN_LIMIT,
@@ -443,7 +451,9 @@ def memory_files(session_id: str) -> Iterator[tuple[str, Iterator[bytes]]]:
             "raw_traces.jsonl": raw_traces(_messages(session_id, turn_of), in_context),
             "raw_traces_archive.jsonl": archived_traces(_messages(session_id, turn_of), in_context),
             # Read last, when the turn of every message is known.
-            "episodic.jsonl": episodic_items(list_summaries(session_id), turn_of),
+            "episodic.jsonl": chain(
+                imported_episodes(_messages(session_id, turn_of)), episodic_items(list_summaries(session_id), turn_of)
+            ),
             "semantic.jsonl": semantic_items(every_fact(session_id, state=FactState.LIVE)),
         }
         for name, values in files.items():
@@ -454,6 +464,6 @@ def _messages(session_id: str, turn_of: dict[str, str]) -> Iterator[StoredMessag
     after = 0
     while messages := load_messages(session_id, after=after, limit=PAGE):
         for message in messages:
-            turn_of[message.id] = message.turn_id or ""
+            turn_of[message.id] = turn_id_of(message)
             yield message
         after = messages[-1].seq

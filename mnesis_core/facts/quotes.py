@@ -25,13 +25,14 @@ def find_quote(messages: Iterable[StoredMessage], quote: str) -> Place | None:
         for stored in message.parts if message.role in SPEAKERS else ():
             if not isinstance(stored.part, TextPart):
                 continue
-            start = _find_words(encode_text(stored.part.text), wanted)
+            start = find_words(encode_text(stored.part.text), wanted)
             if start is not None:
                 return Place(part_id=stored.id, start=start, end=start + len(wanted))
     return None
 
 
-def _find_words(text: str, wanted: str) -> int | None:
+def find_words(text: str, wanted: str) -> int | None:
+    """Return where a text has these characters first, with whole words at both ends; both texts as they are stored."""
     start = text.find(wanted)
     while start >= 0:
         end = start + len(wanted)

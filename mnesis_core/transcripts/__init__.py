@@ -15,11 +15,13 @@ from pathlib import PurePath
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.transcripts import chatgpt, claude_code, locomo, openai_chat
+from mnesis_core.transcripts import autobyteus_reading, chatgpt, claude_code, locomo, openai_chat
+from mnesis_core.transcripts.autobyteus import TRACE_TYPES
 from mnesis_core.transcripts.reading import UnreadableRecord, load_json, one_line
 from mnesis_core.transcripts.values import FORMAT_NAMES, Parser
 
 FORMATS: dict[str, Parser] = {
+    "autobyteus": autobyteus_reading.parse,
     "chatgpt": chatgpt.parse,
     "claude_code": claude_code.parse,
     "locomo": locomo.parse,
@@ -31,12 +33,14 @@ _CLAUDE_CODE_TYPES = ("file-history-snapshot", "queue-operation", "summary", "cu
 
 # A quote inside a JSON string stands after a backslash, so these find keys and never text about them.
 _KEYS = (
+    ("autobyteus", re.compile(r'"trace_type"\s*:\s*"(user|assistant|tool_call|tool_result)"')),
     ("claude_code", re.compile(r'"(parentUuid|isSidechain|leafUuid|isSnapshotUpdate)"\s*:')),
     ("chatgpt", re.compile(r'"mapping"\s*:\s*\{|"current_node"\s*:')),
     ("locomo", re.compile(r'"(speaker_a|dia_id|session_1_date_time)"\s*:|"qa"\s*:\s*\[')),
     ("openai_chat", re.compile(r'"messages"\s*:\s*\[|"role"\s*:\s*"(system|developer|user|assistant|tool|function)"')),
 )
 _RECORDS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
+    ("autobyteus", lambda record: record.get("trace_type") in TRACE_TYPES),
     ("claude_code", lambda record: "type" in record and bool({"parentUuid", "sessionId", "uuid"} & record.keys())),
     ("claude_code", lambda record: record.get("type") in _CLAUDE_CODE_TYPES),
     ("chatgpt", lambda record: isinstance(record.get("mapping"), dict)),

@@ -4,6 +4,7 @@ Raw traces are events: what was said, each tool call, each result. Those still i
 ``raw_traces.jsonl``, the others in ``raw_traces_archive.jsonl``, numbered within their turn across both. An episode is
 a leaf summary, and a semantic item a live fact. Reasoning, imported data and summaries of
 summaries have no place in that layout; the session's own export (``mnesis_core.transcripts.session_file``) has everything.
+What came from the layout (``autobyteus_reading``) goes back as it came: its traces with their own ids and fields, and its episodes.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from datetime import datetime
 from typing import Any
 
 from mnesis_core.facts.values import HIGHEST_SALIENCE, FactRecord, FactState
-from mnesis_core.messages import StoredMessage, ToolPart, ToolState, text_of
+from mnesis_core.messages import DataPart, Part, StoredMessage, ToolPart, ToolState, text_of
 from mnesis_core.records import SummaryRecord
 
+FORMAT = "autobyteus"
+EPISODE = "episodic"
+TRACE_TYPES = ("user", "assistant", "tool_call", "tool_result")
+_RECORDS, _EPISODE = f"{FORMAT}:records", f"{FORMAT}:{EPISODE}"
+_TOLD = ("content", "tool_name", "tool_args", "tool_result", "tool_error")
+_FIRST = ("id", "ts", "turn_id", "seq")
 Trace = dict[str, Any]
 
 # For each role: trace_type, source_event, tags. The layout has no system trace.
@@ -38,6 +44,18 @@ def raw_traces(messages: Iterable[StoredMessage], in_context: Collection[str]) -
 def archived_traces(messages: Iterable[StoredMessage], in_context: Collection[str]) -> Iterator[Trace]:
     """Yield the lines of ``raw_traces_archive.jsonl``: traces of the messages that are not in context."""
     return (trace for message, trace in _traces(messages) if message.id not in in_context)
+
+
+def turn_id_of(message: StoredMessage) -> str:
+    """Return the turn that the traces of a message name."""
+    return next(
+        (str(record["turn_id"]) for record in _records(message) if record.get("turn_id")), message.turn_id or ""
+    )
+
+
+def imported_episodes(messages: Iterable[StoredMessage]) -> Iterator[dict[str, Any]]:
+    """Yield the episodes that came from the layout, as they came."""
+    return (episode for message in messages for episode in _kept(message, _EPISODE) if isinstance(episode, dict))
 
 
 def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) -> Iterator[dict[str, Any]]:
@@ -72,30 +90,73 @@ def semantic_items(facts: Iterable[FactRecord]) -> Iterator[dict[str, Any]]:
 def _traces(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, Trace]]:
     seqs: Counter[str] = Counter()
     for message in messages:
-        text = text_of(tuple(stored.part for stored in message.parts))
-        calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
-        found: list[tuple[str, datetime, Trace]] = []
-        if text or not calls:
-            trace_type, source_event, tags = _SAID[message.role]
-            media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
-            said = {"trace_type": trace_type, "content": text, "source_event": source_event}
-            found.append((message.id, message.created_at, {**said, **media, "tags": tags}))
-        for part_id, part in calls:
-            tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
-            began = part.started_at or message.created_at
-            try:
-                arguments = json.loads(part.input)
-            except (ValueError, RecursionError):
-                arguments = None
-            called = {"trace_type": "tool_call", "content": "", "source_event": "PendingToolInvocationEvent"}
-            tool_args = arguments if isinstance(arguments, dict) else part.input
-            found.append((f"{part_id}:call", began, {**called, **tool, "tool_args": tool_args}))
-            if part.state in (ToolState.COMPLETED, ToolState.ERROR):
-                answered = {"trace_type": "tool_result", "content": "", "source_event": "ToolResultEvent"}
-                results = {"tool_result": part.output, "tool_error": part.error}
-                given = {name: result for name, result in results.items() if result is not None}
-                found.append((f"{part_id}:result", part.completed_at or began, {**answered, **tool, **given}))
-        turn_id = message.turn_id or ""
-        for id, ts, trace in found:
+        if _is_episode(message):
+            continue
+        turn_id = turn_id_of(message)
+        records = _records(message)
+        for trace in _traces_of(message):
             seqs[turn_id] += 1
-            yield message, {"id": id, "ts": ts.timestamp(), "turn_id": turn_id, "seq": seqs[turn_id], **trace}
+            own = _take(records, trace)
+            if own is not None:
+                told = {name: trace[name] for name in _TOLD if name in trace} | own
+                yield message, {name: told[name] for name in (*_FIRST, *trace) if name in told} | told
+            else:
+                yield message, {"id": trace["id"], "ts": trace["ts"], "turn_id": turn_id, "seq": seqs[turn_id], **trace}
+
+
+def _traces_of(message: StoredMessage) -> Iterator[Trace]:
+    """Yield a message's traces in order, without turn and number."""
+    text = text_of(tuple(stored.part for stored in message.parts))
+    calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
+    if text or not calls:
+        trace_type, source_event, tags = _SAID[message.role]
+        media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
+        said = {"trace_type": trace_type, "content": text, "source_event": source_event}
+        yield {"id": message.id, "ts": message.created_at.timestamp(), **said, **media, "tags": tags}
+    for part_id, part in calls:
+        tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
+        began = part.started_at or message.created_at
+        try:
+            arguments = json.loads(part.input)
+        except (ValueError, RecursionError):
+            arguments = None
+        called = {"trace_type": "tool_call", "content": "", "source_event": "PendingToolInvocationEvent"}
+        tool_args = arguments if isinstance(arguments, dict) else part.input
+        yield {"id": f"{part_id}:call", "ts": began.timestamp(), **called, **tool, "tool_args": tool_args}
+        if part.state in (ToolState.COMPLETED, ToolState.ERROR):
+            answered = {"trace_type": "tool_result", "content": "", "source_event": "ToolResultEvent"}
+            results = {"tool_result": part.output, "tool_error": part.error}
+            given = {name: result for name, result in results.items() if result is not None}
+            ended = (part.completed_at or began).timestamp()
+            yield {"id": f"{part_id}:result", "ts": ended, **answered, **tool, **given}
+
+
+def _take(records: list[Trace], trace: Trace) -> Trace | None:
+    """Take out the record that a trace was made of, if it came from the layout."""
+    wanted = (trace["trace_type"], trace.get("tool_call_id"))
+    for place, record in enumerate(records):
+        if (record.get("trace_type"), record.get("tool_call_id")) == wanted:
+            return records.pop(place)
+    return None
+
+
+def _records(message: StoredMessage) -> list[Trace]:
+    kept = _kept(message, _RECORDS)
+    return [record for records in kept if isinstance(records, list) for record in records if isinstance(record, dict)]
+
+
+def _is_episode(message: StoredMessage) -> bool:
+    return bool(message.parts) and all(_has_label(stored.part, _EPISODE) for stored in message.parts)
+
+
+def _kept(message: StoredMessage, label: str) -> Iterator[Any]:
+    for stored in message.parts:
+        if isinstance(stored.part, DataPart) and stored.part.label == label:
+            try:
+                yield json.loads(stored.part.text)
+            except (ValueError, RecursionError):
+                continue
+
+
+def _has_label(part: Part, label: str) -> bool:
+    return isinstance(part, DataPart) and part.label == label

@@ -8,10 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from mnesis_core.facts.values import FactKind
 from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import Part, Role
 
-FORMAT_NAMES = ("chatgpt", "claude_code", "locomo", "openai_chat")
+FORMAT_NAMES = ("autobyteus", "chatgpt", "claude_code", "locomo", "openai_chat")
 
 # A whole text, or its lines in order, with or without line ends. Bytes are read as UTF-8.
 Source = str | bytes | Iterable[str] | Iterable[bytes]
@@ -76,6 +77,17 @@ class TranscriptTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptFact:
+    """What another program noted, and one of the messages said word for word."""
+
+    statement: str
+    kind: FactKind
+    message_id: str  # external id of the message
+    subject: str = ""
+    salience: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
     external_id: str  # Unique within one result; the same file gives the same id again.
     format: str
@@ -85,6 +97,7 @@ class Transcript:
     started_at: datetime | None = None  # The earliest time found, in UTC.
     labels: dict[str, str] = field(default_factory=dict)
     turns: tuple[TranscriptTurn, ...] = ()  # Each after the one that it continues.
+    facts: tuple[TranscriptFact, ...] = ()
     chosen: str = ""  # External id of a message on the branch that goes on; empty: that of the last turn.
     parent: ParentLink | None = None
     # All transcripts below this root, flat; each follows the one it is linked to. Children have none themselves.

@@ -43,10 +43,11 @@ from mnesis_core.transcripts.values import (
     LinkKind,
     ParseResult,
     Transcript,
+    TranscriptFact,
     TranscriptMessage,
     TranscriptTurn,
 )
-from sessions_app.record import file_port, message_queries, message_store, session_store, turn_store
+from sessions_app.record import fact_port, file_port, message_queries, message_store, session_store, turn_store
 from sessions_app.record.branch_queries import last_seqs, path_through
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import PreparedPart
@@ -68,6 +69,7 @@ class ImportReport:
     turns_known: int = 0  # stored by an earlier import of the same transcript
     messages_stored: int = 0
     parts_stored: int = 0
+    facts_stored: int = 0
 
 
 def store_transcripts(
@@ -110,6 +112,7 @@ def store_transcripts(
             report.messages_stored += len(step.messages)
             report.parts_stored += sum(len(message.parts) for message in step.messages)
             progress(report.turns_stored + report.turns_known, total)
+        report.facts_stored += fact_port.keep_facts(session_id, growth.said(transcript.facts))
     return report
 
 
@@ -160,6 +163,11 @@ class _Growth:
 
     def _is_stored(self, message: TranscriptMessage, key: str) -> bool:
         return _stored_id(message.external_id) in self._messages if message.external_id else key in self._turns
+
+    def said(self, facts: Sequence[TranscriptFact]) -> list[tuple[TranscriptFact, int]]:
+        """Return those facts of which this session has the message, each with its number."""
+        places = [(fact, self._messages.get(_stored_id(fact.message_id))) for fact in facts]
+        return [(fact, place.seq) for fact, place in places if place and place.session_id == self._root.session_id]
 
     def take(self, step: _Step) -> None:
         """Store what is new of a turn, which the next one then continues."""

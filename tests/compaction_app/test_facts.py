@@ -212,6 +212,7 @@ def test_a_forbidden_fact_is_withdrawn_whatever_it_was_before(owner_client: Clie
     assert get(owner_client, f"{talk}/facts", state="withdrawn")["items"] == []
     for _ in range(2):
         assert post(owner_client, f"{path}/allow", status=200)["state"] == "withdrawn"
+        assert verify_session(talk).problems == []
     post(owner_client, f"{path}/forbid", status=200)
     assert types(talk)[-3:] == ["fact.forbidden", "fact.allowed", "fact.forbidden"]
     assert verify_session(talk).problems == []

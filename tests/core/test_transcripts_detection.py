@@ -24,7 +24,9 @@ CLAUDE = json.dumps(said("u1", "hello"))
 CHAT = json.dumps({"messages": [{"role": "user", "content": "hello"}]})
 LOCOMO = {"conversation": {"speaker_a": "A", "session_1": [{"speaker": "A", "dia_id": "D1:1", "text": "hello"}]}}
 EXPORT = {"mapping": {"n": {"id": "n", "message": {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["hello"]}}}}}  # fmt: skip
+TRACE = json.dumps({"id": "rt_1", "ts": 1.5, "turn_id": "t", "seq": 1, "trace_type": "user", "content": "hello"})
 SAMPLES = {
+    "autobyteus": TRACE,
     "claude_code": CLAUDE,
     "openai_chat": CHAT,
     "locomo": json.dumps([LOCOMO]),
@@ -213,13 +215,11 @@ def test_the_same_text_gives_equal_values() -> None:
 
 
 def test_transcripts_need_nothing_of_the_core_but_its_plainest_values() -> None:
-    allowed = {"messages", "llm", "text", "errors", "values", "transcripts"}
+    allowed = {"facts", "messages", "llm", "text", "errors", "values", "transcripts"}
     ours = {"autobyteus.py", "session_file.py"}  # these write the record
     for path in Path(mnesis_core.transcripts.__file__).parent.glob("*.py"):
         if path.name in ours:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mnesis_core."):
-                # Autobyteus is written, not read, so it needs the record.
-                known = allowed | {"records"} if path.name == "autobyteus.py" else allowed
-                assert str(node.module).split(".")[1] in known, (path.name, node.module)
+                assert str(node.module).split(".")[1] in allowed, (path.name, node.module)

@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentParser
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from django.core.management.base import CommandError
 
 from mnesis_core.errors import MnesisError
 from mnesis_core.transcripts import FORMATS, detect_format
+from mnesis_core.transcripts.autobyteus_reading import is_of_layout
 from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.values import NamedSource
 from sessions_app.conf import default_model, get_spec
@@ -29,7 +31,7 @@ FIRST_BYTES = 65_536
 class Command(RecordCommand):
     help = (
         "Import conversations: Claude Code JSONL (with its sub-agents' files beside it), LoCoMo JSON, "
-        "OpenAI chat JSON or JSONL, the ChatGPT export. Files may be gzipped. Repeating an import adds only what is new."
+        "OpenAI chat JSON or JSONL, the ChatGPT export, Autobyteus' memory (a folder). Files may be gzipped. Repeating an import adds only what is new."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -44,7 +46,7 @@ class Command(RecordCommand):
         try:
             owner = find_user(options["user"])
             model = get_spec(options["model"] or default_model(), user_id=owner.pk).alias
-            for path in options["files"]:
+            for path in chain.from_iterable(map(_files_of, options["files"])):
                 reports.append(self._import(path, options["format"], owner, model))
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
@@ -54,10 +56,16 @@ class Command(RecordCommand):
     def _import(self, path: Path, format: str | None, owner: AbstractBaseUser, model: str) -> dict[str, Any]:
         with ExitStack() as stack:
             source = stack.enter_context(_open(path))
+            if format is None and is_of_layout(path.name):
+                format = "autobyteus"
             if format is None:
                 with _open(path) as beginning:
                     format = detect_format(path.name, beginning.read(FIRST_BYTES))
             companions = []
+            if format == "autobyteus":
+                for file in sorted(path.parent.iterdir()):
+                    if file != path and is_of_layout(file.name):
+                        companions.append(NamedSource(name=file.name, source=stack.enter_context(_open(file))))
             if format == "claude_code":
                 # The files of its sub-agents are beside it, or in a folder named after it.
                 stem = path.name.split(".")[0]
@@ -97,10 +105,23 @@ class Command(RecordCommand):
             self.stderr.write(f"  {note['count']} x {note['text']}")
         self.stderr.write(
             f"  {report['sessions_created']} sessions created, {report['turns_stored']} turns with "
-            f"{report['messages_stored']} messages stored, {report['turns_known']} turns known already"
+            f"{report['messages_stored']} messages and {report['facts_stored']} facts stored, "
+            f"{report['turns_known']} turns known already"
         )
         for session_id in report["sessions"].values():
             self.stderr.write(f"  {session_id}")
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return what to import of a path: of a folder, the active file of each agent of Autobyteus below it."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("raw_traces.jsonl*") if is_of_layout(file.name))
+    if not found:
+        raise CommandError(
+            f"{path} holds no raw_traces.jsonl, and only Autobyteus' folders are imported whole", returncode=2
+        )
+    return found
 
 
 def _open(path: Path) -> io.BufferedIOBase:
