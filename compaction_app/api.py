@@ -13,11 +13,13 @@ from pydantic import Field as PydanticField
 
 from compaction_app import queries, revise
 from compaction_app.compact import compact_now, request_manual
+from compaction_app.context.fidelity import load_fidelity
 from compaction_app.context.manifests import with_manifests
 from compaction_app.context.state import compare_calls, rebuild_payload
 from compaction_app.facts.api import router as facts_router
 from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
+from mnesis_core.compaction.fidelity import SourceItem
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.references import find_file_ids
@@ -250,6 +252,59 @@ def expand_summary(
         "kind": "messages",
         "items": messages_out(summary.session_id, page.messages),
         "next_cursor": None if page.next_offset is None else str(page.next_offset),
+    }
+
+
+class MissingOut(Out):
+    """Something that a summary's sources say, and nothing that a model is shown. Its place is in a message, or nowhere."""
+
+    kind: str
+    text: Text
+    message_id: str | None
+    seq: int | None
+    part_id: str | None
+    start: int | None  # characters of the part's text
+    end: int | None
+
+
+class FidelityOut(Out):
+    """How much of its sources a summary kept. ``counted`` and ``missing`` are ``null`` where it was not measured."""
+
+    id: str
+    counted: int | None
+    missing: int | None
+    alarm: bool
+    items: list[MissingOut]
+    next_cursor: str | None
+
+
+@by_name("summary/fidelity")
+@router.get("/summaries/{summary_id}/fidelity", response={200: FidelityOut, **ERRORS}, summary="Find what was lost")
+def read_fidelity(request: Asker, summary_id: str, limit: Limit = 100, cursor: str | None = None) -> dict[str, Any]:
+    """Names, numbers, dates, identifiers, decisions and instructions of a summary's sources that no summary and no fact had then."""
+    offset = parse_offset(cursor)
+    found = load_fidelity(queries.load_summary(summary_id, owner_id=owner_id(request)))
+    page = found.missing[offset : offset + limit]
+    return {
+        "id": summary_id,
+        "counted": found.measured and found.measured.counted,
+        "missing": found.measured and found.measured.missing,
+        "alarm": found.is_alarm,
+        "items": [_missing_out(one) for one in page],
+        "next_cursor": str(offset + limit) if offset + limit < len(found.missing) else None,
+    }
+
+
+def _missing_out(one: SourceItem) -> dict[str, Any]:
+    is_said = bool(one.source.part_id)
+    return {
+        "kind": one.item.kind.value,
+        "text": one.item.text,
+        "message_id": one.source.message_id or None,
+        "seq": one.source.seq or None,
+        "part_id": one.source.part_id or None,
+        "start": one.item.start if is_said else None,
+        "end": one.item.end if is_said else None,
     }
 
 

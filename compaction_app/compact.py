@@ -432,5 +432,8 @@ def _commit(
             source_ids=list(chosen.source_ids),
             branch=state.branch,
         )
-        if summary.kind == "leaf" and state.config.compaction.reflect:
+        config = state.config.compaction
+        if summary.kind == "leaf" and config.reflect:
             request_reflection(record, summary.id)
+        elif config.fidelity_bound < 1:
+            request_reflection(record, summary.id, by_rule=True)

@@ -33,6 +33,7 @@ from mnesis_core.compaction.selection import (
     own_allowances,
     reading_of,
     refusal,
+    salient_items,
     source_rows,
 )
 from mnesis_core.compaction.summarise import SummaryResult, summarise
@@ -321,6 +322,7 @@ async def _summarise(recorder: RecordedAttempts, model: Model | None, limit: int
         manifest_id=new_id("file"),
         quotables=quotables,
         named=chosen.named,
+        items=salient_items(chosen) if model is not None and state.config.compaction.fidelity_bound < 1 else (),
         prompts=prompts,
         recorder=recorder,
         limit=limit,

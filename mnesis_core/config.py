@@ -70,6 +70,9 @@ class CompactionConfig:
     # The most summaries that one compaction writes (seed 000); the next compaction does what is left.
     max_compaction_rounds: int = bounded(10, 1, 50)
     model: str = ""  # Alias of the model that summarises; empty for the session's own.
+    # The share of the names, numbers, dates, identifiers, instructions and decisions of what it stands for that a summary
+    # may lose. Above it one more is asked for, with what is missing named, and what stays lost is an alarm; never at 1.
+    fidelity_bound: float = bounded(0.3, 0.0, 1.0)
     reflect: bool = True  # After each summary of messages a worker has that model note the facts that they state.
     # For one call to the summarising model; after that level 3 does it.
     model_timeout_seconds: float = bounded(180.0, 0.01, 3_600)

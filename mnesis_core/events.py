@@ -145,6 +145,7 @@ class EventType(StrEnum):
     REFLECTION_REQUESTED = "reflection.requested"
     REFLECTION_COMPLETED = "reflection.completed"
     REFLECTION_FAILED = "reflection.failed"
+    FIDELITY_MEASURED = "fidelity.measured"
     FILE_ADDED = "file.added"
     FILE_EXPLORED = "file.explored"
     INBOX_RECEIVED = "inbox.received"

@@ -344,6 +344,9 @@ class Event(AppendOnlyModel):
     class Meta:
         db_table = "events"
         constraints = [models.UniqueConstraint(fields=["session", "seq"], name="event_seq_unique")]
+        indexes = [
+            models.Index(fields=["session", "seq"], condition=Q(type="fidelity.measured"), name="event_of_fidelity")
+        ]
 
     def __str__(self) -> str:
         return f"{self.seq} {self.type}"

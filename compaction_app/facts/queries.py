@@ -125,6 +125,7 @@ class ReflectionRecord:
     id: str
     session_id: str
     summary_id: str
+    prompt_version: str
     state: str
     attempts: int
     model: str | None

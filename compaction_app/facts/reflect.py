@@ -1,14 +1,15 @@
 """Search a summary's messages for facts: the worker's task, queued with the swap of the summary and never delaying it.
 
 A model is asked with no lock held, once as long as it reads all messages at once. What it proposes counts only where the record
-has the words that it quotes.
+has the words that it quotes. Then, whatever the model did, the summary's fidelity is measured, and what it had lost is carried
+over as facts by rule.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -16,12 +17,13 @@ from django.utils import timezone
 from django_q.tasks import async_task
 
 from compaction_app.facts import store
+from compaction_app.facts.carry import Lost, carry, find_lost
 from compaction_app.facts.queries import ReflectionRecord, find_reflection, forgotten_reflections
 from compaction_app.queries import load_run, load_summary
 from compaction_app.store import close_calls
 from compaction_app.summary_requests import limits_of_compaction, planned_call
 from mnesis_core.actor import read_actor
-from mnesis_core.compaction.reflection import PROMPT, Found, questions_about, read_facts, spoken
+from mnesis_core.compaction.reflection import BY_RULE, PROMPT, Found, questions_about, read_facts, spoken
 from mnesis_core.compaction.requests import Question, messages_row
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
@@ -30,7 +32,7 @@ from mnesis_core.llm.interface import Model, Reply, Request, spec_in_session
 from mnesis_core.llm.retrying import patience_of
 from mnesis_core.messages import StoredMessage
 from mnesis_core.providers.litellm_ import close_connections
-from mnesis_core.records import SessionRecord
+from mnesis_core.records import SessionRecord, SummaryRecord
 from mnesis_core.spending import Spent
 from mnesis_core.turns.options import end_of_reply
 from sessions_app.conf import get_model, session_config, site_config
@@ -50,9 +52,13 @@ TASK = "compaction_app.tasks.reflect"
 SLACK_SECONDS = 60  # a worker that passes the longest time of a reflection by this much hangs, and the cluster kills it
 
 
-def request_reflection(record: Change, summary_id: str) -> None:
-    """Queue the search for facts in the messages of a summary, in the change that swaps it in."""
-    reflection_id = store.request_reflection(record, summary_id, prompt_version=PROMPT.version)
+def request_reflection(record: Change, summary_id: str, *, by_rule: bool = False) -> None:
+    """Queue the search for facts in what a summary stands for, in the change that swaps it in.
+
+    :param by_rule: ask no model, but carry over what the summary has lost
+    """
+    version = BY_RULE if by_rule else PROMPT.version
+    reflection_id = store.request_reflection(record, summary_id, prompt_version=version)
     if reflection_id is not None:
         _wake_worker(reflection_id)
 
@@ -96,8 +102,7 @@ def reflect(*, reflection_id: str, **_later: object) -> None:
     with suppress(SessionNotFoundError), acting_as(read_actor(_actor_of(found)).later("reflection")):
         with change(found.session_id) as record:
             close_calls(record, running_reflection_calls(found.session_id, found.id))
-        ids = [id for _, id in summary.source_ids]
-        _reflect_on(found, spoken(load_messages_by_ids(ids, session_id=found.session_id)))
+        _reflect_on(found, summary)
 
 
 def _actor_of(reflection: ReflectionRecord) -> str:
@@ -105,15 +110,16 @@ def _actor_of(reflection: ReflectionRecord) -> str:
     return load_run(run_id).actor if run_id else ""
 
 
-def _reflect_on(reflection: ReflectionRecord, messages: Sequence[StoredMessage]) -> None:
+def _reflect_on(reflection: ReflectionRecord, summary: SummaryRecord) -> None:
     session = load_session(reflection.session_id)
     calls = ReflectionCalls(reflection=reflection, session=session, config=session_config(session.config))
     try:
+        messages = [] if reflection.prompt_version == BY_RULE else spoken(_messages_of(summary))
         found = waiting_for(calls.find_facts, own_loop=True)(messages) if messages else Found()
         if found.problem and not found.facts:
             _fail(reflection, calls.spending(), found.problem[:64])
         else:
-            _keep(reflection, calls.spending(), found)
+            _keep(reflection, summary, calls.spending(), found)
     except (SessionNotFoundError, *AWAY):
         raise
     except Exception as error:
@@ -123,17 +129,30 @@ def _reflect_on(reflection: ReflectionRecord, messages: Sequence[StoredMessage])
         _fail(reflection, calls.spending(), code)
 
 
-def _keep(reflection: ReflectionRecord, spent: store.Spending, found: Found) -> None:
+def _messages_of(summary: SummaryRecord) -> list[StoredMessage]:
+    return load_messages_by_ids([id for _, id in summary.source_ids], session_id=summary.session_id)
+
+
+def _find_lost(summary: SummaryRecord, *, facts: Iterable[str] = ()) -> Lost | None:
+    config = session_config(load_session(summary.session_id).config).compaction
+    return find_lost(summary, facts=facts) if config.fidelity_bound < 1 else None
+
+
+def _keep(reflection: ReflectionRecord, summary: SummaryRecord, spent: store.Spending, found: Found) -> None:
+    lost = _find_lost(summary, facts=[fact.statement for fact in found.facts])
     with change(reflection.session_id) as record:
         new = [fact for fact in store.without_forbidden(record, found.facts) if not store.is_known(record, fact)]
         if store.end_reflection(record, reflection.id, spent, found=len(new), refused=found.refused):
             for fact in new:
                 store.record_fact(record, replace(fact, reflection_id=reflection.id))
+            carry(record, lost, reflection_id=reflection.id)
 
 
 def _fail(reflection: ReflectionRecord, spent: store.Spending, error_code: str) -> None:
+    lost = _find_lost(load_summary(reflection.summary_id))
     with change(reflection.session_id) as record:
-        store.end_reflection(record, reflection.id, spent, found=0, refused=0, error_code=error_code)
+        if store.end_reflection(record, reflection.id, spent, found=0, refused=0, error_code=error_code):
+            carry(record, lost, reflection_id=reflection.id)
 
 
 @dataclass(kw_only=True)

@@ -116,6 +116,14 @@ def allow_fact(record: Change, fact_id: str) -> None:
     record.publish(EventType.FACT_ALLOWED, fact_id=fact_id)
 
 
+def without_stated(record: Change, facts: Iterable[NewFact]) -> list[NewFact]:
+    """Return the facts that no fact of the session has said before, whether it holds or was superseded or withdrawn."""
+    found = list(facts)
+    rows = Fact.objects.filter(session_id=record.session_id, statement__in=[fact.statement for fact in found])
+    stated = set(rows.values_list("statement", flat=True))
+    return [fact for fact in found if fact.statement not in stated]
+
+
 def without_forbidden(record: Change, facts: Iterable[NewFact]) -> list[NewFact]:
     """Return the facts that say nothing forbidden."""
     rows = Fact.objects.filter(session_id=record.session_id, ban=FORBIDDEN)

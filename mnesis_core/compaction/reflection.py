@@ -7,10 +7,12 @@ proposes; only what it quotes word for word is a fact.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mnesis_core.compaction.fidelity import SourceItem
 from mnesis_core.compaction.requests import (
     SHIPPED_FOLDER,
     Question,
@@ -20,6 +22,7 @@ from mnesis_core.compaction.requests import (
     read_prompt,
     reply_limit,
 )
+from mnesis_core.compaction.salience import ItemKind, sentence_around
 from mnesis_core.compaction.transcript import transcript_pieces
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.facts.quotes import SPEAKERS, find_quote
@@ -35,6 +38,13 @@ from mnesis_core.llm.interface import ModelSpec, Reply, Request
 from mnesis_core.messages import StoredMessage, TextPart
 from mnesis_core.text import read_json
 
+BY_RULE = "rule.1"
+"""The version of a reflection that asks no model: it only carries over what the summary had lost."""
+MOST_CARRIED, MOST_PASSAGES = (
+    6,
+    2,
+)  # facts that one summary may add by rule; those of them that neither instruct nor decide
+FEWEST_LOST = 2  # items that such a sentence has, since a name or a number alone says little
 PROMPT = read_prompt(SHIPPED_FOLDER / "facts.md")
 TARGET_TOKENS = 1_500  # what the answer is asked to keep to
 MOST_FACTS = 20  # of one reply
@@ -48,6 +58,8 @@ SALIENCE = {
     FactKind.OPEN_TASK: 50,
     FactKind.ENTITY: 50,
 }
+SALIENCE_OF_PASSAGE = 40
+_SAID_BY = re.compile(r"[^:\n]{1,80}: ")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -102,6 +114,46 @@ def read_facts(reply: Reply, messages: Sequence[StoredMessage], *, alias: str) -
     facts = {(fact.kind, fact.subject, fact.statement): fact for fact in read if fact is not None}
     in_order = sorted(facts.values(), key=lambda fact: (fact.said_seq, fact.places[0].start))
     return Found(facts=tuple(in_order), refused=read.count(None) + len(proposed[MOST_FACTS:]))
+
+
+def carried_facts(missing: Sequence[SourceItem], messages: Sequence[StoredMessage]) -> list[NewFact]:
+    """Return what a summary had lost as facts, each word for word what one of the messages says.
+
+    Instructions and decisions come first, the newest first; then the sentences that have most of the rest. They are few,
+    since facts are shown in every prompt.
+    """
+    found: dict[str, NewFact] = {}
+    sentences = [one for one in missing if one.item.kind.is_sentence]
+    for one in sorted(sentences, key=lambda one: (one.item.kind is ItemKind.DECISION, -one.source.seq)):
+        fact = _carried(one.item.text, FactKind(one.item.kind.value), messages)
+        if fact is not None and len(found) < MOST_CARRIED:
+            found.setdefault(fact.statement, fact)
+    others = [one for one in missing if not one.item.kind.is_sentence]
+    lost = Counter(sentence_around(one.source.text, one.item.start, one.item.end) for one in others)
+    telling = [text for text, count in lost.most_common(MOST_PASSAGES) if count >= FEWEST_LOST]
+    for text in telling[: MOST_CARRIED - len(found)]:
+        fact = _carried(text, FactKind.ENTITY, messages)
+        if fact is not None:
+            found.setdefault(fact.statement, fact)
+    return sorted(found.values(), key=lambda fact: (fact.said_seq, fact.places[0].start))
+
+
+def _carried(text: str, kind: FactKind, messages: Sequence[StoredMessage]) -> NewFact | None:
+    # A summary says who said something before a colon.
+    for quote in (text, _SAID_BY.sub("", text, count=1)):
+        place = find_quote(messages, quote)
+        if place is not None and len(quote) <= LONGEST_STATEMENT:
+            said = next(one for one in messages if any(part.id == place.part_id for part in one.parts))
+            return NewFact(
+                statement=quote.strip(),
+                kind=kind,
+                said_at=said.created_at,
+                said_seq=said.seq,
+                salience=SALIENCE_OF_PASSAGE if kind is FactKind.ENTITY else SALIENCE[kind],
+                method=FactMethod.RULE,
+                places=(place,),
+            )
+    return None
 
 
 def _proposals(text: str) -> list[Any] | None:

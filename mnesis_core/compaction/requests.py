@@ -37,6 +37,8 @@ SIDE_BY_SIDE = 7
 NO_USAGE = Usage(input_tokens=0, output_tokens=0)
 CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
+LOSSY = "lossy"  # The reason of an attempt that loses much of its source; it may stand for it all the same.
+KEEPS_NO_MORE = "keeps_no_more"  # The reason of a second attempt that keeps no more than the first.
 SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word by word by chance.
 
 LONGEST_NAME = 60  # characters of a speaker's name
@@ -50,6 +52,11 @@ TARGET_TOKENS = 300  # What the model is asked to keep to. A shorter text is not
 LONGEST_TOKENS = 2 * TARGET_TOKENS
 LINE_CHARACTERS = 1_600  # The rest of a summary is for what was counted.
 
+_USER = "\n\n# User\n\n"
+_MISSING = (
+    "A first draft left out what the lines [missing] below quote from the source. Write the whole summary anew so that it"
+    " says each of them too, word for word where they are short, within the same target."
+)
 _SHAPE = re.compile(r"version: ([\w.-]{1,16})\n\n# System\n\n(.+?)\n\n# User\n\n(.+)", re.DOTALL)
 
 
@@ -135,6 +142,29 @@ def naming_speakers(prompts: Prompts, labels: Mapping[str, str]) -> Prompts:
     return replace(prompts, level1=named(prompts.level1), level2=named(prompts.level2))
 
 
+def naming_missing(prompt: SummaryPrompt, texts: Sequence[str], *, room: int) -> SummaryPrompt:
+    """Return a prompt that quotes what a first draft had lost, as data like its source, in at most ``room`` tokens.
+
+    It is kept with the text of the call's prompt, so it is rebuilt like any other.
+    """
+    lines = []
+    for text in texts:
+        line = f"[missing] {_plain(text)}\n"
+        room -= estimate_text(line)
+        if room < 0:
+            break
+        lines.append(line)
+    system, mark, user = prompt.text.partition(_USER)
+    before, source, after = user.rpartition("{{source}}")
+    name = prompt.version.partition(".")[0]
+    return parse_prompt(name, f"{system}{mark}{_MISSING}\n\n{before}{''.join(lines)}{source}{after}")
+
+
+def _plain(text: str) -> str:
+    """Return words as data on one line, which are neither a tag nor a placeholder."""
+    return quote(" ".join(re.sub(r"[{}]", " ", printable(text)).split()))
+
+
 def _name(label: str) -> str:
     """Return a name as data that is neither a tag nor a placeholder and cannot end before its line does."""
     return quote(" ".join(re.sub(r"[{}\[\];:]", " ", printable(label)).split())[:LONGEST_NAME])
@@ -217,8 +247,8 @@ class Question(_Question):
 class Attempt:
     level: int
     accepted: bool
-    # A reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty when
-    # accepted.
+    # A reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout``, ``keeps_no_more`` or a model's error
+    # code; empty when accepted, or ``lossy``.
     reason: str = ""
     usage: Usage = NO_USAGE
     piece: int = 1
@@ -246,7 +276,7 @@ class Recorder(Protocol):
 def attempt_of(question: Question, reason: str | None, usage: Usage = NO_USAGE) -> Attempt:
     return Attempt(
         level=question.level,
-        accepted=reason is None,
+        accepted=reason in (None, LOSSY),
         reason=reason or "",
         usage=usage,
         piece=question.piece,

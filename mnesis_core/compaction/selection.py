@@ -9,6 +9,7 @@ from itertools import groupby, takewhile
 from math import inf
 from typing import Any, ClassVar
 
+from mnesis_core.compaction.fidelity import SourceItem, items_of, spoken_texts, summary_texts
 from mnesis_core.compaction.requests import longest_summary, messages_row
 from mnesis_core.compaction.transcript import (
     Quotable,
@@ -363,6 +364,12 @@ def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str
     if isinstance(chosen, Span):
         return transcript_pieces(chosen.messages, limit_tokens), message_quotables(chosen.messages)
     return summary_pieces(chosen.summaries, limit_tokens), summary_quotables(chosen.summaries)
+
+
+def salient_items(chosen: Span | Condensation) -> list[SourceItem]:
+    """Return what a summary of these should not lose."""
+    texts = spoken_texts(chosen.messages) if isinstance(chosen, Span) else summary_texts(chosen.summaries)
+    return items_of(texts)
 
 
 def source_rows(chosen: Span | Condensation) -> list[dict[str, Any]]:

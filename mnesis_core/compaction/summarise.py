@@ -3,7 +3,7 @@
 Each piece escalates by itself, so that what one call did well is not paid for again. The model is not asked again about
 a piece after two errors, after one that took too long, one that gave nothing however often it was asked (``retrying``),
 or when it may not be asked: level 3 needs none. A model that refuses a piece as too long is given pieces of half the
-length.
+length. A draft that loses too many of the salient items of its source is asked for once more, with them named.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from mnesis_core.compaction.fidelity import Fidelity, Shown, SourceItem, measure
 from mnesis_core.compaction.requests import (
     JOINT,
+    KEEPS_NO_MORE,
+    LOSSY,
     SHIPPED,
     SIDE_BY_SIDE,
     SMALLEST_TARGET,
@@ -27,6 +30,7 @@ from mnesis_core.compaction.requests import (
     failure_of,
     judge,
     longest_summary,
+    naming_missing,
     payload_of,
     reply_limit,
 )
@@ -53,6 +57,8 @@ from mnesis_core.llm.tokens import estimate_text
 
 JOINT_TOKENS = 2
 SHORTER_TRIES = 3
+MOST_MISSING_TOKENS = 1_000  # of what a draft had lost, in the question that asks for another
+MISSING_SHARE = 8  # one part in so many of what the model reads at once
 
 
 class _TooLong(Exception):
@@ -82,6 +88,7 @@ async def summarise(
     recorder: Recorder,
     quotables: Sequence[Quotable] = (),
     named: Named = NO_IDS,
+    items: Sequence[SourceItem] = (),
     prompts: Prompts = SHIPPED,
     limit: int | None = None,
     cut: Callable[[int], Sequence[str]] | None = None,
@@ -90,7 +97,8 @@ async def summarise(
 
     ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included. Level 3
     quotes ``quotables``, or the pieces when there are none; it is used at once without a model. Every id of ``named``
-    stands in the result, or in its manifest, whose id is ``manifest_id``.
+    stands in the result, or in its manifest, whose id is ``manifest_id``. ``items`` are what it should not lose: when a
+    draft lacks more of them than ``compaction.fidelity_bound`` allows, one more is asked for, and the better one is taken.
     ``recorder`` asks the model and keeps every attempt. ``limit`` is the most tokens of a piece, and ``cut`` makes the
     pieces again with another limit, for a model that refuses one as too long.
     """
@@ -105,6 +113,7 @@ async def summarise(
         source_tokens=source_tokens,
         largest=largest,
         named=naming.named,
+        items=items,
         prompts=prompts,
         limit=limit or (piece_limit(model.spec, config) if model else 0),
     )
@@ -147,8 +156,10 @@ class _Run:
     source_tokens: int
     largest: int  # Tokens that the summary must be below, so that in its frame it is smaller than what it stands for.
     named: Named
+    items: Sequence[SourceItem]
     prompts: Prompts
     limit: int
+    may_ask_again: bool = True  # for a draft that keeps more: once in a summary
     tries: list[Attempt] = field(default_factory=list)
 
     async def write(
@@ -243,23 +254,61 @@ class _Run:
             if self.model is None:
                 return None
             question = self._question(self.model, level, prompt, piece, target)
-            answer = await self.recorder.ask(question, partial(_rejection, piece, target))
+            answer = await self.recorder.ask(question, partial(self._judge, piece, target))
             self.tries.append(answer.attempt)
             reply = answer.reply
             if reply is not None and is_too_long(reply):
                 raise _TooLong
-            # Another prompt would not help: the model is slow, or it is away and was asked again already.
-            is_away = reply is not None and reply.error is not None and reply.error.retriable and gave_nothing(reply)
-            if reply is None or is_away or isinstance(reply.error, ModelTimeout):
+            if reply is None or _is_in_vain(reply):
                 self.model = None
                 return None
             if answer.attempt.accepted:
-                text = draft_text(reply.text)
-                return _Draft(text=text, level=level, version=prompt.version, try_id=answer.try_id)
+                draft = _Draft(text=draft_text(reply.text), level=level, version=prompt.version, try_id=answer.try_id)
+                is_due = answer.attempt.reason == LOSSY and self.may_ask_again
+                return await self._ask_again(draft, question, piece) if is_due else draft
             errors += reply.error is not None
         if errors == len(levels):
             self.model = None
         return None
+
+    async def _ask_again(self, first: _Draft, question: Question, piece: _Piece) -> _Draft:
+        """Ask once more with what a draft lacks named, and return the one that keeps more."""
+        if self.model is None:
+            return first
+        self.may_ask_again = False
+        lost = self._fidelity(piece, first.text)
+        room = min(MOST_MISSING_TOKENS, self.limit // MISSING_SHARE)
+        prompt = naming_missing(question.prompt, [one.item.text for one in lost.missing], room=room)
+        again = self._question(self.model, question.level, prompt, piece, question.target)
+        answer = await self.recorder.ask(again, partial(self._judge, piece, question.target, than=lost))
+        self.tries.append(answer.attempt)
+        if answer.reply is not None and _is_in_vain(answer.reply):
+            self.model = None
+        if answer.reply is None or not answer.attempt.accepted:
+            return first
+        return replace(first, text=draft_text(answer.reply.text), try_id=answer.try_id)
+
+    def _judge(self, piece: _Piece, target: int, reply: Reply, *, than: Fidelity | None = None) -> str | None:
+        """Return why a reply may not be a summary, or that it is ``lossy``; with ``than`` it has to keep more."""
+        if reason := failure_of(reply):
+            return reason
+        text = draft_text(reply.text)
+        whole = with_footer(text, piece.named)
+        if reason := judge(whole, source=piece.text, source_tokens=piece.tokens, target=target, named=piece.named):
+            return reason
+        fidelity = self._fidelity(piece, text)
+        if than is not None and not fidelity.keeps_more(than):
+            return KEEPS_NO_MORE
+        return LOSSY if fidelity.passes(self.config.compaction.fidelity_bound) else None
+
+    def _fidelity(self, piece: _Piece, text: str) -> Fidelity:
+        return measure(self._items_of(piece), Shown([with_footer(text, self.named)]))
+
+    def _items_of(self, piece: _Piece) -> Sequence[SourceItem]:
+        if piece.count == 1 or not self.items:
+            return self.items
+        source = Shown([piece.text])
+        return [one for one in self.items if source.has(one.item)]
 
     def _question(self, model: Model, level: int, prompt: SummaryPrompt, piece: _Piece, target: int) -> Question:
         return Question(
@@ -281,9 +330,7 @@ def draft_text(reply: str) -> str:
     return without_footer(cleaned(reply))
 
 
-def _rejection(piece: _Piece, target: int, reply: Reply) -> str | None:
-    failure = failure_of(reply)
-    if failure is not None:
-        return failure
-    whole = with_footer(draft_text(reply.text), piece.named)
-    return judge(whole, source=piece.text, source_tokens=piece.tokens, target=target, named=piece.named)
+def _is_in_vain(reply: Reply) -> bool:
+    """Return whether another prompt would not help: the model is slow, or it is away and was asked again already."""
+    is_away = reply.error is not None and reply.error.retriable and gave_nothing(reply)
+    return is_away or isinstance(reply.error, ModelTimeout)

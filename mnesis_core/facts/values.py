@@ -41,6 +41,7 @@ class FactScope(StrEnum):
 class FactMethod(StrEnum):
     PERSON = "person"
     MODEL = "model"
+    RULE = "rule"  # what a summary had lost, carried over word for word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

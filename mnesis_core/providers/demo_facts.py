@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mnesis_core.providers.demo_requests import asks_to_remember
+from mnesis_core.facts.requests import asks_to_remember
 from mnesis_core.providers.demo_source import LABEL
 from mnesis_core.providers.demo_text import LIST_MARK, SENTENCE_END
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import NamedTuple
 
-from mnesis_core.providers.demo_requests import asks_to_remember
+from mnesis_core.facts.requests import asks_to_remember
 from mnesis_core.providers.demo_text import LIST_MARK, sentences, shorten, terms
 
 HEADINGS = (
@@ -59,6 +59,7 @@ LABEL = re.compile(
 _FRAME = re.compile(r"\[summary sum_\w{1,40} of messages (\d{1,12}) to (\d{1,12})(, continued)?\] ?")
 _TEXT_LABEL = re.compile(r"\[text(?:, continued)?\] ")
 _SPEAKERS = re.compile(rf"\[speakers\](?: user is ([^;\n]{{1,{LONGEST_NAME}}}))?;?(?: assistant is ([^;\n]+))?$")
+_MISSING = re.compile(r"\[missing\] (.{1,400})$")
 _PERIOD = re.compile(
     rf"Messages? (\d{{1,12}})(?: to (\d{{1,12}}))?(?:, ({_DAY})(?: to ({_DAY}))?)?(?:, between ([^\n]{{1,200}}))?\.$"
 )
@@ -112,6 +113,7 @@ class Source:
     changed: Counter[str] = field(default_factory=Counter)  # the number of times tools wrote each
     messages: list[int] = field(default_factory=list)
     days: list[date] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # what a first draft had lost, and this one should have
     undated: int = 0  # the number of summaries that do not name their days
 
     @property
@@ -211,6 +213,9 @@ class _Reader:
             roles = zip(("user", "assistant"), speakers.groups(), strict=True)
             self.names = {role: name for role, name in roles if name}
             self.source.people = tuple(self.names.values()) if len(self.names) == 2 else ()
+            return ""
+        elif not self.source.told and (missing := _MISSING.match(line)):
+            self.source.missing.append(missing[1])
             return ""
         return line
 

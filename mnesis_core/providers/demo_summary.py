@@ -47,6 +47,7 @@ FIRST_GOAL = 4.0  # how much more the first thing that was wanted counts: it is 
 # A sentence with more brackets and the like than this share is code or data and says little by itself.
 LARGEST_SIGN_SHARE = 0.08
 SMALLEST_SHARE = 0.08  # of the second best score: what says less is left out even where there is room
+MISSED = 4.0  # how much more a sentence counts for each of the things that a first draft had lost
 ALIKE = 0.6  # Two sentences that share more of their telling words than this say the same.
 
 FILE_TAG = "file_text"
@@ -237,6 +238,7 @@ def _points_of(source: Source) -> list[Point]:
             continue
         goals += heading == GOAL
         score = _score(item, heading, words, weights, own)
+        score *= 1 + MISSED * sum(text in item.text for text in source.missing)
         if heading == GOAL and goals == 1:
             score *= FIRST_GOAL
         text = item.text if heading == REMEMBER else shorten(item.text, LONGEST_POINT)

@@ -26,7 +26,7 @@ BEGINNING = 5
 BEGINNING_WEIGHT, PART_WEIGHT = 0.4, 0.5
 
 _MONTHS = "january february march april may june july august september october november december"
-_NUMBER_OF_MONTH = {
+NUMBER_OF_MONTH = {
     name[:letters]: number for number, name in enumerate(_MONTHS.split(), 1) for letters in (3, len(name))
 }
 # "may" and "march" are other words too, so a month stands behind one of these, or beside a number.
@@ -154,7 +154,7 @@ def _period(words: list[str], text: str) -> Period | None:
     if (match := _ISO.search(text)) and 1 <= int(match[2]) <= 12:
         return Period(month=int(match[2]), day=int(match[3]) if match[3] else None, year=int(match[1]))
     for at, word in enumerate(words):
-        month = _NUMBER_OF_MONTH.get(word, 0)
+        month = NUMBER_OF_MONTH.get(word, 0)
         around = words[max(0, at - 2) : at] + words[at + 1 : at + 3]
         numbers = [int(match[1]) for near in around if (match := _NUMBER.fullmatch(near))]
         if not month or (word in _AMBIGUOUS and not numbers and words[max(0, at - 1)] not in _BEFORE_MONTH):

@@ -115,7 +115,7 @@ def test_names_that_are_kept_for_memory_are_those_of_nothing_else() -> None:
     kept = {name for types, _ in EVENT_ROW.findall(section) for name in re.findall(r"`([\w.]+)`", types)}
     tables = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
     prefixes = {name.rstrip("_") for name in re.findall(r"`(\w+_)`", section)}
-    assert (len(kept), tables) == (2, {"claims"})
+    assert (len(kept), tables) == (1, {"claims"})
     assert not kept & {*EventType}
     assert not tables & session_tables().keys()
     assert not prefixes & {*ID_PREFIXES}

@@ -182,7 +182,7 @@ def test_what_compaction_may_cost_bounds_reflection_too(session: SessionRecord, 
 
 def test_a_session_may_switch_reflection_off(session: SessionRecord, script: Any) -> None:
     with change(session.id) as record:
-        update_session(record, config={"compaction": {"reflect": False}})
+        update_session(record, config={"compaction": {"reflect": False, "fidelity_bound": 1}})
     script(replies(noted(moved())))
     add_turns(session, 8)
     compact_now(session.id)

@@ -12,6 +12,7 @@ from agents_app import store as operator_store
 from compaction_app import store as compaction_store
 from compaction_app.compact import request_if_due
 from compaction_app.facts import store as fact_store
+from compaction_app.facts.carry import Lost, carry
 from files_app.contents import put_content
 from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.compaction.requests import Attempt
@@ -152,11 +153,13 @@ def _compactions(session_id: str, text: str, pairs: Sequence[Sequence[str]]) -> 
     finish(session_id, run)
     revise(session_id, leaves[0], first, text=f"{text}, once more")
     add_preview(session_id, leaves[1], second, text=text)
-    _, withdrawn, _ = add_facts(session_id, first[0], text, reflection_id=add_reflection(session_id, leaves[0]))
+    reflection_id = add_reflection(session_id, leaves[0])
+    _, withdrawn, _ = add_facts(session_id, first[0], text, reflection_id=reflection_id)
     with change(session_id) as record:
         fact_store.forbid_fact(record, withdrawn)
         fact_store.allow_fact(record, withdrawn)
         fact_store.forbid_fact(record, withdrawn)
+        carry(record, Lost(summary_id=leaves[0], counted=9, missing=()), reflection_id=reflection_id)
     add_reflection(session_id, leaves[1], error=MnesisError(text))
     for error in (MnesisError(text), ContextChanged(text)):
         run = claim(session_id)

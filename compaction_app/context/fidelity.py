@@ -1,0 +1,116 @@
+"""The fidelity of summaries: what of their sources stands in none of the texts that a model is shown, then and now.
+
+The ledger has the two numbers of each summary. What is missing is computed when someone looks, from the same record.
+"""
+
+# ruff: noqa: S608 - the names in these statements are ours.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compaction_app.queries import expand_messages, load_standing_facts, load_summary_entries
+from mnesis_core.compaction.fidelity import Shown, SourceItem, is_alarm, items_of, measure, spoken_texts, summary_texts
+from mnesis_core.compaction.salience import ItemKind
+from mnesis_core.events import EventType
+from mnesis_core.messages import StoredMessage
+from mnesis_core.records import SummaryRecord
+from sessions_app.conf import session_config
+from sessions_app.database.tables import fetch
+from sessions_app.record.branch_queries import load_path
+from sessions_app.record.message_queries import load_messages_by_ids
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.timeline_queries import load_context_summaries
+
+# The type stands in the statement, since the partial index is used for no parameter.
+_MEASURED = f"SELECT seq, body FROM events WHERE session_id = %s AND type = '{EventType.FIDELITY_MEASURED}' ORDER BY seq DESC LIMIT %s"
+MOST_MEASURED = 10_000
+"""Summaries of a session, the newest."""
+MOST_FACTS = 500
+MOST_MESSAGES = 2_000
+"""Messages under a condensed summary in which a lost sentence is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the ledger says of a summary."""
+
+    summary_id: str
+    seq: int  # of the event: what stood then was counted
+    counted: int
+    missing: int
+
+    @property
+    def kept(self) -> int:
+        return self.counted - self.missing
+
+    def is_alarm(self, *, bound: float) -> bool:
+        return is_alarm(self.counted, self.missing, bound=bound)
+
+
+def load_measured(session_id: str) -> dict[str, Measured]:
+    """Return what was measured, by summary, the newest first; one query."""
+    bodies = [(seq, json.loads(body)) for seq, body in fetch(_MEASURED, [session_id, MOST_MEASURED])]
+    rows = (
+        Measured(summary_id=body["summary_id"], seq=seq, counted=body["counted"], missing=body["missing"])
+        for seq, body in bodies
+    )
+    return {row.summary_id: row for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryFidelity:
+    """What of a summary's sources stood nowhere when it was measured; nothing of one that was not."""
+
+    measured: Measured | None
+    is_alarm: bool
+    missing: tuple[SourceItem, ...]
+
+    def by_kind(self) -> dict[ItemKind, list[SourceItem]]:
+        kinds: dict[ItemKind, list[SourceItem]] = {}
+        for found in self.missing:
+            kinds.setdefault(found.item.kind, []).append(found)
+        return kinds
+
+
+def load_fidelity(summary: SummaryRecord) -> SummaryFidelity:
+    """Return what the ledger says of a summary, and what it counted, computed again from the record."""
+    measured = load_measured(summary.session_id).get(summary.id)
+    if measured is None:
+        return SummaryFidelity(measured=None, is_alarm=False, missing=())
+    found = measure(items_of_summary(summary), load_shown(summary, at=measured.seq)) if measured.missing else None
+    return SummaryFidelity(
+        measured=measured,
+        is_alarm=measured.is_alarm(bound=bound_of(summary.session_id)),
+        missing=found.missing if found else (),
+    )
+
+
+def bound_of(session_id: str) -> float:
+    """Return the share of items that summaries of a session may lose without an alarm."""
+    return session_config(load_session(session_id).config).compaction.fidelity_bound
+
+
+def items_of_summary(summary: SummaryRecord) -> list[SourceItem]:
+    ids = [id for _, id in summary.source_ids]
+    if summary.kind == "leaf":
+        return items_of(spoken_texts(load_messages_by_ids(ids, session_id=summary.session_id)))
+    places = {id: place for place, id in enumerate(ids)}
+    entries = load_summary_entries(places, session_id=summary.session_id)
+    return items_of(summary_texts(sorted(entries, key=lambda entry: entry.position)))
+
+
+def load_shown(summary: SummaryRecord, *, at: int, facts: Iterable[str] = ()) -> Shown:
+    """Return the summary's own text, those of the summaries in the context, and the facts that stood."""
+    session_id, path = summary.session_id, load_path(summary.session_id, summary.branch)
+    ids = [id for id in load_context_summaries(session_id, at=at, path=path) if id != summary.id]
+    others = load_summary_entries(dict.fromkeys(ids, 0), session_id=session_id)
+    standing = load_standing_facts(session_id, at=at, path=path, limit=MOST_FACTS)
+    return Shown([summary.text, *(entry.text for entry in others), *(fact.statement for fact in standing), *facts])
+
+
+def messages_under(summary: SummaryRecord) -> list[StoredMessage]:
+    """Return the messages that a summary stands for; of very many the oldest."""
+    return expand_messages(summary, offset=0, limit=MOST_MESSAGES).messages

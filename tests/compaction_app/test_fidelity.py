@@ -1,0 +1,180 @@
+"""The fidelity alarm: a draft that loses much is asked for again, what stays lost is carried as facts, and both are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from audit_app.proof.verify import verify_session
+from compaction_app.compact import compact_now
+from compaction_app.context.fidelity import load_fidelity, load_measured
+from compaction_app.context.state import rebuild_payload
+from compaction_app.facts.queries import list_facts
+from compaction_app.models import Reflection
+from compaction_app.queries import list_runs, list_summaries
+from mnesis_core.compaction.requests import KEEPS_NO_MORE, LOSSY
+from mnesis_core.errors import ModelUnreachable
+from mnesis_core.llm.interface import Request, Source, Usage
+from mnesis_core.providers.scripted import Script, ScriptedModel, Step
+from mnesis_core.records import SessionRecord
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_store import archive_session, update_session
+from sessions_app.record.turn_queries import list_calls
+from tests.compaction_app.test_compaction import WORDS, add_turns
+from tests.compaction_app.test_reflection import queued, work_off
+from tests.compaction_app.test_tries import priced
+
+__all__ = ["priced"]
+pytestmark = pytest.mark.both_databases
+ORDER = "Never deploy on Fridays."
+CHOICE = "We decided to paint the crane green."
+SAID = f"{ORDER} {CHOICE} {WORDS * 8}"
+POOR = "## Goal\n- Ines moved the ledgers of the harbour office in March."
+GOOD = f"{POOR}\n- They never deploy on Fridays.\n- Decided: paint the crane green."
+
+
+def drafts(first: Script, second: Script = "", facts: Script = "{}") -> Callable[[Request], Script]:
+    def reply(request: Request) -> Script:
+        system, user = (str(message["content"]) for message in request.payload["messages"])
+        if "MNESIS-FACTS" in system:
+            return facts
+        return second if "[missing]" in user else first
+
+    return reply
+
+
+def configure(session: SessionRecord, **values: Any) -> None:
+    with change(session.id) as record:
+        update_session(record, config={"compaction": values, "turn": {"max_retries": 0}})
+
+
+def compacted(session: SessionRecord) -> list[tuple[bool, str]]:
+    add_turns(session, 8, text=SAID)
+    run = compact_now(session.id)
+    assert run.state == "completed"
+    return [(attempt.accepted, attempt.reason) for attempt in run.tries]
+
+
+def measured(session: SessionRecord) -> list[tuple[int, int]]:
+    return [(row.counted, row.missing) for row in load_measured(session.id).values()]
+
+
+def test_a_draft_that_loses_an_instruction_is_asked_for_again_with_it_named(
+    session: SessionRecord, script: Any
+) -> None:
+    model = script(drafts(POOR, GOOD))
+    assert compacted(session) == [(True, LOSSY), (True, "")]
+    [summary] = list_summaries(session.id)
+    assert summary.text == GOOD
+    assert f"[missing] {ORDER}\n" in str(model.requests[1].payload["messages"][1]["content"])
+    assert all(rebuild_payload(call).digest_matches for call in list_calls(session.id))
+    assert verify_session(session.id).problems == []
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [("- It rained.", KEEPS_NO_MORE), ("", "empty"), (Step(error=ModelUnreachable("away")), "MODEL_UNREACHABLE")],
+)
+def test_a_second_draft_that_is_worse_leaves_the_first(
+    session: SessionRecord, script: Any, second: Script, reason: str
+) -> None:
+    configure(session)
+    script(drafts(POOR, second))
+    assert compacted(session) == [(True, LOSSY), (False, reason)]
+    [summary] = list_summaries(session.id)
+    assert (summary.text, summary.level) == (POOR, 1)
+
+
+def test_no_second_draft_is_asked_for_where_the_limits_are_reached(
+    session: SessionRecord, priced: Callable[..., ScriptedModel]
+) -> None:
+    configure(session, spend_limit_session_micros=8_000)
+    spent = Usage(input_tokens=7_000, output_tokens=900, source=Source.PROVIDER)
+    model = priced(drafts(Step(text=POOR, usage=spent), GOOD))
+    assert compacted(session) == [(True, LOSSY), (False, "spend_limit_session")]
+    assert (list_summaries(session.id)[0].text, len(model.requests)) == (POOR, 1)
+
+
+def test_a_bound_of_1_asks_once_measures_nothing_and_carries_nothing(session: SessionRecord, script: Any) -> None:
+    configure(session, fidelity_bound=1, reflect=False)
+    script(drafts(POOR, GOOD))
+    assert compacted(session) == [(True, "")]
+    assert (queued(), measured(session)) == ([], [])
+    [summary] = list_summaries(session.id)
+    assert load_fidelity(summary).measured is None
+
+
+@pytest.mark.parametrize("facts", ["{}", '{"facts": []}', Step(error=ModelUnreachable("away"))])
+def test_what_stays_lost_is_carried_as_facts_whatever_the_model_does(
+    session: SessionRecord, script: Any, facts: Script
+) -> None:
+    configure(session)
+    script(drafts(POOR, POOR, facts))
+    compacted(session)
+    work_off()
+    carried = {(fact.kind, fact.statement, fact.method, fact.quotes[0].text) for fact in list_facts(session.id)}
+    assert carried == {("instruction", ORDER, "rule", ORDER), ("decision", CHOICE, "rule", CHOICE)}
+    [(counted, missing)] = measured(session)
+    assert counted > missing
+    found = load_fidelity(list_summaries(session.id)[0])
+    assert len(found.missing) == missing
+    assert not {one.item.text for one in found.missing} & {ORDER, CHOICE}
+    assert verify_session(session.id).problems == []
+
+
+def test_without_reflection_no_model_is_asked_and_the_lost_is_carried_all_the_same(
+    session: SessionRecord, script: Any
+) -> None:
+    configure(session, reflect=False)
+    model = script(drafts(POOR, POOR))
+    compacted(session)
+    asked = len(model.requests)
+    [reflection] = work_off()
+    assert (reflection.state, reflection.model, reflection.prompt_version) == ("completed", None, "rule.1")
+    assert len(model.requests) == asked
+    assert {fact.statement for fact in list_facts(session.id)} == {ORDER, CHOICE}
+
+
+def test_it_is_measured_once_after_the_facts_and_what_a_fact_has_is_not_carried_again(
+    session: SessionRecord, script: Any
+) -> None:
+    script(drafts(POOR, POOR))
+    compacted(session)
+    for _ in range(2):
+        work_off()
+    types = [event.type for event in load_events(session.id, limit=9_999)]
+    assert types.count("fidelity.measured") == 1
+    assert types[-3:] == ["fact.created", "fact.created", "fidelity.measured"]
+    add_turns(session, 8, text=SAID)
+    compact_now(session.id)
+    work_off()
+    assert len(list_facts(session.id)) == 2
+    assert len(measured(session)) == len(list_summaries(session.id))
+
+
+def test_an_archived_session_is_measured_and_gets_no_facts(session: SessionRecord, script: Any) -> None:
+    script(drafts(POOR, POOR, Step(error=ModelUnreachable("away"))))
+    configure(session)
+    compacted(session)
+    with change(session.id) as record:
+        archive_session(record)
+    work_off()
+    assert list_facts(session.id) == []
+    assert Reflection.objects.get().state == "failed"
+    assert len(measured(session)) == 1
+
+
+def test_summaries_of_summaries_are_measured_too(session: SessionRecord) -> None:
+    configure(session, leaf_chunk_tokens=300, condense_min_fan_in=2)
+    add_turns(session, 24, text=f"Remember: the mooring code is K7-4711. {WORDS * 4}")
+    for _ in range(3):
+        compact_now(session.id)
+    work_off()
+    kinds = {summary.id: summary.kind for summary in list_summaries(session.id)}
+    assert set(kinds.values()) == {"leaf", "condensed"}
+    assert load_measured(session.id).keys() == kinds.keys()
+    assert list_runs(session.id)
+    assert verify_session(session.id).problems == []

@@ -1,0 +1,111 @@
+"""Salient items: found by rule, where they are, in any script, and in bounded time however hostile a text is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnesis_core.compaction.fidelity import Shown, SourceText, items_of, measure
+from mnesis_core.compaction.salience import LONGEST_TEXT, ItemKind, SalientItem, find_items
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "Never deploy on Fridays. ",
+            "We decided to use Redis. ",
+            "on 7 May 2023 ",
+            "2024-02-03 ",
+            "1,204.50 € ",
+            "12 % ",
+        ),
+        *(
+            "Ines Maria ",
+            "src/app/main.py ",
+            "https://x.y/z ",
+            "`foo_bar` ",
+            "ABC-123 ",
+            "v1.2.3 ",
+            "٣٤ قطط ",
+            "你必须使用中文。",
+        ),
+        *("```\n", "\n", "# Heading\n", "- ", "? ", "\ud800", "\u202e", "\0", "_", "/", "."),
+    ]
+)
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    return [(item.kind.value, item.text) for item in find_items(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("I paid $1,200.50 for 3 cats, about 12 %.", [("number", "$1,200.50"), ("number", "3 cats"), ("number", "12 %")]),
+        ("Step 1. Go. Option 2, then.", []),
+        ("On 7 May 2023, in June 2024 and 2024-02-03.", [("date", "7 May 2023"), ("date", "June 2024"), ("date", "2024-02-03")]),
+        ("会議は2024年5月7日です", [("date", "2024年5月7日")]),
+        ("I met Caroline Smith's dog in Portwell.", [("name", "Caroline Smith"), ("name", "Portwell")]),
+        ("Maybe. Perhaps. Hello there, see you Monday in May.", []),
+        ("Look at src/app/main.py and `foo_bar`.", [("identifier", "src/app/main.py"), ("identifier", "foo_bar")]),
+        ("See https://x.y/z?a=1, then ABC-123.", [("identifier", "https://x.y/z?a=1"), ("identifier", "ABC-123")]),
+        ("```\nx = 4711 # Never touch Ines\n```", []),
+        ("- Never deploy on Fridays.", [("instruction", "Never deploy on Fridays.")]),
+        ("I have never been there. Must I go?", []),
+        ("We decided to sail.", [("decision", "We decided to sail.")]),
+        ("I prefer tea.", [("instruction", "I prefer tea.")]),
+        ("Du musst immer auf Deutsch antworten.", [("instruction", "Du musst immer auf Deutsch antworten."), ("name", "Deutsch")]),
+        ("你必须使用中文。我们决定三月去。", [("instruction", "你必须使用中文。"), ("decision", "我们决定三月去。")]),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_each_kind_is_found_and_ordinary_words_are_not(text: str, found: list[tuple[str, str]]) -> None:
+    assert kinds(text) == found
+
+
+@given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
+@settings(max_examples=200, deadline=None)
+def test_an_item_is_where_it_says_and_a_text_has_all_of_its_own(text: str) -> None:
+    items = find_items(text)
+    assert all(text[item.start : item.end] == item.text for item in items)
+    assert items == find_items(text)
+    measured = measure(items_of([SourceText(text=text)]), Shown([text]))
+    assert [one.item for one in measured.missing] == []
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a/",
+        "A",
+        "Aa ",
+        "1",
+        "1,",
+        "1.",
+        "`a",
+        "a@b.",
+        "http://",
+        "May ",
+        "1 May ",
+        "- ",
+        "```\n",
+        "never ",
+        "必须",
+        ".",
+        "Aa'",
+        "\u0301",
+    ],
+)
+def test_twenty_million_characters_are_read_in_bounded_time(unit: str) -> None:
+    began = time.process_time()
+    items = find_items(unit * (20_000_000 // len(unit)))
+    Shown([unit * (20_000_000 // len(unit))]).has(SalientItem(kind=ItemKind.NUMBER, text="7", start=0, end=1))
+    assert time.process_time() - began < 20, "a bound for what would otherwise take minutes"
+    assert len(items) < 20_000
+
+
+def test_the_end_of_a_very_long_text_is_read_too() -> None:
+    text = "x\n" * LONGEST_TEXT + "Never deploy on Fridays."
+    assert ("instruction", "Never deploy on Fridays.") in kinds(text)
