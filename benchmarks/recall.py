@@ -34,14 +34,15 @@ from agents_app.tools.memory.grepping import Asked as Grep
 from agents_app.tools.memory.grepping import grep
 from agents_app.tools.memory.reach import load_family
 from agents_app.tools.registry import ToolContext
+from audit_app.evaluation.asking import numbers_in
 from compaction_app.compact import compact_before_call
 from compaction_app.context.retrieval import retrieve
 from compaction_app.context.state import load_state, size_of
+from mnesis_core.compaction.evaluation.datasets import LOCOMO_ANSWERED, LOCOMO_PLAIN
+from mnesis_core.compaction.evaluation.measures import said_in, words_of
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.ranking import SESSION
-from mnesis_core.search.words import fold
 from mnesis_core.transcripts import FORMATS
 from sessions_app.llm.model_store import put_model
 from sessions_app.models import Message, Session
@@ -52,13 +53,9 @@ from sessions_app.search.search import Scope
 from sessions_app.search.vectors import fill
 from tests.support.samples import FOLDER, LOCOMO
 
-ANSWERED = (1, 2, 3, 4)
-PLAIN = (1, 4)
-"""Categories of LoCoMo whose answers are words of the conversation."""
 DEPTHS = (5, 10, 20)
 DAYS = 5
 DEEP, PASSAGES = 100, 5
-_HANDLE = re.compile(r"^[> ] #(\d+) ", re.MULTILINE)
 _DIALOGUE_ID = re.compile(r"D\d+:\d+")
 
 Search = Callable[[str, int], list[str]]
@@ -135,9 +132,9 @@ def _questions(sample: dict[str, Any], texts: dict[str, str]) -> Iterator[Asked]
         if evidence:
             yield Asked(
                 question=one["question"],
-                answer=str(one.get("answer", "")) if one["category"] in PLAIN else "",
+                answer=str(one.get("answer", "")) if one["category"] in LOCOMO_PLAIN else "",
                 evidence=evidence,
-                is_answered=one["category"] in ANSWERED,
+                is_answered=one["category"] in LOCOMO_ANSWERED,
             )
 
 
@@ -168,7 +165,7 @@ def _told(owner: User, talks: Sequence[Talk]) -> tuple[str, ...]:
                 started = perf_counter()
                 text = grep(family, Grep(pattern=asked.question, limit=PASSAGES))
                 seconds.append(perf_counter() - started)
-                told = {ids[int(seq)] for seq in _HANDLE.findall(text)}
+                told = {ids[seq] for seq in numbers_in(text)}
                 recalls.append(len(asked.evidence & told) / len(asked.evidence))
                 tokens.append(estimate_text(text))
     found = (f"{100 * fmean(recalls):.1f}", f"{fmean(tokens):,.0f}", f"{1_000 * median(seconds):.2f}")
@@ -188,22 +185,17 @@ def _prompted(owner: User, talks: Sequence[Talk]) -> Iterator[tuple[str, ...]]:
             seconds.append(perf_counter() - started)
             for found in (None, passages):
                 prompt = state.assemble(passages=found)
-                said = " ".join(message.text for message in prompt.messages)
-                is_there = _words(asked.answer) <= _words(said)
+                is_there = words_of(asked.answer) <= words_of(said_in(prompt.messages))
                 name = "prompt" if found is None else "prompt with passages"
                 outcomes.append((name, is_there, prompt.used_tokens))
             told = " ".join(talk.texts.values())
-            outcomes.append(("the whole conversation", _words(asked.answer) <= _words(told), estimate_text(told)))
+            outcomes.append(("the whole conversation", words_of(asked.answer) <= words_of(told), estimate_text(told)))
     for name in dict.fromkeys(name for name, *_ in outcomes):
         chosen = [outcome for outcome in outcomes if outcome[0] == name]
         share, tokens = fmean(outcome[1] for outcome in chosen), fmean(outcome[2] for outcome in chosen)
         took = f"{1_000 * median(seconds):.2f}" if name == "prompt with passages" else ""
         blank = ("",) * (len(DEPTHS) + 1)
         yield (name, str(len(chosen)), *blank, f"{100 * share:.1f}", f"{tokens:,.0f}", took)
-
-
-def _words(text: str) -> set[str]:
-    return {stem_of(word) for word in fold(text).split() if word not in FUNCTION_WORDS}
 
 
 def _external_ids(talk: Talk) -> dict[int, str]:

@@ -15,7 +15,7 @@ from agents_app.tools.memory.reach import Family, load_family
 from agents_app.tools.registry import ToolContext
 from compaction_app.context.retrieval import retrieve
 from compaction_app.context.state import ContextState
-from mnesis_core.compaction.evaluation.measures import Text, said_in
+from mnesis_core.compaction.evaluation.measures import has_answer, misleads, said_in
 from mnesis_core.compaction.evaluation.policies import Rolling, Sent, roll, send_full, send_rolling, send_truncated
 from mnesis_core.compaction.evaluation.values import DEPTHS, Measurement, Outcome, Policy, Question
 from mnesis_core.compaction.requests import cleaned, failure_of, reply_limit
@@ -57,7 +57,12 @@ def told_numbers(family: Family, question: str, *, limit: int) -> frozenset[int]
         text = grep(family, Asked(pattern=question, limit=limit))
     except InvalidRequest:
         return frozenset()
-    return frozenset(map(int, _HANDLE.findall(text)))
+    return numbers_in(text)
+
+
+def numbers_in(told: str) -> frozenset[int]:
+    """Return the numbers of the messages that an answer of ``lcm_grep`` tells."""
+    return frozenset(map(int, _HANDLE.findall(told)))
 
 
 @dataclass(kw_only=True)
@@ -81,7 +86,7 @@ class Asker:
             said = self._message(question.text)
             sent = ask(question, said)
             fits = fits and sent.tokens <= self.state.budget.usable
-            outcomes.append(self._outcome(policy, number, sent))
+            outcomes.append(self._outcome(policy, number, sent, said.id))
             progress(number + 1)
         spent = self.spending
         return Measurement(
@@ -134,9 +139,9 @@ class Asker:
         longest = config.compaction.summary_target_tokens
         return roll(self._messages, self.state.budget, piece_limit(spec, config), longest, ask)
 
-    def _outcome(self, policy: Policy, number: int, sent: Sent) -> Outcome:
+    def _outcome(self, policy: Policy, number: int, sent: Sent, question_id: str) -> Outcome:
         question = self.questions[number]
-        text = Text.of(said_in(sent.prompt.messages))
+        text = said_in(sent.prompt.messages, without=question_id)
         evidence, recalled = frozenset(question.evidence), list[float]()
         for depth in DEPTHS if policy == "mnesis" and evidence else ():
             told = told_numbers(self._family, question.text, limit=depth)
@@ -145,11 +150,11 @@ class Asker:
         if self.answers and question.answer and sent.tokens <= self.state.budget.usable:
             limit = self.state.budget.reserved_output
             reply = self._reply(Request(payload=render(sent.prompt), max_output_tokens=limit))
-            is_answered = bool(Text.of(reply.text).has(question))
+            is_answered = bool(has_answer(reply.text, question))
         return Outcome(
             question=number,
-            is_present=text.has(question),
-            is_outdated=text.misleads(question),
+            is_present=has_answer(text, question),
+            is_outdated=misleads(text, question),
             prompt_tokens=sent.tokens,
             recalled=tuple(recalled),
             is_answered=is_answered,

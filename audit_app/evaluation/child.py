@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -30,7 +31,20 @@ def main() -> int:
         call_command("migrate", verbosity=0)
         # After django.setup(), because it imports models.
         work = importlib.import_module("audit_app.evaluation.work")
-        return int(work.run(json.loads(sys.stdin.readline()), say, lambda: bool(sys.stdin.readline())))
+        job = json.loads(sys.stdin.readline())
+        return int(work.run(job, say, _may_go))
+
+
+def _may_go() -> bool:
+    """Wait for the second line. From then on this process ends with the one that started it, whose end closes the pipe."""
+    may_go = bool(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_pipe, daemon=True).start()
+    return may_go
+
+
+def _end_with_the_pipe() -> None:
+    sys.stdin.read()
+    os._exit(1)
 
 
 if __name__ == "__main__":

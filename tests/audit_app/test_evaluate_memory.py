@@ -99,8 +99,11 @@ def test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured(chat: st
     assert "| demo | 2,048 | Mnesis |" in (tmp_path / "out" / "report.md").read_text()
 
 
-def test_a_session_of_the_site_is_read_and_stays_as_it_was() -> None:
-    session = new_session(make_user("ada"))
+def test_a_session_of_the_site_is_read_with_its_parent_and_stays_as_it_was() -> None:
+    ada = make_user("ada")
+    parent = new_session(ada)
+    exchange(parent, "Ask another one.", "I do.")
+    session = new_session(ada, parent_id=parent)
     for number in range(12):
         exchange(session, f"{number}: {prose(100)}", f"answer {number}: {prose(100)}")
     before = rows_of_site()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction.evaluation.measures import Text, present_by_age, said_in, sum_up
+from mnesis_core.compaction.evaluation.measures import has_answer, misleads, present_by_age, said_in, sum_up
 from mnesis_core.compaction.evaluation.planting import MOST_FACTS, plant
 from mnesis_core.compaction.evaluation.policies import roll, send_full, send_rolling, send_truncated, size_of
 from mnesis_core.compaction.evaluation.values import (
@@ -156,18 +156,23 @@ CHANGED = Question(kind="changed", text="?", answer="7F-2K5", outdated="3B-9Q4",
 
 
 def test_a_code_is_present_character_by_character_and_an_answer_by_its_words() -> None:
-    assert Text.of("it is 7F-2K5.").has(CHANGED)
-    assert not Text.of("it is 7f-2k5.").has(CHANGED)
+    assert has_answer("it is 7F-2K5.", CHANGED)
+    assert not has_answer("it is 7f-2k5.", CHANGED)
     asked = Question(kind="asked", text="?", answer="The painted bowls")
-    assert Text.of("she paints a bowl").has(asked)
-    assert not Text.of("she paints").has(asked)
-    assert Text.of("anything").has(Question(kind="asked", text="?", answer="")) is None
+    assert has_answer("she paints a bowl", asked)
+    assert not has_answer("she paints", asked)
+    assert has_answer("anything", Question(kind="asked", text="?", answer="")) is None
 
 
 def test_a_fact_that_changed_misleads_where_only_the_old_code_is_there() -> None:
-    assert Text.of("3B-9Q4").misleads(CHANGED)
-    assert not Text.of("3B-9Q4, then 7F-2K5").misleads(CHANGED)
-    assert not Text.of("nothing").misleads(CHANGED)
+    assert misleads("3B-9Q4", CHANGED)
+    assert not misleads("3B-9Q4, then 7F-2K5", CHANGED)
+    assert not misleads("nothing", CHANGED)
+
+
+def test_the_words_of_the_question_answer_nothing() -> None:
+    sent = send_full([message(1, "user", "The code is old.")], QUESTION)
+    assert said_in(sent.prompt.messages, without=QUESTION.id) == "The code is old."
 
 
 def report(**values: Any) -> Report:
@@ -229,7 +234,17 @@ def test_a_report_that_is_none_is_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"policy": "best"}, {"window": "4096"}, {"cost_micros": "x"}, {"outcomes": [{"question": 1}]}]
+    "change",
+    [
+        {"policy": "best"},
+        {"window": "4096"},
+        {"cost_micros": "x"},
+        {"outcomes": [{"question": 1}]},
+        {"window": -1},
+        {"calls": 10**400},
+        {"fits": 1},
+        {"outcomes": [{"question": 0, "is_present": None, "prompt_tokens": 1, "recalled": [float("nan")]}]},
+    ],
 )
 def test_a_measurement_that_is_none_is_refused(change: dict[str, Any]) -> None:
     values = json.loads(json.dumps(report().as_dict()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import tempfile
 from argparse import ArgumentParser, ArgumentTypeError
@@ -80,11 +81,10 @@ class Command(BaseCommand):
         self._report = Report(
             id=new_report_id(at), at=at.isoformat(), seed=options["seed"], plant=options["plant"], is_whole=False
         )
+        # To stop the command politely ends it as Ctrl-C does, and the other process and its database with it.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            with tempfile.TemporaryDirectory(prefix="mnesis-evaluation-") as folder:
-                job = _job(options, Path(folder))
-                with measuring(job) as process:
-                    self._measure(process, job, is_agreed=options["yes"])
+            self._evaluate(options)
         except KeyboardInterrupt:
             self._line.end()
             if self._report.measurements:
@@ -96,6 +96,13 @@ class Command(BaseCommand):
             raise CommandError(f"{error.filename or 'The report'}: {error.strerror}", returncode=2) from error
         finally:
             self._line.end()
+            signal.signal(signal.SIGTERM, before)
+
+    def _evaluate(self, options: dict[str, Any]) -> None:
+        with tempfile.TemporaryDirectory(prefix="mnesis-evaluation-") as folder:
+            job = _job(options, Path(folder))
+            with measuring(job) as process:
+                self._measure(process, job, is_agreed=options["yes"])
         self._tell(options)
 
     def _measure(self, process: Measuring, job: Job, *, is_agreed: bool) -> None:

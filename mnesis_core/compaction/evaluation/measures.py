@@ -12,11 +12,12 @@ from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.words import fold
 
 
-def said_in(messages: Iterable[ContextMessage]) -> str:
-    """Return everything that a model reads in these messages, as one text."""
+def said_in(messages: Iterable[ContextMessage], *, without: str = "") -> str:
+    """Return everything that a model reads in these messages as one text, but for what one of them says, such as the question."""
     texts = (
         [message.text, *(call.arguments for call in message.tool_calls), *(one.text for one in message.tool_results)]
         for message in messages
+        if without not in message.source_ids
     )
     return "\n".join(text for several in texts for text in several)
 
@@ -26,27 +27,17 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(stem_of(word) for word in fold(text).split() if word not in FUNCTION_WORDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text in which answers are looked for; its words are found once for all of them."""
+def has_answer(said: str, question: Question) -> bool | None:
+    """Return whether the answer is in a text: a code character by character, any other answer with each of its words."""
+    if question.kind != "asked":
+        return question.answer in said
+    wanted = words_of(question.answer)
+    return wanted <= words_of(said) if wanted else None
 
-    said: str
-    words: frozenset[str]
 
-    @classmethod
-    def of(cls, said: str) -> Text:
-        return cls(said, words_of(said))
-
-    def has(self, question: Question) -> bool | None:
-        """Return whether the answer is there: a code character by character, any other answer with each of its words."""
-        if question.kind != "asked":
-            return question.answer in self.said
-        wanted = words_of(question.answer)
-        return wanted <= self.words if wanted else None
-
-    def misleads(self, question: Question) -> bool:
-        """Return whether of a fact that changed only what no longer holds is there."""
-        return bool(question.outdated) and question.outdated in self.said and question.answer not in self.said
+def misleads(said: str, question: Question) -> bool:
+    """Return whether of a fact that changed only what no longer holds is in a text."""
+    return bool(question.outdated) and question.outdated in said and question.answer not in said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ DEPTHS = (5, 10)
 """Hits that the memory tool is asked for."""
 FORM = 1
 """The version of a report's JSON."""
+LARGEST_NUMBER = 2**63
 _Value = TypeVar("_Value")
 
 
@@ -106,12 +107,18 @@ def read_report(values: Any) -> Report:
 
 def read_measurement(values: Any) -> Measurement:
     """:raises ValueError: they are no measurement."""
-    return _made(Measurement, values, outcomes=lambda one: _made(Outcome, one, recalled=float))
+    return _made(Measurement, values, outcomes=lambda one: _made(Outcome, one, recalled=_read_share))
 
 
 def read_told(values: Any) -> Told:
     """:raises ValueError: they tell no conversation."""
     return _made(Told, values, questions=lambda one: _made(Question, one))
+
+
+def _read_share(value: Any) -> float:
+    if not _fits(value, "float"):
+        raise ValueError("this is no share")
+    return float(value)
 
 
 def _made(of: type[_Value], values: Any, **parts: Callable[[Any], Any]) -> _Value:
@@ -151,4 +158,6 @@ def _fits(value: Any, annotation: str) -> bool:
         return optional == "None"
     if name not in _PLAIN:
         return isinstance(value, tuple)
-    return isinstance(value, _PLAIN[name]) and (name == "bool" or not isinstance(value, bool))
+    if isinstance(value, bool) or name == "bool":
+        return isinstance(value, bool) and name == "bool"
+    return isinstance(value, _PLAIN[name]) and (name == "str" or 0 <= value <= LARGEST_NUMBER)

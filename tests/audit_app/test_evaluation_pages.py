@@ -1,0 +1,159 @@
+"""The pages of evaluations: for staff only, with none, one and many reports, and with files that are none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from audit_app.evaluation.reports import MOST_LISTED, keep_report, list_reports, load_report
+from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
+from mnesis_core.errors import EvaluationNotFound
+from tests.support.cast import make_user
+from tests.support.talks import HOSTILE
+
+pytestmark = pytest.mark.django_db
+ID = "20261126T120000-abcdef"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, settings: Any) -> Path:
+    settings.DATA_DIR = tmp_path
+    (tmp_path / "evaluations").mkdir()
+    return tmp_path / "evaluations"
+
+
+@pytest.fixture
+def staff() -> Client:
+    User.objects.create_user("ada", is_staff=True)
+    client = Client()
+    client.force_login(User.objects.get(username="ada"))
+    return client
+
+
+def report(id: str = ID, **values: Any) -> Report:
+    question = Question(kind="planted", text="What?", answer="7F-2K5", evidence=(1,), place=0.9)
+    outcomes = (Outcome(question=0, is_present=True, prompt_tokens=1_200, recalled=(1.0, 1.0)),)
+    lost = (Outcome(question=0, is_present=False, prompt_tokens=1_500),)
+    measured = {"conversation": "harbour", "model": "demo", "window": 4_096, "fits": True}
+    made = Report(
+        id=id,
+        at="2026-11-26T12:00:00+00:00",
+        seed=7,
+        plant=1,
+        is_whole=True,
+        conversations=(Told(name="harbour", messages=60, tokens=9_000, questions=(question,)),),
+        measurements=(
+            Measurement(policy="mnesis", outcomes=outcomes, calls=3, **measured),
+            Measurement(policy="truncation", outcomes=lost, **measured),
+        ),
+    )
+    return replace(made, **values)
+
+
+def test_without_a_report_the_page_says_which_command_makes_one(staff: Client) -> None:
+    page = staff.get("/evaluations/").content.decode()
+    assert "No evaluation was made so far." in page
+    assert "python manage.py evaluate_memory" in page
+
+
+def test_the_newest_reports_are_listed_first(staff: Client) -> None:
+    for number in range(MOST_LISTED + 2):
+        keep_report(report(f"20261126T1200{number:02}-abcdef"))
+    page = staff.get("/evaluations/").content.decode()
+    assert page.count("/evaluations/2026") == MOST_LISTED
+    assert page.index("20261126T120021") < page.index("20261126T120020")
+    assert "20261126T120001" not in page
+    assert "Mnesis 100 %, truncation 0 %" in page
+    assert "not whole" not in page
+
+
+def test_a_report_is_shown_with_charts_and_tables(staff: Client) -> None:
+    keep_report(report())
+    page = staff.get(f"/evaluations/{ID}/").content.decode()
+    assert page.count("<figure") == 3
+    assert "Planted facts in the prompt" in page
+    assert "4,096, Mnesis: 100 %" in page
+    assert "truncation 0 %" in page
+    assert "9,000" in page
+    assert "Answers in the prompt" not in page
+
+
+def test_of_an_interrupted_evaluation_the_page_says_so(staff: Client) -> None:
+    keep_report(report(is_whole=False, measurements=()))
+    assert "not whole" in staff.get("/evaluations/").content.decode()
+    page = staff.get(f"/evaluations/{ID}/").content.decode()
+    assert "not whole" in page
+    assert "Nothing has been measured yet." in page
+
+
+def test_hostile_names_are_shown_as_text(staff: Client) -> None:
+    told = replace(report().conversations[0], name=HOSTILE)
+    measured = replace(report().measurements[0], conversation=HOSTILE, model=HOSTILE)
+    keep_report(report(conversations=(told, told), measurements=(measured,), notes=(HOSTILE,)))
+    for address in ("/evaluations/", f"/evaluations/{ID}/"):
+        page = staff.get(address).content.decode()
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+
+
+def test_others_find_nothing() -> None:
+    keep_report(report())
+    client = Client()
+    for address in ("/evaluations/", f"/evaluations/{ID}/"):
+        assert client.get(address).status_code == 302
+    client.force_login(make_user("bob"))
+    for address in ("/evaluations/", f"/evaluations/{ID}/"):
+        assert client.get(address).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b"[" * 3_000,
+        b'{"format": "mnesis-evaluation", "version": 1}',
+        b'"\\ud800"',
+        b"9" * 5_000,
+    ],
+)
+def test_a_file_that_is_no_report_is_left_out_and_not_found(staff: Client, folder: Path, content: bytes) -> None:
+    (folder / f"{ID}.json").write_bytes(content)
+    assert "No evaluation was made so far." in staff.get("/evaluations/").content.decode()
+    assert staff.get(f"/evaluations/{ID}/").status_code == 404
+
+
+def test_a_report_with_what_nobody_wrote_is_shown_all_the_same(staff: Client, folder: Path) -> None:
+    values = json.loads(json.dumps(report().as_dict()))
+    values["at"] = "yesterday"
+    values["conversations"][0]["questions"][0]["place"] = 3.5
+    values["measurements"][0]["outcomes"][0] |= {"question": 99, "recalled": []}
+    values["measurements"][1]["conversation"] = "another"
+    (folder / f"{ID}.json").write_text(json.dumps(values))
+    assert staff.get("/evaluations/").status_code == 200
+    assert staff.get(f"/evaluations/{ID}/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "id", ["..", "x", "20261126T120000-abcdeg", "20261126T120000-abcdef\n", "..%2F..%2Fsecret", "\0"]
+)
+def test_what_is_no_id_of_a_report_is_not_found(staff: Client, folder: Path, id: str) -> None:
+    (folder.parent / "secret.json").write_text(json.dumps(report().as_dict()))
+    with pytest.raises(EvaluationNotFound):
+        load_report(id)
+    assert staff.get(f"/evaluations/{id}/").status_code in (400, 404)
+
+
+def test_a_report_that_is_being_written_is_never_seen_half(folder: Path) -> None:
+    keep_report(report())
+    keep_report(report(seed=8))
+    assert [one.seed for one in list_reports()] == [8]
+    assert [path.name for path in folder.iterdir()] == [f"{ID}.json"]
