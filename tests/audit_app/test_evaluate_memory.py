@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -170,18 +171,15 @@ def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
     with site_database("evaluated") as database:
         environment = environment_for(tmp_path / "site", **database)
         assert manage("migrate", "--verbosity=0", environment=environment).returncode == 0
-        command = [
-            sys.executable,
-            "manage.py",
-            "evaluate_memory",
-            chat,
-            "--windows",
-            "2048,1500,1024",
-            "--plant",
-            "200",
-        ]
         with subprocess.Popen(
-            command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "manage.py", "evaluate_memory", chat, "--windows", "2048,1500,1024", "--plant", "200"],
+            cwd=ROOT,
+            env=environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # A test run in the background of a shell ignores Ctrl-C, and so would what it starts.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         ) as process:
             assert process.stderr is not None
             assert any("truncation: " in line and "answers present" in line for line in process.stderr)

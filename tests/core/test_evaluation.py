@@ -84,6 +84,16 @@ def test_the_same_seed_plants_the_same_facts_and_another_seed_others(texts: list
     assert plant(one, count=12, seed=seed) != plant(one, count=12, seed=seed + 1)
 
 
+def test_no_two_facts_have_one_code_and_none_has_one_that_was_said() -> None:
+    texts = [f"message {number}" for number in range(9)]
+    for seed in range(8):
+        planted = plant(conversation(texts), count=MOST_FACTS, seed=seed)
+        codes = [code for one in planted.questions for code in (one.answer, one.outdated) if code]
+        assert len(set(codes)) == len(codes)
+        again = plant(conversation([*texts, f"then {codes[0].lower()}"]), count=MOST_FACTS, seed=seed)
+        assert codes[0] not in {one.answer for one in again.questions}
+
+
 def test_facts_are_spread_over_the_conversation_and_one_in_five_changes() -> None:
     planted = plant(conversation([f"message {number}" for number in range(200)]), count=40, seed=1)
     places = [question.place for question in planted.questions]
