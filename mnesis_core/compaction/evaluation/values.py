@@ -160,4 +160,6 @@ def _fits(value: Any, annotation: str) -> bool:
         return isinstance(value, tuple)
     if isinstance(value, bool) or name == "bool":
         return isinstance(value, bool) and name == "bool"
-    return isinstance(value, _PLAIN[name]) and (name == "str" or 0 <= value <= LARGEST_NUMBER)
+    if not isinstance(value, _PLAIN[name]):
+        return False
+    return 0 <= value <= LARGEST_NUMBER if isinstance(value, int | float) else True
