@@ -16,9 +16,10 @@ from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import import_sessions
 from benchmarks.manifests import make_session
 from compaction_app.compact import compact_now
+from compaction_app.context import manifests
 from compaction_app.context import state as context
 from compaction_app.context.manifests import load_manifest, with_manifests
-from compaction_app.context.state import BuiltContext, build_context, manifests, rebuild_payload
+from compaction_app.context.state import BuiltContext, build_context, rebuild_payload
 from mnesis_core.context.entries import ContextEntry, Row
 from mnesis_core.context.manifests import fold_manifest, is_folded
 from mnesis_core.llm.interface import ModelSpec, Request, ToolCall

@@ -105,6 +105,7 @@ def check(prompt: Assembled, life: Life, newest: StoredMessage, question: str) -
 windows = st.sampled_from([2_000, 4_000, 8_000, 12_000, 32_000, 128_000, 200_000, 1_000_000, 2_000_000])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(windows, st.lists(st.integers(0, 120), min_size=1, max_size=6), st.integers(0, 10**6))
 @example(window=12_000, turns=[40, 0], seed=1)
@@ -133,6 +134,7 @@ async def test_prompts_stay_well_filled_when_a_new_task_takes_the_place_of_a_lon
     await live(window, [60, 3, 30, 2, 0, 0, 30, 3], task=0.3)
 
 
+@pytest.mark.slow
 async def test_a_turn_of_four_thousand_steps_is_summarised_while_it_runs() -> None:
     life = await live(12_000, [4_000, 1])
     assert life.compactions > 100

@@ -56,6 +56,7 @@ def reader(
         caller.client.close()
 
 
+@pytest.mark.slow
 def test_what_no_word_finds_is_found_by_meaning(
     reader: Caller, embedding_server: EmbeddingServer, rerank_server: RerankServer
 ) -> None:
