@@ -19,7 +19,15 @@ from compaction_app import models
 from compaction_app.context.state import load_frame, rebuild_payload
 from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sources
-from compaction_app.models import CompactionRun, FactSource, Reflection, SummaryNode, SummaryPreview, SummaryTry
+from compaction_app.models import (
+    Claim,
+    CompactionRun,
+    FactSource,
+    Reflection,
+    SummaryNode,
+    SummaryPreview,
+    SummaryTry,
+)
 from compaction_app.queries import load_graph, load_heads, load_summary
 from compaction_app.templatetags.compaction import span_name, summary_name
 from mnesis_core.compaction.dag import Node, difference
@@ -147,6 +155,17 @@ class ReflectionAdmin(ReadOnlyAdmin):
         return {"links": [("Facts that it found", list_url(models.Fact, reflection=row.id), None)]}
 
 
+@admin.register(Claim)
+class ClaimAdmin(ReadOnlyAdmin):
+    list_display = (
+        "shown_id", "in_session", "summary_id", "number", "support", "share", "text_start", "text_end", "method", "created",
+    )  # fmt: skip
+    list_filter = ("support", "method")
+    link_lookups = ("session", "summary")
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="places", label="Rests on"), TextColumn(name="missing", label="Not said there"))
+
+
 @admin.register(models.Fact)
 class FactAdmin(ReadOnlyAdmin):
     list_display = (
@@ -218,6 +237,7 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
             ],
             "links": [
                 ("Its previews", list_url(SummaryPreview, summary=row.id), None),
+                ("Its sentences", list_url(Claim, summary=row.id), None),
                 *([("How it was written", story, None)] if story else []),
             ],
         }

@@ -17,6 +17,7 @@ from compaction_app.context.fidelity import load_fidelity
 from compaction_app.context.manifests import with_manifests
 from compaction_app.context.state import compare_calls, rebuild_payload
 from compaction_app.facts.api import router as facts_router
+from compaction_app.lineage.api import router as lineage_router
 from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
 from mnesis_core.compaction.fidelity import SourceItem
@@ -45,6 +46,7 @@ from sessions_app.schemas import (
 router = Router(tags=["context"])
 router.add_router("", search_router)
 router.add_router("", facts_router)
+router.add_router("", lineage_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 WRITE_ERRORS = {**ERRORS, 403: ErrorOut, 409: ErrorOut}

@@ -22,6 +22,7 @@ from compaction_app import store
 from compaction_app.context.refills import find_refill
 from compaction_app.context.state import ContextState, Frame, load_state, meter_of, read_state, size_of
 from compaction_app.facts.reflect import request_reflection, wake_forgotten
+from compaction_app.lineage.align import request_alignment
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
 from compaction_app.summary_requests import Work, ask_for_summary
@@ -432,6 +433,7 @@ def _commit(
             source_ids=list(chosen.source_ids),
             branch=state.branch,
         )
+        request_alignment(summary.id)
         config = state.config.compaction
         if summary.kind == "leaf" and config.reflect:
             request_reflection(record, summary.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from mnesis_core.compaction.lineage import Support
 from mnesis_core.events import new_salt
 from mnesis_core.facts.values import FORBIDDEN, USUAL_SALIENCE, FactKind, FactMethod, FactScope
 from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
@@ -245,6 +246,33 @@ class SummaryEdge(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.node_id} <- {self.source_id}"
+
+
+class Claim(AppendOnlyModel):
+    """A sentence of a summary and the places that it rests on: once for each version of the method that finds them."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+", db_index=False)
+    summary = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="+", db_index=False)
+    method = models.CharField(max_length=32)
+    number = models.IntegerField()  # of the sentence within the summary, from 1 on
+    text_start = models.IntegerField()  # characters of the summary's text as it is stored
+    text_end = models.IntegerField()
+    support = models.CharField(max_length=16, choices=[(word.value, word.value) for word in Support])
+    share = models.IntegerField()  # percent of its words that the places have
+    missing = EncodedJSONField(default=list)  # its numbers, dates, names and identifiers that the places lack
+    places = models.JSONField(
+        default=list
+    )  # [message id, part id], or [summary id, number of a sentence] under a condensed one
+    created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(erasable=("missing",))
+
+    class Meta:
+        db_table = "claims"
+        constraints = [models.UniqueConstraint(fields=["summary", "method", "number"], name="claim_once")]
+        indexes = [models.Index(fields=["session", "summary"], name="claim_of_session")]
 
 
 class Reflection(AppendOnlyModel):

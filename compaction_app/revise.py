@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from compaction_app import queries, store
 from compaction_app.context.state import ContextState, load_state
+from compaction_app.lineage.align import request_alignment
 from compaction_app.store import Revision
 from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
@@ -123,6 +124,8 @@ def apply(preview_id: str, *, owner_id: int | None = None) -> list[str]:
     revisions = [Revision(**{name: getattr(preview, name) for name in names}) for preview in previews]
     with change(previews[-1].session_id) as record:
         store.revise_summaries(record, revisions)
+        for preview in previews:
+            request_alignment(preview.id)
     return [preview.id for preview in previews]
 
 
@@ -160,6 +163,8 @@ def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None,
         )
     with change(session_id) as record:
         store.revise_summaries(record, revisions)
+        for revision in revisions:
+            request_alignment(revision.id)
     return [revision.id for revision in revisions]
 
 

@@ -146,6 +146,7 @@ class EventType(StrEnum):
     REFLECTION_COMPLETED = "reflection.completed"
     REFLECTION_FAILED = "reflection.failed"
     FIDELITY_MEASURED = "fidelity.measured"
+    CLAIMS_ALIGNED = "claims.aligned"
     FILE_ADDED = "file.added"
     FILE_EXPLORED = "file.explored"
     INBOX_RECEIVED = "inbox.received"

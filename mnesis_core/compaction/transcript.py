@@ -22,6 +22,7 @@ from mnesis_core.messages import (
     DataPart,
     FileRefPart,
     MediaPart,
+    Part,
     PatchPart,
     ProviderPart,
     ProviderToolPart,
@@ -128,33 +129,38 @@ def _blocks(
 
 
 def _message_blocks(message: StoredMessage, with_reasoning: bool = False) -> Iterator[tuple[str, str]]:
-    role = message.role
-    for part in (stored.part for stored in message.parts):
-        blocks: Sequence[tuple[str, str]] = ()
-        match part:
-            case TextPart() | RefusalPart():
-                blocks = [(role, part.text)]
-            case ReasoningPart():
-                blocks = [(f"{role} reasoning", part.text)] if with_reasoning else []
-            case ToolPart() | ProviderToolPart():
-                texts = (("input", part.input), ("output", part.output or ""), ("error", part.error or ""))
-                blocks = [(f"tool {part.tool_name} {kind}", text) for kind, text in texts]
-            case MediaPart():
-                name = part.name or part.source or "without a name"
-                text = "\n".join(filter(None, (f"{name} ({part.media_type or 'of an unknown type'})", part.caption)))
-                blocks = [(f"{role} {part.type} {part.file_id}", text)]
-            case FileRefPart():
-                text = f"{part.path} ({part.file_type})\n{part.exploration_summary}"
-                blocks = [(f"{role} file {part.file_id}", text)]
-            case PatchPart():
-                blocks = [(f"{role} patch {', '.join(part.files_changed)}", part.unified_diff)]
-            case DataPart() | CitationPart() | ProviderPart() | UnknownPart():
-                continue
-            case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
-                continue
-            case _:
-                assert_never(part)
-        yield from ((f"{message.seq} {label}", text) for label, text in blocks if text)
+    for stored in message.parts:
+        for label, text in texts_of_part(stored.part, role=message.role, with_reasoning=with_reasoning):
+            yield f"{message.seq} {label}", text
+
+
+def texts_of_part(part: Part, *, role: str, with_reasoning: bool = False) -> list[tuple[str, str]]:
+    """Return what a summary is made of in a part: texts that are not empty, each with a label that says what it is."""
+    blocks: Sequence[tuple[str, str]] = ()
+    match part:
+        case TextPart() | RefusalPart():
+            blocks = [(role, part.text)]
+        case ReasoningPart():
+            blocks = [(f"{role} reasoning", part.text)] if with_reasoning else []
+        case ToolPart() | ProviderToolPart():
+            texts = (("input", part.input), ("output", part.output or ""), ("error", part.error or ""))
+            blocks = [(f"tool {part.tool_name} {kind}", text) for kind, text in texts]
+        case MediaPart():
+            name = part.name or part.source or "without a name"
+            text = "\n".join(filter(None, (f"{name} ({part.media_type or 'of an unknown type'})", part.caption)))
+            blocks = [(f"{role} {part.type} {part.file_id}", text)]
+        case FileRefPart():
+            text = f"{part.path} ({part.file_type})\n{part.exploration_summary}"
+            blocks = [(f"{role} file {part.file_id}", text)]
+        case PatchPart():
+            blocks = [(f"{role} patch {', '.join(part.files_changed)}", part.unified_diff)]
+        case DataPart() | CitationPart() | ProviderPart() | UnknownPart():
+            pass
+        case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            pass
+        case _:
+            assert_never(part)
+    return [(label, text) for label, text in blocks if text]
 
 
 def _pack(blocks: Iterable[_Block], limit: int) -> list[str]:

@@ -54,6 +54,7 @@ from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT, in_stretch
 from sessions_app.search.index import Text, texts_of_part, with_words
 
 # The types that are a JSON object in ``content``, without what is as it is by default; and the types of its values.
+MOST_IDS = 20_000  # SQLite allows 32,766 variables in one statement
 _AS_JSON = (
     *(FileRefPart, CompactionMarkerPart, StepStartPart, StepFinishPart),
     *(ImagePart, AudioPart, DocumentPart, CitationPart),
@@ -336,6 +337,14 @@ def seq_of_message(message_id: str, *, session_id: str) -> int:
 
 def seqs_of_session(session_id: str) -> dict[str, int]:
     return dict(Message.objects.filter(session_id=session_id).values_list("id", "seq"))
+
+
+def seqs_of_messages(ids: Collection[str], *, session_id: str) -> dict[str, int]:
+    """Return the numbers of the messages among ``ids`` that the session has."""
+    rows = Message.objects.filter(session_id=session_id)
+    if len(ids) <= MOST_IDS:
+        rows = rows.filter(id__in=ids)
+    return {id: seq for id, seq in rows.values_list("id", "seq") if id in ids}
 
 
 def load_imported(session_ids: Sequence[str]) -> list[tuple[str, str, str, int, int]]:

@@ -71,6 +71,7 @@ WORDS = {
 }
 """Words of vocabularies that the code closes: states, kinds, codes of errors, names of columns."""
 NUMBERS = {
+    *("claims", "unsupported"),
     *("accepted", "again", "approved", "attempt", "cancelled", "completed", "cost_micros", "entries", "failed"),
     *(
         "after_seq",

@@ -19,7 +19,6 @@ from audit_app.tables import session_tables
 from audit_app.transfer.export import export_session, session_ids
 from files_app.intake import keep_file
 from mnesis_core.events import DirectoryType, EventType
-from mnesis_core.records import ID_PREFIXES
 from mnesis_core.transcripts import FORMATS
 from sessions_app.database.tables import commitments_of
 from sessions_app.models import Event, Session
@@ -108,17 +107,6 @@ def test_every_type_of_entry_is_in_the_document() -> None:
     assert fields_of_events().keys() == set(EventType)
     section = DOCUMENT[DOCUMENT.index("## 12.") : DOCUMENT.index("## 13.")]
     assert set(re.findall(r"`(session\.\w+)`", section)) == set(DirectoryType)
-
-
-def test_names_that_are_kept_for_memory_are_those_of_nothing_else() -> None:
-    section = DOCUMENT[DOCUMENT.index("### 8.7") : DOCUMENT.index("## 9.")]
-    kept = {name for types, _ in EVENT_ROW.findall(section) for name in re.findall(r"`([\w.]+)`", types)}
-    tables = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
-    prefixes = {name.rstrip("_") for name in re.findall(r"`(\w+_)`", section)}
-    assert (len(kept), tables) == (1, {"claims"})
-    assert not kept & {*EventType}
-    assert not tables & session_tables().keys()
-    assert not prefixes & {*ID_PREFIXES}
 
 
 def assert_described() -> None:

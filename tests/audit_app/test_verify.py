@@ -70,6 +70,7 @@ KEYS = {
     "SummaryTry": ("id", "number"),
     "SummaryEdge": ("source_id", "position"),
     "Reflection": ("id", "prompt_version"),
+    "Claim": ("id", "number"),
     "Fact": ("id",),
     "FactSource": ("id",),
     "InboxMessage": ("id", "seq"),

@@ -11,7 +11,7 @@ from django_q.models import OrmQ
 
 from agents_app.turns import lifecycle
 from compaction_app.compact import compact_now, request_manual
-from compaction_app.tasks import compact, reflect
+from compaction_app.tasks import align, compact, reflect
 from mnesis_core.actor import Actor, ActorKind
 from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db
@@ -66,6 +66,18 @@ def test_a_worker_reflects_for_who_asked(session: SessionRecord, alice: User, ac
     reflect(**task.kwargs())
     later = {"kind": "worker", "ref": "reflection", "for": ref_of(alice.pk), "via": "worker", "request": ASKED}
     assert actors(session.id, "reflection.completed") == [later]
+
+
+def test_a_worker_aligns_for_who_asked(session: SessionRecord, alice: User, acts: Any, script: Any) -> None:
+    script(model_of("## Goal\n- Move the ledgers."))
+    add_turns(session, 8)
+    with acts:
+        request_manual(session.id)
+    run_queued()
+    [task] = [task for task in OrmQ.objects.all() if task.func() == "compaction_app.tasks.align"]
+    align(**task.kwargs())
+    later = {"kind": "worker", "ref": "alignment", "for": ref_of(alice.pk), "via": "worker", "request": ASKED}
+    assert actors(session.id, "claims.aligned") == [later]
 
 
 def test_who_waits_for_it_compacts(session: SessionRecord, alice: User, acts: Any, script: Any) -> None:

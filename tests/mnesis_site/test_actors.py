@@ -202,6 +202,7 @@ TASKS = [
     Later("agents_app.tasks.fork", "tests/agents_app/test_actors.py::test_a_worker_forks_for_who_asked"),
     Later("agents_app.tasks.work", "tests/agents_app/test_actors.py::test_a_worker_runs_a_map_for_who_asked"),
     Later("audit_app.tasks.run_import", "tests/audit_app/test_actors.py::test_a_worker_imports_for_who_asked"),
+    Later("compaction_app.tasks.align", "tests/compaction_app/test_actors.py::test_a_worker_aligns_for_who_asked"),
     Later("compaction_app.tasks.compact", "tests/compaction_app/test_actors.py::test_a_worker_compacts_for_who_asked"),
     Later("compaction_app.tasks.reflect", "tests/compaction_app/test_actors.py::test_a_worker_reflects_for_who_asked"),
     Later("files_app.tasks.explore", "tests/files_app/test_actors.py::test_a_worker_explores_for_who_asked"),

@@ -17,7 +17,16 @@ from django.urls import reverse
 
 from agents_app.models import InboxMessage, McpServer, OperatorItem, OperatorRun, OperatorTry
 from agents_app.store import put_server, receive_message
-from compaction_app.models import CompactionRun, Fact, FactSource, Reflection, SummaryNode, SummaryPreview, SummaryTry
+from compaction_app.models import (
+    Claim,
+    CompactionRun,
+    Fact,
+    FactSource,
+    Reflection,
+    SummaryNode,
+    SummaryPreview,
+    SummaryTry,
+)
 from files_app.models import FileReference
 from files_app.store import store_file_reference
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
@@ -45,6 +54,7 @@ from sessions_app.record.change import change
 from sessions_app.record.organisation_store import add_organisation
 from tests.sessions_app.record_rows import NOW
 from tests.support import operators
+from tests.support.claims import add_claims
 from tests.support.facts import add_facts, add_reflection
 from tests.support.inspected import (
     ORIGINAL,
@@ -87,6 +97,7 @@ def session_id(ada: User) -> str:
     add_preview(session_id, summary, ids)
     add_facts(session_id, ids[0], "tide")
     add_reflection(session_id, summary)
+    add_claims(session_id, summary, ids[0])
     finish(session_id, run)
     add_tried_run(session_id)
     create_key(owner_id=ada.pk)
@@ -127,7 +138,7 @@ def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
         CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
-        Fact, FactSource, Reflection, FileReference, OperatorRun, OperatorItem, OperatorTry, Organisation,
+        Claim, Fact, FactSource, Reflection, FileReference, OperatorRun, OperatorItem, OperatorTry, Organisation,
     }  # fmt: skip
 
 
@@ -185,6 +196,7 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         add_preview(other, summary, ids)
         add_facts(other, ids[0], "Hello")
         add_reflection(other, summary)
+        add_claims(other, summary, ids[0])
         finish(other, run)
         with change(other) as record:
             receive_message(record, Draft(text="Hello"))

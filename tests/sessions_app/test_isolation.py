@@ -19,6 +19,7 @@ from agents_app import queries as agent_queries
 from compaction_app import queries as compaction_queries
 from compaction_app.context import state as context
 from compaction_app.facts import queries as fact_queries
+from compaction_app.lineage import queries as lineage_queries
 from files_app import queries as file_queries
 from mnesis_core.context.branches import END, LINE, Path, Stretch
 from mnesis_core.errors import NotFound
@@ -47,7 +48,16 @@ pytestmark = pytest.mark.both_databases
 MODULES = (
     *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
     *(model_store, spending_store, search, answers, filters, nearness, passages, ranked, vector_store),
-    *(transcript, page_branches, compaction_queries, fact_queries, context, file_queries, agent_queries),
+    *(
+        transcript,
+        page_branches,
+        compaction_queries,
+        fact_queries,
+        lineage_queries,
+        context,
+        file_queries,
+        agent_queries,
+    ),
 )
 NOW = timeline_queries.NOW
 OTHER = Path((Stretch(1, 1, END),))
@@ -167,6 +177,7 @@ BY_SESSION: dict[Query, Ask] = {
     turn_queries.open_turn: lambda ask, who, its: ask(who.session_id),
     message_queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
     message_queries.seqs_on_path: lambda ask, who, its: ask(who.session_id, LINE),
+    message_queries.seqs_of_messages: lambda ask, who, its: ask([its.message], session_id=who.session_id),
     message_queries.seqs_of_session: lambda ask, who, its: ask(who.session_id),
     context_queries.items_off: lambda ask, who, its: ask(OTHER, who.session_id, [its.message]),
     context_queries.load_spans: lambda ask, who, its: ask(who.session_id),
@@ -230,6 +241,7 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.load_attempts: lambda ask, who, its: ask(its.summary, session_id=who.session_id, limit=9),
     compaction_queries.load_facts: lambda ask, who, its: ask([its.fact], session_id=who.session_id),
     compaction_queries.load_standing_facts: lambda ask, who, its: ask(who.session_id, at=9_999, path=None, limit=9),
+    lineage_queries.is_aligned: lambda ask, who, its: ask(its.summary, session_id=who.session_id),
     fact_queries.count_facts: lambda ask, who, its: ask(who.session_id),
     fact_queries.list_facts: lambda ask, who, its: ask(who.session_id),
     fact_queries.every_fact: lambda ask, who, its: ask(who.session_id),
@@ -265,6 +277,8 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     **dict.fromkeys((page_branches.with_versions, page_branches.versions_at_end), "they read nothing"),
     branch_queries.path_through: "its caller has loaded the session",
+    lineage_queries.tally: "it reads nothing",
+    lineage_queries.load_claims: "the summary was loaded for the caller",
     fact_queries.find_reflection: "for workers, who work at everybody's reflections",
     fact_queries.forgotten_reflections: "for workers, who work at everybody's reflections",
     turn_queries.running_reflection_calls: "the reflection is one that this process works at",

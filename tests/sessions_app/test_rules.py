@@ -90,6 +90,7 @@ ERASABLE = {
     "SummaryTry": {"text", "reasoning", "tool_calls"},
     "SummaryNode": {"text"},
     "SummaryPreview": {"text"},
+    "Claim": {"missing"},
     "Fact": {"subject", "statement"},
     "FileReference": {"content_id", "path", "exploration_summary", "exploration"},
     "InboxMessage": {"text", "idempotency_key"},
@@ -111,6 +112,7 @@ KEPT = {
     *(
         "sender_id",
         "sender_turn_id",
+        "places",
         "in_reply_to",
         "turn_id",
         "part_id",
@@ -132,7 +134,19 @@ KEPT = {
         "usage_source",
         "purpose",
     ),
-    *("part_type", "item_type", "source_type", "kind", "trigger", "freshness", "type", "scope", "method", "ban"),
+    *(
+        "part_type",
+        "item_type",
+        "source_type",
+        "kind",
+        "trigger",
+        "freshness",
+        "type",
+        "scope",
+        "method",
+        "ban",
+        "support",
+    ),
     # names of who took part: agents, models, prompts, tools and their calls, kinds of files; a provider's word for an end
     *("agent", "model", "provider_model", "prompt_version", "tool_name", "tool_call_id", "file_type", "finish_reason"),
     *("lease_owner", "actor"),
@@ -173,7 +187,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"Branch", "DirectoryEntry", "FactSource"}
+    assert unchangeable == never | {"Branch", "Claim", "DirectoryEntry", "FactSource"}
 
 
 @pytest.mark.django_db

@@ -18,6 +18,7 @@ from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from tests.support.cast import make_user
+from tests.support.claims import add_claims
 from tests.support.facts import add_facts
 from tests.support.inspected import add_preview, add_summary, add_try, add_turn, claim, finish, tool_part
 from tests.support.operators import add_run, settled_run
@@ -129,6 +130,7 @@ def _compacted(session_id: str, tool: str) -> tuple[str, str, str, str, str]:
     first_two = [message.id for message in message_queries.load_messages(session_id)[:2]]
     summary = add_summary(session_id, run, first_two, (1, 2), text=SECRET)
     preview = add_preview(session_id, summary, first_two, text=SECRET)
+    add_claims(session_id, summary, first_two[0], missing=SECRET)
     with change(session_id) as record:
         compaction_store.prune(record, run.id, [tool], tokens=9)
         asked = start_lone_call(record, "summary", run_id=run.id)

@@ -30,6 +30,7 @@ from sessions_app.record import histories, message_store, session_store, turn_st
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message, load_messages
 from sessions_app.record.session_queries import load_session
+from tests.support.claims import add_claims
 from tests.support.facts import add_facts, add_reflection
 from tests.support.inspected import USAGE, add_preview, add_summary, claim, finish, revise
 from tests.support.operators import WORKER, add_run, paused_run, refuse, settle, settled_run
@@ -161,6 +162,7 @@ def _compactions(session_id: str, text: str, pairs: Sequence[Sequence[str]]) -> 
         fact_store.forbid_fact(record, withdrawn)
         carry(record, Lost(summary_id=leaves[0], counted=9, missing=()), reflection_id=reflection_id)
     add_reflection(session_id, leaves[1], error=MnesisError(text))
+    add_claims(session_id, leaves[0], first[0], missing=text)
     for error in (MnesisError(text), ContextChanged(text)):
         run = claim(session_id)
         with change(session_id) as record:

@@ -32,6 +32,7 @@ from sessions_app.llm.model_store import create_key
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message, load_messages
+from tests.support.claims import add_claims
 from tests.support.facts import add_facts, add_reflection
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, revise, tool_part
 from tests.support.operators import paused_run, settled_run
@@ -106,6 +107,7 @@ def _talk(owner: User) -> str:
     revise(talk, leaves[0], messages[0:2], text=HOSTILE * 2)
     add_preview(talk, leaves[1], messages[2:6], text=HOSTILE)
     add_facts(talk, messages[0], HOSTILE, reflection_id=add_reflection(talk, leaves[1]))
+    add_claims(talk, leaves[1], messages[2], missing=HOSTILE)
     return talk
 
 

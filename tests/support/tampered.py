@@ -23,6 +23,7 @@ from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message
 from tests.sessions_app.record_rows import plain
+from tests.support.claims import add_claims
 from tests.support.facts import add_facts, add_reflection
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
 from tests.support.operators import paused_run, settled_run
@@ -41,6 +42,7 @@ def make_rich_session(owner: User) -> str:
     summary = add_summary(session_id, run, first, (1, 2))
     add_preview(session_id, summary, first)
     add_facts(session_id, first[0], "tides", reflection_id=add_reflection(session_id, summary))
+    add_claims(session_id, summary, first[0])
     finish(session_id, run)
     with change(session_id) as record:
         session_store.update_session(record, title="Tides", labels={"b": "c"}, config={"compaction": {"auto": False}})

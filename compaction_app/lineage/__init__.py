@@ -1,0 +1,1 @@
+"""The lineage of summaries: what each of their sentences rests on."""

@@ -1,0 +1,136 @@
+"""Claims as they are read: each sentence of a summary, and the messages that it rests on in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from compaction_app.models import Claim
+from mnesis_core.compaction.lineage import METHOD, Support
+from mnesis_core.records import SummaryRecord
+from mnesis_core.text import decode_text, encode_text
+from sessions_app.record.message_queries import seqs_of_messages
+
+_Key = tuple[str, int]  # a summary's id, and the number of a sentence of it
+_SUPPORTS = {word.value for word in Support}
+DEEPEST = 1_000  # steps from a condensed summary down; summaries that were tampered with may go in circles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestsOn:
+    """A message that a sentence rests on, through all summaries between them."""
+
+    message_id: str
+    part_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRecord:
+    id: str
+    number: int
+    start: int
+    end: int
+    text: str
+    support: Support
+    """How it is supported in the end: a sentence that rests on unsupported ones alone is unsupported itself."""
+    share: int
+    missing: tuple[str, ...]
+    method: str
+    places: tuple[tuple[str, str | int], ...]  # as they are stored: what it rests on one step down
+    messages: tuple[RestsOn, ...]
+    created_at: datetime
+
+
+def is_aligned(summary_id: str, *, session_id: str, method: str = METHOD) -> bool:
+    return Claim.objects.filter(session_id=session_id, summary_id=summary_id, method=method).exists()
+
+
+def load_claims(summary: SummaryRecord, *, method: str = METHOD) -> list[ClaimRecord]:
+    """Return the sentences of a summary in order, none where it was not aligned; a query for each step down, and one more."""
+    rows = list(
+        Claim.objects.filter(session_id=summary.session_id, summary_id=summary.id, method=method).order_by("number")
+    )
+    if not rows:
+        return []
+    under = _under(summary, rows, method)
+    ids = {id for row in (*rows, *under.values()) for id, ref in _places(row) if isinstance(ref, str)}
+    seqs = seqs_of_messages(ids, session_id=summary.session_id)
+    stored = encode_text(summary.text)
+    return [_claim(row, under, seqs, stored) for row in rows]
+
+
+def _under(summary: SummaryRecord, rows: Sequence[Claim], method: str) -> dict[_Key, Claim]:
+    """Return the claims that claims of a condensed summary rest on, through all steps down."""
+    known: dict[_Key, Claim] = {}
+    wanted = _places_of(rows)
+    for _ in range(DEEPEST):
+        if not wanted:
+            break
+        found = Claim.objects.filter(
+            session_id=summary.session_id,
+            method=method,
+            summary_id__in={id for id, _ in wanted},
+            number__in={number for _, number in wanted},
+        )
+        step = {(row.summary_id, row.number): row for row in found if (row.summary_id, row.number) in wanted}
+        known |= step
+        wanted = _places_of(step.values()) - known.keys()
+    return known
+
+
+def _places_of(rows: Collection[Claim]) -> set[_Key]:
+    return {(id, ref) for row in rows for id, ref in _places(row) if isinstance(ref, int)}
+
+
+def _places(row: Claim) -> list[tuple[str, str | int]]:
+    """Return a row's places; what an imported row has in another form is none."""
+    pairs = (
+        [pair for pair in row.places if isinstance(pair, list) and len(pair) == 2]
+        if isinstance(row.places, list)
+        else []
+    )
+    return [(id, ref) for id, ref in pairs if isinstance(id, str) and isinstance(ref, str | int)]
+
+
+def _claim(row: Claim, under: Mapping[_Key, Claim], seqs: Mapping[str, int], stored: str) -> ClaimRecord:
+    messages: dict[tuple[str, str], RestsOn] = {}
+    todo, seen = [row], {row.pk}
+    while todo:
+        for id, ref in _places(todo.pop()):
+            if isinstance(ref, str):
+                if id in seqs:
+                    messages[id, ref] = RestsOn(message_id=id, part_id=ref, seq=seqs[id])
+            elif (below := under.get((id, ref))) is not None and below.pk not in seen:
+                seen.add(below.pk)
+                todo.append(below)
+    places = _places(row)
+    is_led_on = any(isinstance(ref, int) and (id, ref) in under for id, ref in places)
+    said = row.support if row.support in _SUPPORTS else Support.NONE
+    return ClaimRecord(
+        id=row.id,
+        number=row.number,
+        start=row.text_start,
+        end=row.text_end,
+        text=decode_text(stored[row.text_start : row.text_end]),
+        support=Support.NONE if is_led_on and not messages else Support(said),
+        share=row.share,
+        missing=tuple(word for word in row.missing if isinstance(word, str)) if isinstance(row.missing, list) else (),
+        method=row.method,
+        places=tuple(places),
+        messages=tuple(sorted(messages.values(), key=lambda one: (one.seq, one.part_id))),
+        created_at=row.created_at,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    total: int
+    unsupported: int
+    partly: int
+
+
+def tally(claims: Sequence[ClaimRecord]) -> Tally:
+    supports = [claim.support for claim in claims]
+    return Tally(total=len(supports), unsupported=supports.count(Support.NONE), partly=supports.count(Support.PARTLY))

@@ -1,0 +1,378 @@
+"""The lineage of a summary's sentences: the messages that each of them rests on, found by words alone.
+
+No model is asked, so the same texts always give the same answer. A sentence is compared with passages of its sources: a
+piece of a text with its neighbours. What a paraphrase may not change (``exact_words_of``) has to stand in the passage, and most
+of the other words have to. What a sentence denies or concludes is not understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from heapq import nlargest
+from itertools import islice
+from math import log
+
+from mnesis_core.compaction.exact import ExactKind, dates_in, exact_words_of, numbers_in
+from mnesis_core.compaction.sentences import sentences_of
+from mnesis_core.compaction.transcript import texts_of_part
+from mnesis_core.facts.quotes import find_words
+from mnesis_core.messages import StoredMessage
+from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
+from mnesis_core.search.ranking import choose_terms
+from mnesis_core.search.words import fold, readable, words_in_order
+from mnesis_core.text import decode_text, encode_text
+
+METHOD = "words.1"
+"""The version of the rules below. Claims of another version stay beside those of this one."""
+SUPPORTED, PARTLY = 60, 45
+"""Percent of a sentence's words that its passage has at least."""
+PIECE = 800  # characters of a text that count as one place
+REACH = 1  # pieces before and after one that belong to its passage
+STEM = 6  # letters that words in different forms are likely to share, in languages whose endings are not known here
+POSTINGS = 8_000  # places of its words that are looked at for one sentence, those of rare words first
+CANDIDATES = 12  # passages that are compared closely
+MOST_PLACES = 5  # of one sentence
+MOST_MISSING, LONGEST_MISSING = 10, 100
+SHORTEST_QUOTE = 8  # characters; what is shorter is found by chance
+LEAST_GAIN = 0.15  # the share of a sentence that one more place has to add
+NAMED_IN = 200  # pieces that are asked how they write a word
+
+
+class Support(StrEnum):
+    QUOTED = "quoted"  # it was said word for word
+    SUPPORTED = "supported"  # a passage has its items and most of its words
+    PARTLY = "partly"  # a passage has some of it
+    NONE = "none"  # nothing says it, or it has a number, a date or an identifier that no source has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A text that a sentence may rest on: a part of a message, or a sentence of a summary."""
+
+    source_id: str
+    ref: str | int  # the part of the message, or the number of the sentence
+    text: str
+    about: str = ""  # words that are true of it without standing in it, such as the name of the speaker
+    day: date | None = None
+
+
+def told_in_messages(messages: Iterable[StoredMessage], speakers: Mapping[str, str]) -> Iterator[Told]:
+    """Yield what a leaf is made of.
+
+    :param speakers: the names of those who speak, by role, as far as they are known
+    """
+    for message in messages:
+        for stored in message.parts:
+            for label, text in texts_of_part(stored.part, role=message.role):
+                yield Told(
+                    source_id=message.id,
+                    ref=stored.id,
+                    text=text,
+                    about=f"{label} {speakers.get(message.role, '')}",
+                    day=message.created_at.astimezone(UTC).date(),
+                )
+
+
+def told_in_summaries(texts: Mapping[str, str]) -> Iterator[Told]:
+    """Yield the sentences of the summaries, by their ids, that a condensed one is made of."""
+    for id, text in texts.items():
+        stored = encode_text(text)
+        for number, (start, end) in enumerate(sentences_of(stored), 1):
+            yield Told(source_id=id, ref=number, text=decode_text(stored[start:end]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    source_id: str
+    ref: str | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A sentence of a summary and what it rests on. Characters are counted in the text as it is stored."""
+
+    number: int  # from 1 on
+    start: int
+    end: int
+    support: Support
+    share: int  # percent of its words that the passage has
+    missing: tuple[str, ...] = ()  # its items that the passage lacks
+    places: tuple[Place, ...] = ()  # in the order of the sources
+
+
+def align(text: str, sources: Iterable[Told]) -> list[Claim]:
+    """Return the sentences of a summary, each with the places of its sources that it rests on."""
+    stored = encode_text(text)
+    asked = list(_asked(stored))
+    known = _Passages(asked, sources)
+    return [known.claim(number, sentence) for number, sentence in enumerate(asked, 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A sentence, as far as passages are compared with it."""
+
+    start: int
+    end: int
+    text: str
+    words: frozenset[str]  # keys, as ``_keys`` gives them
+    items: tuple[tuple[ExactKind, str, str], ...]  # kind, key and text of each
+    begins_with: str  # a capitalised first word that may be a name
+    said: str  # the text without who said it
+
+
+_NUMBER_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen"
+    " nineteen twenty"
+)
+WORDS_OF_NUMBERS = {word: str(number) for number, word in enumerate(_NUMBER_WORDS.split())}
+_FIRST_WORD = re.compile(r"[*_\"'\u201c\u2018(]{0,4}([^\W\d_]+)")
+_SAID_BY = re.compile(r"([^:\n]{1,80}): ")
+
+
+def _asked(text: str) -> Iterator[_Asked]:
+    items = exact_words_of(text)
+    at = 0
+    for start, end in sentences_of(text):
+        while at < len(items) and items[at].start < start:
+            at += 1
+        own = [item for item in items[at : at + end - start] if item.end <= end]
+        said = text[start:end]
+        by = _SAID_BY.match(said)
+        words = words_in_order(readable(said))
+        first = _FIRST_WORD.match(said)
+        yield _Asked(
+            start=start,
+            end=end,
+            text=said,
+            words=frozenset(_keys(words)),
+            items=tuple((item.kind, item.key, text[item.start : item.end]) for item in own),
+            begins_with=first[1] if first and fold(first[1]) not in FUNCTION_WORDS else "",
+            said=_plain(said[by.end() :] if by else said),
+        )
+
+
+def _keys(words: Sequence[str]) -> list[str]:
+    told = [word for word in words if word not in FUNCTION_WORDS] or words
+    return [_key(word) for word in told]
+
+
+@lru_cache(maxsize=16_384)
+def _key(word: str) -> str:
+    return stem_of(word)[:STEM]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.translate(_UNMARKED).split()).rstrip(".\u2026\u3002 ")
+
+
+_UNMARKED = dict.fromkeys(map(ord, "*`"))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Piece:
+    told: Told
+    text: str
+    tags: set[str]
+    """What of the summary it has: keys of words, ``=name`` and ``#number``."""
+
+
+class _Passages:
+    """The sources of a summary in pieces, with an index of what of the summary's words each of them has."""
+
+    def __init__(self, asked: Sequence[_Asked], sources: Iterable[Told]) -> None:
+        self._wanted = _wanted(asked)
+        self.pieces = [piece for told in sources for piece in self._cut(told)]
+        self.places: dict[str, list[int]] = defaultdict(list)
+        for index, piece in enumerate(self.pieces):
+            for tag in piece.tags:
+                self.places[tag].append(index)
+
+    def _cut(self, told: Told) -> Iterator[_Piece]:
+        text = encode_text(told.text)
+        about = f"{told.about} {told.day:%B %A %Y}" if told.day else told.about
+        always = self._tags(about)
+        at = 0
+        while at < len(text) or at == 0:
+            after = at + PIECE
+            if after < len(text):
+                after = max(text.rfind(sign, at + 1, after) + 1 for sign in " \n") or after
+            piece = text[at:after]
+            yield _Piece(told=told, text=piece, tags=self._tags(piece) | always)
+            at = after
+
+    def _tags(self, text: str) -> set[str]:
+        words = set(words_in_order(readable(text)))
+        tags = {_key(word) for word in words}
+        tags |= {f"={word}" for word in words}
+        tags |= {f"#{number}" for number in numbers_in(text)}
+        tags |= {f"#{WORDS_OF_NUMBERS[word]}" for word in words if word in WORDS_OF_NUMBERS}
+        return tags & self._wanted
+
+    def claim(self, number: int, asked: _Asked) -> Claim:
+        items = self._items(asked)
+        found = [self._compare(asked, items, center) for center in self._candidates(asked)]
+        best = max(found, key=lambda match: match.rank, default=None)
+        places: tuple[Place, ...] = ()
+        if best is None:
+            best = _Match(share=0, missing=tuple(items))
+        support = self._support(best)
+        if support is not Support.NONE:
+            places = self._rests_on(asked, items, best)
+        return Claim(
+            number=number,
+            start=asked.start,
+            end=asked.end,
+            support=support,
+            share=best.share,
+            missing=tuple(text[:LONGEST_MISSING] for _, _, text in best.missing[:MOST_MISSING]),
+            places=places,
+        )
+
+    def _items(self, asked: _Asked) -> list[_Exact]:
+        """Return what a passage must have: a first word too, if the sources write it with a capital letter only."""
+        word, plain = asked.begins_with, fold(asked.begins_with)
+        known = self.places.get(f"={plain}", [])[:NAMED_IN] if word[:1].isupper() else []
+        if known and not any(re.search(rf"\b{re.escape(word.lower())}\b", self.pieces[at].text) for at in known):
+            return [(ExactKind.NAME, plain, word), *asked.items]
+        return list(asked.items)
+
+    def _candidates(self, asked: _Asked) -> list[int]:
+        """Return the middles of the passages that have most of a sentence's words, those of rare words before others."""
+        tags = sorted(asked.words) + [tag for kind, key, _ in asked.items if (tag := _tag(kind, key))]
+        counts = [len(self.places.get(tag, ())) for tag in tags]
+        scores: dict[int, float] = defaultdict(float)
+        for term in choose_terms(counts, most=POSTINGS) if any(counts) else ():
+            weight = log(1 + len(self.pieces) / counts[term])
+            near = {at + step for at in self.places[tags[term]] for step in range(-REACH, REACH + 1)}
+            for at in near:
+                scores[at] += weight
+            for at in self.places[tags[term]]:
+                scores[at] += weight / 4  # The middle of a passage is where most of it is said.
+        middles = ((score, -at) for at, score in scores.items() if 0 <= at < len(self.pieces))
+        rarest = min((self.places.get(word, []) for word in asked.words), key=len, default=[])
+        whole = (at for at in rarest[:POSTINGS] if asked.words <= self.pieces[at].tags)
+        return [*(-at for _, at in nlargest(CANDIDATES, middles)), *islice(whole, CANDIDATES)]
+
+    def _passage(self, center: int) -> list[_Piece]:
+        return self.pieces[max(0, center - REACH) : center + REACH + 1]
+
+    def _compare(self, asked: _Asked, items: Sequence[_Exact], center: int) -> _Match:
+        passage = self._passage(center)
+        has = set().union(*(piece.tags for piece in passage))
+        missing = tuple(item for item in items if not _has(passage, has, item))
+        quoted = self._quoted(asked, passage) if not missing else None
+        share = 100 * len(asked.words & has) // max(1, len(asked.words))
+        return _Match(center=center, share=100 if quoted else share, missing=missing, quoted=quoted, items=len(items))
+
+    def _quoted(self, asked: _Asked, passage: Sequence[_Piece]) -> Told | None:
+        if len(asked.said) < SHORTEST_QUOTE:
+            return None
+        said: dict[int, str] = defaultdict(str)
+        for piece in passage:
+            said[id(piece.told)] += piece.text
+        return next(
+            (piece.told for piece in passage if find_words(_plain(said[id(piece.told)]), asked.said) is not None), None
+        )
+
+    def _support(self, match: _Match) -> Support:
+        if match.quoted:
+            return Support.QUOTED
+        if match.share < PARTLY or any(not self._is_anywhere(item) for item in match.missing):
+            return Support.NONE
+        return Support.PARTLY if match.missing or match.share < SUPPORTED else Support.SUPPORTED
+
+    def _is_anywhere(self, item: _Exact) -> bool:
+        """Return whether some source has an item. A name that none has may be a word that the model writes with a capital."""
+        kind, key, _ = item
+        if kind is ExactKind.NAME:
+            return True
+        if kind is ExactKind.DATE:
+            return any(_same_day(key, other) for other in self._dates)
+        if kind is ExactKind.NUMBER:
+            return f"#{key}" in self.places
+        where = min((self.places.get(_key(word), []) for word in key.split()), key=len, default=[])
+        return any(f" {key} " in _spaced(self.pieces[at].text) for at in where)
+
+    @cached_property
+    def _dates(self) -> set[str]:
+        return set().union(*(_dates_of(piece) for piece in self.pieces))
+
+    def _rests_on(self, asked: _Asked, items: Sequence[_Exact], match: _Match) -> tuple[Place, ...]:
+        """Return the places of a passage that are needed for what it has of a sentence, the one that says most first chosen."""
+        if match.quoted:
+            return (Place(source_id=match.quoted.source_id, ref=match.quoted.ref),)
+        left = asked.words | {tag for kind, key, _ in items if (tag := _tag(kind, key))}
+        passage, chosen = self._passage(match.center), set[int]()
+        least = len(left) * LEAST_GAIN
+        while len(chosen) < MOST_PLACES:
+            gains = [len(left & piece.tags) for piece in passage]
+            gain = max(gains)
+            if chosen and gain <= least:
+                break
+            at = gains.index(gain)
+            chosen.add(at)
+            left = left - passage[at].tags
+        told = dict.fromkeys(passage[at].told for at in sorted(chosen))
+        return tuple(Place(source_id=one.source_id, ref=one.ref) for one in told)
+
+
+_Exact = tuple[ExactKind, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Match:
+    center: int = 0
+    share: int
+    missing: tuple[_Exact, ...]
+    quoted: Told | None = None
+    items: int = 0
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        has = self.share * (1 + self.items - len(self.missing)) / (1 + self.items)
+        return self.quoted is not None, has, -self.center
+
+
+def _tag(kind: ExactKind, key: str) -> str:
+    """Return the tag of an item that pieces are known to have; empty for those that are looked for in their texts."""
+    return {ExactKind.NAME: f"={key}", ExactKind.NUMBER: f"#{key}"}.get(kind, "")
+
+
+def _wanted(asked: Iterable[_Asked]) -> frozenset[str]:
+    tags: set[str] = set()
+    for one in asked:
+        tags |= one.words | {f"={fold(one.begins_with)}"}
+        tags |= {tag for kind, key, _ in one.items if (tag := _tag(kind, key))}
+    return frozenset(tags)
+
+
+def _has(passage: Sequence[_Piece], tags: Collection[str], item: _Exact) -> bool:
+    kind, key, _ = item
+    if kind is ExactKind.DATE:
+        return any(_same_day(key, other) for piece in passage for other in _dates_of(piece))
+    if tag := _tag(kind, key):
+        return tag in tags
+    return any(f" {key} " in _spaced(piece.text) for piece in passage)
+
+
+def _spaced(text: str) -> str:
+    return f" {' '.join(fold(text).split())} "
+
+
+def _dates_of(piece: _Piece) -> set[str]:
+    return {
+        *dates_in(piece.text),
+        *dates_in(piece.told.about),
+        *([piece.told.day.isoformat()] if piece.told.day else []),
+    }
+
+
+def _same_day(one: str, other: str) -> bool:
+    return one == other or ("" in (one[:-6], other[:-6]) and one[-6:] == other[-6:])

@@ -1,0 +1,197 @@
+"""What the sentences of summaries rest on: found by a worker, written once, proved, erasable, and told to their owner alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import IntegrityError, connection
+from django.test import Client
+from django_q.models import OrmQ
+
+from audit_app.proof.verify import verify_session
+from audit_app.transfer.export import export_session
+from compaction_app import revise
+from compaction_app.compact import compact_now
+from compaction_app.lineage import align as aligning
+from compaction_app.lineage.align import align_summary
+from compaction_app.lineage.queries import load_claims
+from compaction_app.models import Claim
+from compaction_app.queries import list_summaries, load_summary
+from compaction_app.tasks import align
+from mnesis_core.compaction.lineage import Support
+from mnesis_core.records import SessionRecord
+from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_store import archive_session, soft_delete_session, update_session
+from tests.compaction_app.test_compaction import add_turns, model_of
+from tests.sessions_app.record_rows import plain
+from tests.support.cast import make_user
+from tests.support.inspected import add_session, add_summary, add_turn, claim, finish
+from tests.support.talks import HOSTILE
+
+pytestmark = pytest.mark.both_databases
+SUMMARY = "## Goal\n- The harbour office moved its ledgers in March.\n- The office paid 4711 euros for it."
+
+
+def queued() -> list[str]:
+    return [task.kwargs()["summary_id"] for task in OrmQ.objects.all() if task.func() == aligning.TASK]
+
+
+def work_off() -> None:
+    for id in queued():
+        align(summary_id=id)
+
+
+def told(session_id: str) -> list[tuple[int, int]]:
+    """The numbers of sentences, and of unsupported ones, that entries tell of."""
+    bodies = [event.data for event in load_events(session_id, limit=9_999) if event.type == "claims.aligned"]
+    return [(body["claims"], body["unsupported"]) for body in bodies]
+
+
+@pytest.fixture
+def talk(owner: User) -> tuple[str, list[str]]:
+    """A session with two summaries and one that condenses them, none of them aligned; the ids of the three."""
+    session_id = add_session(owner)
+    first = add_turn(session_id, "Ana moved to Lisbon with 12 friends.")
+    second = add_turn(session_id, "Bo paid 45 euros for the blue bowl.")
+    run = claim(session_id)
+    leaves = [
+        add_summary(
+            session_id, run, first, (1, 2), text="- Ana moved to Lisbon with 12 friends.\n- She sold 900 boats."
+        ),
+        add_summary(session_id, run, second, (3, 4), text="Bo paid 45 euros for a blue bowl."),
+    ]
+    top = add_summary(
+        session_id,
+        run,
+        leaves,
+        (1, 4),
+        kind="condensed",
+        text="Ana moved to Lisbon with friends, 12 of them. Bo paid 45 euros for the bowl. She sold 900 boats.",
+    )
+    finish(session_id, run)
+    return session_id, [*leaves, top]
+
+
+def supports(summary_id: str) -> list[tuple[str, list[int]]]:
+    claims = load_claims(load_summary(summary_id))
+    return [(claim.support.value, [message.seq for message in claim.messages]) for claim in claims]
+
+
+def test_a_worker_aligns_what_a_compaction_wrote_even_where_it_does_not_reflect(
+    session: SessionRecord, script: Any
+) -> None:
+    with change(session.id) as record:
+        update_session(record, config={"compaction": {"reflect": False}})
+    script(model_of(SUMMARY))
+    add_turns(session, 8)
+    compact_now(session.id)
+    [summary] = list_summaries(session.id)
+    assert load_claims(summary) == [] == told(session.id)
+    work_off()
+    moved, paid = load_claims(summary)
+    assert (moved.support, moved.text) == (Support.SUPPORTED, "The harbour office moved its ledgers in March.")
+    assert moved.messages[0].message_id in {id for _, id in summary.source_ids}
+    assert (paid.support, paid.missing, paid.messages) == (Support.NONE, ("4711",), ())
+    assert told(session.id) == [(2, 1)]
+    work_off()
+    assert Claim.objects.count() == 2
+    assert verify_session(session.id).problems == []
+
+
+def test_a_condensed_summary_leads_on_to_messages_and_inherits_what_nobody_said(talk: tuple[str, list[str]]) -> None:
+    session_id, [first, second, top] = talk
+    for id in (top, second, first):  # in any order
+        assert align_summary(load_summary(id))
+    assert supports(first) == [("quoted", [1]), ("none", [])]
+    assert supports(second) == [("supported", [3])]
+    assert supports(top) == [("supported", [1]), ("supported", [3]), ("none", [])]
+    assert [claim.places for claim in load_claims(load_summary(top))] == [
+        ((first, 1),),
+        ((second, 1),),
+        ((first, 2),),
+    ]
+    assert verify_session(session_id).problems == []
+
+
+def test_revisions_are_aligned_too(session: SessionRecord, script: Any) -> None:
+    script(model_of(SUMMARY))
+    add_turns(session, 8)
+    compact_now(session.id)
+    [summary] = list_summaries(session.id)
+    script(model_of("The office moved its ledgers in March."))
+    [revision] = revise.apply(revise.preview(summary.id))
+    [undone] = revise.undo(revision)
+    assert {revision, undone} <= {*queued()}
+    work_off()
+    assert [support for support, _ in supports(revision)] == ["supported"]
+    assert [support for support, _ in supports(undone)] == ["supported", "none"]
+
+
+def test_nothing_is_written_of_a_session_that_was_closed_or_archived_meanwhile(talk: tuple[str, list[str]]) -> None:
+    session_id, [first, *_] = talk
+    with change(session_id) as record:
+        archive_session(record)
+    assert not align_summary(load_summary(first))
+    with change(session_id) as record:
+        soft_delete_session(record)
+    align(summary_id=first)
+    assert not Claim.objects.exists()
+
+
+@pytest.mark.owner
+def test_a_claim_never_changes(talk: tuple[str, list[str]]) -> None:
+    align_summary(load_summary(talk[1][0]))
+    with pytest.raises(IntegrityError, match="claims"), connection.cursor() as cursor:
+        cursor.execute("UPDATE claims SET support = 'quoted'")
+
+
+def test_claims_leave_with_an_export(talk: tuple[str, list[str]]) -> None:
+    session_id, [first, *_] = talk
+    align_summary(load_summary(first))
+    rows = [json.loads(line) for line in export_session(session_id) if b'"table":"claims"' in bytes(line)]
+    assert {row["row"]["number"]: row["row"]["support"] for row in rows} == {1: "quoted", 2: "none"}
+
+
+@pytest.mark.owner
+def test_hostile_rows_of_others_are_read_as_no_places(talk: tuple[str, list[str]]) -> None:
+    _, [first, *_] = talk
+    align_summary(load_summary(first))
+    remove_guards(connection, guarded_models())
+    for places in ([], {}, 7, "x", [["a"]], [[1, 2]], [[first, 1]], [[first, 2]], [["msg_other", "p"]], [[[], {}]]):
+        plain(Claim).update(places=places, missing=places, support="so so", text_start=-5, text_end=10**9)
+        assert all(claim.messages == () for claim in load_claims(load_summary(first)))
+    install_guards(connection, guarded_models())
+
+
+def test_the_owner_asks_for_claims_and_nobody_else(
+    talk: tuple[str, list[str]], owner_client: Client, owner: User
+) -> None:
+    _, [first, _, top] = talk
+    for id in (first, top):
+        align_summary(load_summary(id))
+    answer = owner_client.get(f"/api/summaries/{top}/claims").json()
+    assert (answer["total"], answer["unsupported"], answer["next_cursor"]) == (3, 1, None)
+    assert answer["items"][0]["messages"][0]["seq"] == 1
+    page = owner_client.get(f"/api/summaries/{top}/claims", {"limit": 2}).json()
+    rest = owner_client.get(f"/api/summaries/{top}/claims", {"limit": 2, "cursor": page["next_cursor"]}).json()
+    assert [item["number"] for item in (*page["items"], *rest["items"])] == [1, 2, 3]
+    for wrong in ({"cursor": "x"}, {"limit": 0}, {"cursor": -1}):
+        assert owner_client.get(f"/api/summaries/{top}/claims", wrong).status_code == 422
+    theirs = add_session(make_user("bob"))
+    ids = add_turn(theirs, HOSTILE)
+    other = add_summary(theirs, claim(theirs), ids, (1, 2), text=HOSTILE)
+    assert owner_client.get(f"/api/summaries/{other}/claims").json()["error"]["code"] == "SUMMARY_NOT_FOUND"
+
+
+def test_hostile_words_are_aligned_and_told(owner: User, owner_client: Client) -> None:
+    session_id = add_session(owner)
+    ids = add_turn(session_id, HOSTILE * 3)
+    summary = add_summary(session_id, claim(session_id), ids, (1, 2), text=f"- {HOSTILE}\n- \x00\ud800 4711 \u202e")
+    align_summary(load_summary(summary))
+    assert owner_client.get(f"/api/summaries/{summary}/claims").status_code == 200
+    assert verify_session(session_id).problems == []
