@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Router, Schema
+from pydantic import Field
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import TurnRecord
+from mnesis_core.turns.interactions import InteractionStatus
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.llm.limits import LimitOut, UsageList, budget_of, usage_today
 from sessions_app.operations import by_name
 from sessions_app.record import branch_queries, context_queries, message_queries, session_queries, turn_queries
+from sessions_app.record.tool_queries import list_interactions
 from sessions_app.schemas import (
     ErrorOut,
     EventOut,
@@ -27,6 +32,7 @@ from sessions_app.schemas import (
     Out,
     Place,
     SessionOut,
+    Text,
     TurnOut,
     message_out,
     page_of,
@@ -35,6 +41,7 @@ from sessions_app.schemas import (
 )
 
 router = Router(tags=["record"])
+_PAIR = re.compile(r"(\d{1,15})\.(\d{1,9})", re.ASCII)  # a message's number and the place of a part in it
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
@@ -65,6 +72,32 @@ class EventList(Out):
 
     items: list[EventOut]
     next_cursor: int | None
+
+
+class InteractionOut(Out):
+    """A tool call with its result, if it has one."""
+
+    tool_call_id: Text
+    turn_id: str
+    tool_name: Text
+    arguments: Text
+    """As the model wrote them: JSON, if it kept to what it was asked for."""
+    result: Text | None
+    """The whole output, also where prompts have a tombstone instead, or where it came too late."""
+    error: Text | None
+    status: InteractionStatus
+    part_id: str
+    message_id: str
+    seq: int
+    started_at: datetime | None
+    completed_at: datetime | None
+
+
+class InteractionList(Out):
+    """Tool calls, oldest first."""
+
+    items: list[InteractionOut]
+    next_cursor: str | None
 
 
 class TurnRead(TurnOut, Schema):
@@ -166,6 +199,41 @@ def list_messages(
     These are the messages of all branches, or with ``branch`` those from the first message to the end of that one.
     """
     return message_page(session_id, owner_id=owner_id(request), after=max(after, cursor), limit=limit, branch=branch)
+
+
+@by_name("tool_interactions/list")
+@router.get(
+    "/sessions/{session_id}/tool-interactions",
+    response={200: InteractionList, **ERRORS},
+    summary="List tool calls with their results",
+)
+def list_tool_interactions(
+    request: Asker,
+    session_id: str,
+    turn_id: Annotated[str | None, Field(max_length=100)] = None,
+    tool: Annotated[str | None, Field(max_length=200)] = None,
+    status: InteractionStatus | None = None,
+    limit: Limit = 100,
+    cursor: Annotated[str | None, Field(max_length=100)] = None,
+) -> dict[str, Any]:
+    """Each tool call paired with its result, of all branches: a view of the messages, in which both are one part.
+
+    ``PENDING`` is what waits or runs. Calls that a provider ran itself are only in the messages.
+    """
+    session_queries.load_session(session_id, owner_id=owner_id(request))
+    chosen: dict[str, Any] = {"turn_id": turn_id, "tool": tool, "status": status, "after": _read_pair(cursor)}
+    found = list_interactions(session_id, **chosen, limit=limit + 1)
+    return page_of(found, limit, lambda call: f"{call.seq}.{call.part_index}")
+
+
+def _read_pair(cursor: str | None) -> tuple[int, int] | None:
+    """:raises InvalidRequest: the cursor is malformed."""
+    if cursor is None:
+        return None
+    match = _PAIR.fullmatch(cursor)
+    if match is None:
+        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+    return int(match[1]), int(match[2])
 
 
 @by_name("events/list", limit=100)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mnesis_client import AsyncClient, Client, ConnectionFailed, MnesisError
-from mnesis_client.requests import Tool, ToolResult
+from mnesis_client.requests import Quote, Tool, ToolResult
 from tests.journeys.conftest import Caller
 from tests.support.cutting_proxy import CuttingProxy
 
@@ -50,6 +50,42 @@ def test_a_session_from_its_beginning_to_its_proof(client: Client):
     events = [event["seq"] for event in client.events(session["id"])]
     assert events == list(range(1, len(events) + 1))
     assert "demo" in [model["alias"] for model in client.models()]
+
+
+def test_facts_are_remembered_corrected_withdrawn_and_forbidden(client: Client):
+    session_id = client.create_session()["id"]
+    client.record_turn(session_id, user="I prefer tea.", assistant="Noted.")
+    message = next(client.messages(session_id))
+    quote: Quote = {"message_id": message["id"], "text": "prefer tea"}
+    fact = client.remember(session_id, "Prefers tea.", kind="preference", subject="Drinks", salience=80, quote=quote)
+    assert (fact["subject"], fact["quotes"][0]["text"]) == ("drinks", "prefer tea")
+    better = client.correct_fact(session_id, fact["id"], "Prefers green tea.")
+    assert (better["salience"], better["kind"]) == (80, "preference")
+    assert [one["superseded_by"] for one in client.facts(session_id, state="superseded")] == [better["id"]]
+    assert [one["id"] for one in client.facts(session_id, q="green", kind="preference")] == [better["id"]]
+    assert client.forbid_fact(session_id, better["id"])["state"] == "forbidden"
+    assert client.allow_fact(session_id, better["id"])["state"] == "withdrawn"
+    other = client.remember(session_id, "Lives in Oslo.", kind="entity")
+    assert client.withdraw_fact(session_id, other["id"])["state"] == "withdrawn"
+    assert list(client.facts(session_id, state="live")) == []
+    with raises("QUOTE_NOT_FOUND"):
+        client.remember(session_id, "Prefers coffee.", kind="preference", quote={**quote, "text": "coffee"})
+    assert "Prefers" not in str(client.context(session_id, question="What do I drink?"))
+
+
+def test_tool_calls_are_told_with_their_results(client: Client):
+    session_id = client.create_session()["id"]
+    calls = [
+        {"type": "tool", "tool_name": "ls", "tool_call_id": "a", "input": "{}", "output": "app.py"},
+        {"type": "tool", "tool_name": "run", "tool_call_id": "b", "input": "{}", "error": "no"},
+    ]
+    client.record_turn(session_id, user="Look.", assistant=calls)
+    found = list(client.tool_interactions(session_id))
+    assert [(call["tool_name"], call["status"], call["result"]) for call in found] == [
+        ("ls", "SUCCESS", "app.py"),
+        ("run", "ERROR", None),
+    ]
+    assert [call["tool_call_id"] for call in client.tool_interactions(session_id, status="ERROR")] == ["b"]
 
 
 def test_a_question_is_edited_answered_again_and_its_branch_chosen(client: Client):

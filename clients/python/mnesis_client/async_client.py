@@ -270,6 +270,42 @@ class AsyncClient(AsyncConnection):
         request = requests.get("sessions", session_id, "messages", branch=branch)
         return self._pages(request, parameter="after", first=after)
 
+    def tool_interactions(
+        self, session_id: str, **filters: Unpack[requests.InteractionFilters]
+    ) -> AsyncIterator[values.ToolInteraction]:
+        """Iterate over tool calls with their results, oldest first."""
+        return self._pages(requests.get("sessions", session_id, "tool-interactions", **filters))
+
+    def facts(self, session_id: str, **filters: Unpack[requests.FactFilters]) -> AsyncIterator[values.Fact]:
+        """Iterate over facts of a session, newest first, those that hold no longer among them."""
+        return self._pages(requests.get("sessions", session_id, "facts", **filters))
+
+    async def remember(
+        self, session_id: str, statement: str, *, kind: str, **given: Unpack[requests.FactValues]
+    ) -> values.Fact:
+        """Write a fact. With a ``quote`` it is refused unless these words were said."""
+        request = requests.post("sessions", session_id, "facts", statement=statement, kind=kind, **given)
+        return await self._send(values.Fact, request)
+
+    async def correct_fact(
+        self, session_id: str, fact_id: str, statement: str, **given: Unpack[requests.FactValues]
+    ) -> values.Fact:
+        """Write another fact that supersedes this one, and return it."""
+        request = requests.post("sessions", session_id, "facts", fact_id, "correct", statement=statement, **given)
+        return await self._send(values.Fact, request)
+
+    async def withdraw_fact(self, session_id: str, fact_id: str) -> values.Fact:
+        """Say that a fact does not hold. It stays readable."""
+        return await self._send(values.Fact, requests.post("sessions", session_id, "facts", fact_id, "withdraw"))
+
+    async def forbid_fact(self, session_id: str, fact_id: str) -> values.Fact:
+        """Withdraw a fact, and keep what it says from being noted again in the session."""
+        return await self._send(values.Fact, requests.post("sessions", session_id, "facts", fact_id, "forbid"))
+
+    async def allow_fact(self, session_id: str, fact_id: str) -> values.Fact:
+        """Let what a forbidden fact says be noted again. The fact itself stays withdrawn."""
+        return await self._send(values.Fact, requests.post("sessions", session_id, "facts", fact_id, "allow"))
+
     async def branches(self, session_id: str) -> list[values.Branch]:
         """Return every branch of a session, beginning with the one that it began with."""
         return await self._items(requests.get("sessions", session_id, "branches"))

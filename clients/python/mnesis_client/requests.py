@@ -111,6 +111,42 @@ class RecordedValues(TypedDict, total=False):
     """A random one by default."""
 
 
+class Quote(TypedDict):
+    """Words that a message has exactly so, in one of its texts."""
+
+    message_id: str
+    text: str
+
+
+class FactValues(TypedDict, total=False):
+    """Values of a fact besides its statement; times are ISO 8601. A correction keeps what is left out."""
+
+    subject: str
+    """A later fact of the same subject and kind supersedes an earlier one."""
+    valid_from: str
+    valid_to: str
+    salience: int
+    """0 to 100."""
+    quote: Quote
+    """What it rests on. Without one you are its source."""
+
+
+class FactFilters(TypedDict, total=False):
+    q: str
+    """Words that a fact has."""
+    kind: str
+    subject: str
+    state: Literal["live", "superseded", "withdrawn", "forbidden"]
+    at: str
+    """A time (ISO 8601): facts that were true then, as far as is known now."""
+
+
+class InteractionFilters(TypedDict, total=False):
+    turn_id: str
+    tool: str
+    status: Literal["PENDING", "SUCCESS", "ERROR"]
+
+
 class FileSearchOptions(TypedDict, total=False):
     mode: Literal["text", "regex"]
     limit: int

@@ -204,6 +204,58 @@ class Context(TypedDict):
     messages: NotRequired[list[dict[str, Any]]]
 
 
+class FactQuote(TypedDict):
+    """Characters of a message's part, counted from 0."""
+
+    message_id: str
+    seq: int
+    role: str
+    part_id: str
+    start: int
+    end: int
+    text: str
+
+
+class Fact(TypedDict):
+    """What was said and holds while its ``state`` is ``live``."""
+
+    id: str
+    session_id: str
+    scope: str
+    kind: str
+    subject: str
+    statement: str
+    state: str
+    said_at: str
+    said_seq: int
+    valid_from: str | None
+    valid_to: str | None
+    salience: int
+    method: str
+    model: str
+    superseded_by: str | None
+    quotes: list[FactQuote]
+    created_at: str
+    created_seq: int
+
+
+class ToolInteraction(TypedDict):
+    """A tool call with its result; ``status`` is ``PENDING``, ``SUCCESS`` or ``ERROR``."""
+
+    tool_call_id: str
+    turn_id: str
+    tool_name: str
+    arguments: str
+    result: str | None
+    error: str | None
+    status: str
+    part_id: str
+    message_id: str
+    seq: int
+    started_at: str | None
+    completed_at: str | None
+
+
 class Line(TypedDict):
     """One message of a passage."""
 
