@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from agents_app.queries import count_waiting
 from audit_app.store import find_verification
+from compaction_app.context.fidelity import add_up, bound_of, load_measured
 from compaction_app.context.state import Meter, load_meter
 from mnesis_core.context.fitting import Pressure
 from mnesis_core.text import excerpt
@@ -29,6 +30,7 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.search import index
 
 MOST_RUNS = 20
+MOST_ALARMS = 3  # summaries that lost most, which are named
 _TURN = "SELECT id, seq, state, {until}, error_code FROM turns WHERE session_id = %s ORDER BY seq DESC LIMIT 1"
 _COMPACTION = (
     "SELECT id, state, attempts, {until}, {began}, error_code FROM compaction_runs"
@@ -92,7 +94,7 @@ def health(request: HttpRequest, session_id: str) -> HttpResponse:
 
 def look_at(about: Inspected, *, now: datetime) -> SessionHealth:
     """Check a session, with as many queries whatever its length."""
-    checks = [*_messages(about), _search(about), _turn(about, now), _compaction(about, now)]
+    checks = [*_messages(about), *_fidelity(about), _search(about), _turn(about, now), _compaction(about, now)]
     checks += [_context(load_meter(about.id)), _streamed_text(about), _host(about)]
     return SessionHealth([*checks, *_operators(about, now), _proof(about)])
 
@@ -106,6 +108,28 @@ def _messages(about: Inspected) -> Iterator[Check]:
         return
     words = f"Messages up to #{last:,} are summarised, {about.message_seq - last:,} newer ones are not."
     yield Check("Summaries", State.NOTE, words, address=address_of("inspect-summaries", about.id), label="Summaries")
+
+
+def _fidelity(about: Inspected) -> Iterator[Check]:
+    """Yield what summaries kept of names, numbers, dates, decisions and the like, and after that the worst of them."""
+    bound, rows = bound_of(about.id), list(load_measured(about.id).values())
+    found = add_up(rows, bound=bound)
+    if found is None:
+        words = "No summary is measured so far: a worker does that after each one that is written."
+        yield Check("Fidelity", State.NOTE, words)
+        return
+    kept = f"{found.kept:,} of {found.counted:,} names, numbers, dates, identifiers, decisions and instructions"
+    alarms = [row for row in rows if row.is_alarm(bound=bound)]
+    words = f"Kept in {len(rows):,} summar{'y' if len(rows) == 1 else 'ies'}: {kept}."
+    if not alarms:
+        yield Check("Fidelity", State.GOOD, words)
+        return
+    to_do = "Nothing is lost in the record. Read what is missing, add it as facts under Memory, or revise the summary."
+    yield Check("Fidelity", State.LOOK, f"{words} {len(alarms):,} of them lost too much.", to_do)
+    for row in sorted(alarms, key=lambda row: -row.missing / row.counted)[:MOST_ALARMS]:
+        words = f"One kept {row.kept:,} of {row.counted:,}."
+        address = f"{address_of('inspect-summary', about.id, row.summary_id)}#missing"
+        yield Check("Fidelity", State.LOOK, words, address=address, label="What is missing")
 
 
 def _search(about: Inspected) -> Check:

@@ -33,6 +33,7 @@ urlpatterns = [
     path(f"{HERE}summaries/<str:summary_id>/", summaries.summary, name="inspect-summary"),
     path(f"{HERE}summaries/<str:summary_id>/sources/", summaries.sources, name="inspect-sources"),
     path(f"{HERE}summaries/<str:summary_id>/sources/<str:source_id>/", summaries.source, name="inspect-source"),
+    path(f"{HERE}summaries/<str:summary_id>/missing/", summaries.missing, name="inspect-missing"),
     path("summaries/<str:summary_id>/", summaries.anywhere, name="summary"),
     path(f"{HERE}calls/", calls.call_list, name="inspect-calls"),
     path(f"{HERE}calls/at/", calls.call_at_place, name="inspect-call-at"),

@@ -12,6 +12,7 @@ from django.shortcuts import render
 from ninja import Field
 from pydantic import BeforeValidator
 
+from compaction_app.context.fidelity import add_up, load_measured
 from compaction_app.context.retrieval import retrieve
 from compaction_app.context.state import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import list_runs, list_runs_between, load_heads, written_by
@@ -21,6 +22,7 @@ from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
+from sessions_app.conf import session_config
 from sessions_app.llm.limits import limits_now, look
 from sessions_app.pages.markdown import format_count
 from sessions_app.pages.views import number_in, reader_of, signed_in
@@ -151,6 +153,8 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
     runs = list_runs_between(session.id, first=first, last=last)[::-1]
     ids = [id for run in runs for id in run.summary_ids]
     heads = load_heads(ids, session_id=session.id) if ids else {}
+    measured = load_measured(session.id) if ids else {}
+    bound = session_config(session.config).compaction.fidelity_bound
     if path is not None:
         spans = {span.id: span for span in load_spans(session.id)}
         runs = [run for run in runs if _serves(run, spans, path)]
@@ -159,6 +163,7 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
             "run": run,
             "summaries": [heads[id] for id in run.summary_ids if id in heads],
             "progress": _progress(run) if run.state == "running" else None,
+            "fidelity": add_up([measured[id] for id in run.summary_ids if id in measured], bound=bound),
         }
         for run in runs
     ]

@@ -8,12 +8,11 @@ The ledger has the two numbers of each summary. What is missing is computed when
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compaction_app.queries import expand_messages, load_standing_facts, load_summary_entries
 from mnesis_core.compaction.fidelity import Shown, SourceItem, is_alarm, items_of, measure, spoken_texts, summary_texts
-from mnesis_core.compaction.salience import ItemKind
 from mnesis_core.events import EventType
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import SummaryRecord
@@ -50,14 +49,40 @@ class Measured:
         return is_alarm(self.counted, self.missing, bound=bound)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """What several summaries kept together."""
+
+    counted: int
+    missing: int
+    worst: Measured
+    is_alarm: bool  # of one of them
+
+    @property
+    def kept(self) -> int:
+        return self.counted - self.missing
+
+
+def add_up(rows: Sequence[Measured], *, bound: float) -> Sum | None:
+    """Return the sum of what was measured, or ``None`` if nothing was."""
+    if not rows:
+        return None
+    return Sum(
+        counted=sum(row.counted for row in rows),
+        missing=sum(row.missing for row in rows),
+        worst=max(rows, key=lambda row: (row.is_alarm(bound=bound), row.missing)),
+        is_alarm=any(row.is_alarm(bound=bound) for row in rows),
+    )
+
+
 def load_measured(session_id: str) -> dict[str, Measured]:
     """Return what was measured, by summary, the newest first; one query."""
-    bodies = [(seq, json.loads(body)) for seq, body in fetch(_MEASURED, [session_id, MOST_MEASURED])]
-    rows = (
-        Measured(summary_id=body["summary_id"], seq=seq, counted=body["counted"], missing=body["missing"])
-        for seq, body in bodies
-    )
-    return {row.summary_id: row for row in rows}
+    found: dict[str, Measured] = {}
+    for seq, text in fetch(_MEASURED, [session_id, MOST_MEASURED]):
+        body = json.loads(text)
+        row = Measured(summary_id=body["summary_id"], seq=seq, counted=body["counted"], missing=body["missing"])
+        found.setdefault(row.summary_id, row)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +92,6 @@ class SummaryFidelity:
     measured: Measured | None
     is_alarm: bool
     missing: tuple[SourceItem, ...]
-
-    def by_kind(self) -> dict[ItemKind, list[SourceItem]]:
-        kinds: dict[ItemKind, list[SourceItem]] = {}
-        for found in self.missing:
-            kinds.setdefault(found.item.kind, []).append(found)
-        return kinds
 
 
 def load_fidelity(summary: SummaryRecord) -> SummaryFidelity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -15,6 +15,7 @@ from django.utils.cache import get_conditional_response
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app import queries
+from compaction_app.context.fidelity import Measured, bound_of, load_fidelity, load_measured
 from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Graph, Node, Span
 from mnesis_core.context.branches import Path, branches_through
@@ -36,6 +37,7 @@ PAGE = 100
 SOURCES = 50
 TRIES = 100
 PREVIEW = 160
+MISSING = 300
 TAB = "inspect-summaries"
 VIEWS = ("drawing", "table")
 DEEPEST = 10_000
@@ -128,6 +130,8 @@ class SummaryView(queries.Description):
     run: RunRecord | None
     tries: list[AttemptRecord]
     branches: list[int]  # those that it serves; empty in a session without branches
+    measured: Measured | None
+    is_alarm: bool
 
     @property
     def is_active(self) -> bool:
@@ -152,6 +156,7 @@ def load_view(summary: SummaryRecord) -> SummaryView:
         run = queries.load_run(summary.run_id, session_id=summary.session_id) if summary.run_id else None
     except CompactionNotFoundError:
         run = None
+    measured = load_measured(summary.session_id).get(summary.id)
     return record_of(
         SummaryView,
         queries.describe_summary(summary),
@@ -159,6 +164,8 @@ def load_view(summary: SummaryRecord) -> SummaryView:
         stay=timeline_queries.load_stay(summary.session_id, summary.id),
         run=run,
         branches=branches_served(summary),
+        measured=measured,
+        is_alarm=measured is not None and measured.is_alarm(bound=bound_of(summary.session_id)),
         # An undone revision has the text of an earlier one, and so its attempts.
         tries=queries.load_attempts(summary.restores or summary.id, session_id=summary.session_id, limit=TRIES),
     )
@@ -358,6 +365,17 @@ def source(request: HttpRequest, session_id: str, summary_id: str, source_id: st
     else:
         context["message"] = transcript.load_message(about.id, source_id)
     return render(request, "compaction_app/_summary_source.html", context)
+
+
+@signed_in
+def missing(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
+    """Render what of a summary's sources stood nowhere when it was measured."""
+    about = inspected(request, session_id)
+    found = load_fidelity(queries.load_summary(summary_id, session_id=about.id)).missing
+    shown = groupby(found[:MISSING], key=lambda one: one.item.kind)
+    kinds = [(f"{kind.value.capitalize()}s", list(items)) for kind, items in shown]
+    context = {"about": about, "kinds": kinds, "more": len(found[MISSING:])}
+    return render(request, "compaction_app/_summary_missing.html", context)
 
 
 @signed_in

@@ -41,8 +41,12 @@ export class Dividers {
   #show(dividers) {
     this.tail.replaceChildren(...dividers.filter((divider) => "live" in divider.dataset));
     for (const divider of dividers) {
-      if ("live" in divider.dataset || document.getElementById(divider.id)) continue;
-      this.#insert(divider);
+      if ("live" in divider.dataset) continue;
+      const shown = document.getElementById(divider.id);
+      // What a compaction has kept is measured after its end.
+      if (shown && (shown.open || shown.dataset.measured === divider.dataset.measured)) continue;
+      if (shown) shown.replaceWith(divider);
+      else this.#insert(divider);
       window.htmx.process(divider);
       enhance(divider);
     }

@@ -199,6 +199,7 @@ const meanings = {
   "compaction.completed": () => (dividers.refresh(), measureContext()),
   "compaction.failed": () => dividers.refresh(),
   "compaction.superseded": () => dividers.refresh(),
+  "fidelity.measured": () => dividers.refresh(),
   "context.changed": measureContext,
   "map.started": runsChanged,
   "map.item_completed": runsChanged,

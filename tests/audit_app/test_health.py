@@ -19,6 +19,7 @@ from audit_app import tasks
 from audit_app.health import Check, SessionHealth, State, look_at
 from audit_app.proof import verify
 from compaction_app.models import CompactionRun
+from mnesis_core.events import EventType
 from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState, first_id, new_id
@@ -73,6 +74,23 @@ def test_a_new_session_and_one_that_was_talked_in_need_nobody(alice: User) -> No
     assert line(session_id, "Summaries").words.startswith("Nothing is summarised")
     add_summary(session_id, claim(session_id), ids[:1], (1, 1))
     assert line(session_id, "Summaries").words == "Messages up to #1 are summarised, 1 newer ones are not."
+
+
+def test_what_summaries_lost_is_told_with_the_worst_of_them(alice: User) -> None:
+    session_id = new_session(alice)
+    run, ids = claim(session_id), [exchange(session_id, f"Question {number}", "So.") for number in range(5)]
+    assert line(session_id, "Fidelity").state is State.NOTE
+    summaries = [add_summary(session_id, run, pair, (2 * at + 1, 2 * at + 2)) for at, pair in enumerate(ids)]
+    for summary_id, missing in zip(summaries, (0, 5, 9, 7, 8), strict=True):
+        with change(session_id) as record:
+            record.publish(EventType.FIDELITY_MEASURED, summary_id=summary_id, counted=10, missing=missing)
+    total, *worst = (check for check in found(session_id).checks if check.name == "Fidelity")
+    assert "Kept in 5 summaries: 21 of 50 names" in total.words
+    assert (total.state, "4 of them lost too much." in total.words) == (State.LOOK, True)
+    assert [check.address.split("/")[-2] for check in worst] == [summaries[at] for at in (2, 4, 3)]
+    with change(session_id) as record:
+        session_store.update_session(record, config={"compaction": {"fidelity_bound": 0.95}})
+    assert line(session_id, "Fidelity").state is State.GOOD
 
 
 def test_another_persons_health_is_not_found(browser: Client) -> None:

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now
@@ -16,6 +20,7 @@ from compaction_app.models import Reflection
 from compaction_app.queries import list_runs, list_summaries
 from mnesis_core.compaction.requests import KEEPS_NO_MORE, LOSSY
 from mnesis_core.errors import ModelUnreachable
+from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Request, Source, Usage
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.records import SessionRecord
@@ -26,6 +31,8 @@ from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns
 from tests.compaction_app.test_reflection import queued, work_off
 from tests.compaction_app.test_tries import priced
+from tests.support.inspected import add_summary, claim, finish
+from tests.support.talks import exchange, new_session
 
 __all__ = ["priced"]
 pytestmark = pytest.mark.both_databases
@@ -178,3 +185,103 @@ def test_summaries_of_summaries_are_measured_too(session: SessionRecord) -> None
     assert load_measured(session.id).keys() == kinds.keys()
     assert list_runs(session.id)
     assert verify_session(session.id).problems == []
+
+
+# What is said of it: at REST and JSON-RPC, in the divider, on the summary's page
+
+
+def measure_one(session_id: str, summary_id: str, *, counted: int, missing: int) -> None:
+    with change(session_id) as record:
+        record.publish(EventType.FIDELITY_MEASURED, summary_id=summary_id, counted=counted, missing=missing)
+
+
+def said(owner: User, text: str) -> tuple[str, str]:
+    """A session whose first message says this, and a summary of it that says nothing."""
+    session_id = new_session(owner)
+    ids = exchange(session_id, text, "Noted.")
+    return session_id, add_summary(session_id, claim(session_id), ids, (1, 2), text="Nothing.")
+
+
+BOATS = " ".join(f"There are {number} boats." for number in range(10, 30))
+
+
+def test_rest_lists_what_is_missing_with_its_place_a_page_at_a_time(owner_client: Client, owner: User) -> None:
+    session_id, summary_id = said(owner, f"{ORDER} {BOATS}")
+    assert owner_client.get(f"/api/summaries/{summary_id}/fidelity").json() == {
+        "id": summary_id, "counted": None, "missing": None, "alarm": False, "items": [], "next_cursor": None,
+    }  # fmt: skip
+    measure_one(session_id, summary_id, counted=21, missing=21)
+    first = owner_client.get(f"/api/summaries/{summary_id}/fidelity?limit=20").json()
+    assert (first["counted"], first["missing"], first["alarm"], len(first["items"])) == (21, 21, True, 20)
+    item = first["items"][0]
+    assert (item["kind"], item["text"], item["seq"], item["start"]) == ("instruction", ORDER, 1, 0)
+    rest = owner_client.get(f"/api/summaries/{summary_id}/fidelity?cursor={first['next_cursor']}").json()
+    assert ([one["text"] for one in rest["items"]], rest["next_cursor"]) == (["29 boats"], None)
+    assert owner_client.get(f"/api/summaries/{summary_id}/fidelity?cursor=x").status_code == 422
+    assert owner_client.get("/api/summaries/sum_1/fidelity").status_code == 404
+
+
+def test_the_divider_says_what_was_kept_and_an_alarm_in_words(owner_client: Client, owner: User) -> None:
+    session_id = new_session(owner)
+    ids = exchange(session_id, BOATS, "Noted.")
+    run = claim(session_id)
+    summary_id = add_summary(session_id, run, ids, (1, 2), text="Nothing.")
+    finish(session_id, run)
+    address = f"/sessions/{session_id}/compactions/"
+    assert "is not measured" in owner_client.get(address).content.decode()
+    measure_one(session_id, summary_id, counted=48, missing=2)
+    page = owner_client.get(address).content.decode()
+    assert "kept 46 of 48 names, numbers, dates and decisions" in page
+    assert "much is lost" not in page
+    measure_one(session_id, summary_id, counted=48, missing=30)
+    page = owner_client.get(address).content.decode()
+    assert "much is lost:" in page
+    assert f"/inspect/summaries/{summary_id}/#missing" in page
+
+
+@pytest.mark.parametrize(
+    ("counted", "missing", "words"),
+    [(None, None, "Not measured."), (0, 0, "say no names"), (48, 2, "46 of 48 names"), (48, 30, "Much is lost: 18 of 48")],
+)  # fmt: skip
+def test_the_summarys_page_says_how_much_it_kept(
+    owner_client: Client, owner: User, counted: int | None, missing: int, words: str
+) -> None:
+    session_id, summary_id = said(owner, "x")
+    if counted is not None:
+        measure_one(session_id, summary_id, counted=counted, missing=missing)
+    page = owner_client.get(f"/sessions/{session_id}/inspect/summaries/{summary_id}/").content.decode()
+    assert words in page
+    assert ('id="missing"' in page, f"{missing} missing" in page) == (True, bool(missing))
+
+
+def test_the_list_is_by_kind_with_the_messages_and_shows_hostile_text_as_text(
+    owner_client: Client, owner: User
+) -> None:
+    session_id, summary_id = said(owner, f"Never run <script>alert(1)</script>\u202e here. {BOATS}")
+    measure_one(session_id, summary_id, counted=21, missing=21)
+    address = f"/sessions/{session_id}/inspect/summaries/{summary_id}/missing/"
+    page = owner_client.get(address).content.decode()
+    assert page.index("Instructions") < page.index("Numbers") < page.index("29 boats")
+    assert "<script>" not in page
+    assert "\u202e" not in page
+    assert "/inspect/messages/" in page
+    other, another = said(User.objects.create_user("eve"), BOATS)
+    measure_one(other, another, counted=20, missing=20)
+    for theirs in (
+        f"/sessions/{other}/inspect/summaries/{another}/missing/",
+        f"/sessions/{session_id}/inspect/summaries/{another}/missing/",
+    ):
+        assert owner_client.get(theirs).status_code == 404
+    assert owner_client.get(f"/api/summaries/{another}/fidelity").status_code == 404
+
+
+def test_what_is_measured_is_read_in_one_query_by_its_own_index(session: SessionRecord) -> None:
+    measure_one(session.id, "sum_1", counted=9, missing=1)
+    add_turns(session, 3)
+    with CaptureQueriesContext(connection) as queries:
+        [row] = load_measured(session.id).values()
+    assert (row.kept, len(queries)) == (8, 1)
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {queries.captured_queries[0]['sql']}")
+            assert "event_of_fidelity" in str(cursor.fetchall())
