@@ -339,7 +339,7 @@ class Fact(AppendOnlyModel):
     superseded_by = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
     superseded_seq = models.BigIntegerField(null=True)
     withdrawn_seq = models.BigIntegerField(null=True)
-    ban = models.CharField(max_length=16, choices=[(FORBIDDEN, FORBIDDEN)], default="")
+    ban = models.CharField(max_length=16, choices=[("", "none"), (FORBIDDEN, FORBIDDEN)], default="")
     """``forbidden`` while what it says must not become a fact again."""
     salt = models.CharField(max_length=64, default=new_salt)
 

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from compaction_app.context.state import load_frame, load_meter, load_state, read_state, rebuild_payload
-from compaction_app.facts.remember import FactDraft, Said, add_fact, withdraw_fact
+from compaction_app.facts.remember import FactDraft, Said, add_fact, forbid_fact, withdraw_fact
 from mnesis_core.facts.values import FactKind, FactRecord
 from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db
@@ -82,13 +82,16 @@ def test_what_was_said_on_another_branch_is_no_fact_of_this_one():
     assert facts_in(session_id) == ["The tulip is red.", "Lea lives in Bergen."]
 
 
-async def test_a_call_is_sent_the_facts_of_then_though_they_were_withdrawn(session: SessionRecord, alice, script):
+@pytest.mark.parametrize("take_back", [withdraw_fact, forbid_fact])
+async def test_a_call_is_sent_the_facts_of_then_though_they_were_taken_back(
+    session: SessionRecord, alice, script, take_back
+):
     model = script(lambda request: "Noted.")
     fact: FactRecord = await db(add_fact, session.id, LEA, owner_id=alice.pk)
     await say(session, "Hello.")
     first = model.requests[-1].payload["messages"]
     assert [message["content"][:7] for message in first if message["role"] == "user"] == ["<facts>", "Hello."]
-    await db(withdraw_fact, session.id, fact.id, owner_id=alice.pk)
+    await db(take_back, session.id, fact.id, owner_id=alice.pk)
     await say(session, "And now?")
     assert "<facts>" not in str(model.requests[-1].payload)
     for call in await db(list_calls, session.id):

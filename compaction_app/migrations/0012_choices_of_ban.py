@@ -1,0 +1,18 @@
+"""A fact that nobody forbade has a word for that, too: none."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('compaction_app', '0011_claims'),
+    ]
+
+    operations = [
+        migrations.AlterField(
+            model_name='fact',
+            name='ban',
+            field=models.CharField(choices=[('', 'none'), ('forbidden', 'forbidden')], default='', max_length=16),
+        ),
+    ]
