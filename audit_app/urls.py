@@ -11,6 +11,7 @@ urlpatterns = [
     path("import/", api.import_page, name="import"),
     path("import/<str:import_id>/", api.import_status, name="import-status"),
     path("evaluations/", evaluations.evaluation_list, name="evaluations"),
+    path("evaluations/start/", evaluations.start_evaluation, name="start-evaluation"),
     path("evaluations/<str:report_id>/", evaluations.evaluation, name="evaluation"),
     path(f"{INSPECT}/health/", health.health, name="inspect-health"),
     path(f"{INSPECT}/ledger/", ledger.ledger, name="inspect-ledger"),

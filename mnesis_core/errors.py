@@ -250,6 +250,10 @@ class IdempotencyMismatch(Conflict):
     """This idempotency key was used before with another request."""
 
 
+class EvaluationBusy(Conflict):
+    """A worker is evaluating a session already. Start another one when it has ended, or use 'manage.py evaluate_memory'."""
+
+
 class SummaryRevised(Conflict):
     """A revision has replaced this summary in the meantime. Look at the newest one, and start from there."""
 

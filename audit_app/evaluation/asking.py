@@ -80,11 +80,11 @@ class Asker:
 
     def measure(self, policy: Policy, progress: Callable[[int], None]) -> Measurement:
         self.spending = Spending()
-        ask = self._policies[policy]()
+        prompt_of = self._prompts_of(policy)
         outcomes, fits = [], True
         for number, question in enumerate(self.questions):
             said = self._message(question.text)
-            sent = ask(question, said)
+            sent = prompt_of(question, said)
             fits = fits and sent.tokens <= self.state.budget.usable
             outcomes.append(self._outcome(policy, number, sent, said.id))
             progress(number + 1)
@@ -102,26 +102,19 @@ class Asker:
             cost_micros=spent.cost_micros,
         )
 
-    @property
-    def _policies(self) -> dict[Policy, Callable[[], Callable[[Question, StoredMessage], Sent]]]:
+    def _prompts_of(self, policy: Policy) -> Callable[[Question, StoredMessage], Sent]:
         usable = self.state.budget.usable
-
-        def mnesis() -> Callable[[Question, StoredMessage], Sent]:
+        if policy == "mnesis":
             for call in list_calls(self.state.session.id, limit=MOST_ROWS):
                 usage = call.usage
                 self.spending.add(usage.tokens_input or 0, usage.tokens_output or 0, usage.cost_micros)
             return self._assembled
-
-        def rolling() -> Callable[[Question, StoredMessage], Sent]:
+        if policy == "rolling":
             left = self._rolling()
             return lambda question, said: send_rolling(left, said, usable)
-
-        return {
-            "mnesis": mnesis,
-            "truncation": lambda: lambda question, said: send_truncated(self._messages, said, usable),
-            "rolling": rolling,
-            "full": lambda: lambda question, said: send_full(self._messages, said),
-        }
+        if policy == "truncation":
+            return lambda question, said: send_truncated(self._messages, said, usable)
+        return lambda question, said: send_full(self._messages, said)
 
     def _assembled(self, question: Question, said: StoredMessage) -> Sent:
         """Return the prompt of a turn that begins with this question. Tools are in no policy's prompt."""

@@ -10,6 +10,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def new_report_id(at: datetime) -> str:
 
 
 def keep_report(report: Report) -> None:
-    write_report(report, _folder() / f"{report.id}.json")
+    write_report(report, folder() / f"{report.id}.json")
 
 
 def write_report(report: Report, path: Path) -> None:
@@ -43,7 +44,7 @@ def load_report(report_id: str) -> Report:
     """:raises EvaluationNotFound: there is none, or it cannot be read."""
     if not _ID.fullmatch(report_id):
         raise EvaluationNotFound()
-    path = _folder() / f"{report_id}.json"
+    path = folder() / f"{report_id}.json"
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise EvaluationNotFound("This report is too large to be shown.")
@@ -54,9 +55,16 @@ def load_report(report_id: str) -> Report:
         raise EvaluationNotFound(f"The file of this report cannot be read: {error}.") from error
 
 
+def heard_of(report_id: str) -> float:
+    """Return when a report was last written, in seconds since 1970; 0 if there is none."""
+    with suppress(FileNotFoundError):
+        return (folder() / f"{report_id}.json").stat().st_mtime
+    return 0.0
+
+
 def list_reports() -> Iterator[Report]:
     """Yield the newest reports, the newest first; files that cannot be read are left out."""
-    ids = sorted((path.stem for path in _folder().glob("*.json") if _ID.fullmatch(path.stem)), reverse=True)
+    ids = sorted((path.stem for path in folder().glob("*.json") if _ID.fullmatch(path.stem)), reverse=True)
     for report_id in ids[:MOST_LISTED]:
         try:
             yield load_report(report_id)
@@ -64,7 +72,7 @@ def list_reports() -> Iterator[Report]:
             continue
 
 
-def _folder() -> Path:
-    folder = Path(settings.DATA_DIR) / "evaluations"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+def folder() -> Path:
+    place = Path(settings.DATA_DIR) / "evaluations"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place

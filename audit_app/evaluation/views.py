@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 
 from audit_app.evaluation.charts import draw_report
-from audit_app.evaluation.reports import list_reports, load_report
+from audit_app.evaluation.evaluate import ask_worker
+from audit_app.evaluation.reports import heard_of, list_reports, load_report
 from mnesis_core.compaction.evaluation.measures import Row, sum_up
 from mnesis_core.compaction.evaluation.values import Report
 from mnesis_core.compaction.evaluation.wording import POLICY_NAMES, say_share, table_of
 from mnesis_core.errors import NotFound
 from sessions_app.pages.markdown import format_counted
-from sessions_app.pages.views import signed_in
+from sessions_app.pages.permissions import inspected
+from sessions_app.pages.views import signed_in, signed_in_to_post
 
 COMMAND = "python manage.py evaluate_memory conversation.jsonl"
+
+SILENT_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,10 @@ class ReportView:
             return datetime.fromisoformat(self.record.at)
         except ValueError:
             return None
+
+    @property
+    def is_silent(self) -> bool:
+        return time.time() - heard_of(self.record.id) > SILENT_SECONDS
 
     @property
     def names(self) -> str:
@@ -97,6 +106,14 @@ def evaluation(request: HttpRequest, report_id: str) -> HttpResponse:
         "tables": tables if len(tables) > 1 else [],
     }
     return render(request, "audit_app/evaluation.html", context)
+
+
+@signed_in_to_post
+def start_evaluation(request: HttpRequest) -> HttpResponse:
+    """Have a worker evaluate a session that this person may read."""
+    _refuse_others(request)
+    session = inspected(request, request.POST.get("session", "").strip())
+    return redirect("evaluation", report_id=ask_worker(session.id).id)
 
 
 def _refuse_others(request: HttpRequest) -> None:

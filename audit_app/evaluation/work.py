@@ -56,6 +56,8 @@ def run(values: Mapping[str, Any], say: Say, may_go: Callable[[], bool]) -> int:
         try:
             owner = User.objects.create_user("evaluation")
             conversations = list(_conversations(job, owner, say))
+            if not any(one.questions for one in conversations):
+                raise InvalidRequest("No fact is to be planted, and no question came with a conversation.")
             for conversation in conversations:
                 say(told=asdict(_told(conversation)))
             say(ready=True)
@@ -81,7 +83,7 @@ def _conversations(job: Job, owner: User, say: Say) -> Iterator[Conversation]:
         for one in found[: job.conversations]:
             taken[one.name] = taken.get(one.name, 0) + 1
             name = one.name if taken[one.name] == 1 else f"{one.name} ({taken[one.name]})"
-            random = Random(f"{job.seed} {name}")  # noqa: S311 - it must be repeatable, not secret
+            random = Random(f"{job.seed} {one.transcript.external_id}")  # noqa: S311 - it must be repeatable, not secret
             chosen = sorted(random.sample(range(len(one.questions)), min(job.questions, len(one.questions))))
             own = tuple(one.questions[index] for index in chosen)
             named = replace(one, name=name, questions=own, transcript=_to_be_lived(one.transcript))

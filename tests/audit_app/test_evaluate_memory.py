@@ -18,7 +18,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Model
 
+from audit_app.evaluation import evaluate as evaluate_module
 from audit_app.evaluation.reports import list_reports
+from audit_app.tasks import evaluate_session
 from mnesis_core.compaction.evaluation.measures import Row, sum_up
 from mnesis_core.compaction.evaluation.values import Report, read_report
 from mnesis_core.llm.interface import ModelSpec, Prices
@@ -114,6 +116,20 @@ def test_a_session_of_the_site_is_read_with_its_parent_and_stays_as_it_was() -> 
     assert (by_policy(report)["mnesis"].facts or 0) > (by_policy(report)["truncation"].facts or 0)
 
 
+def test_a_worker_evaluates_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate_module, "WINDOWS", (2_048,))
+    session = new_session(make_user("ada"))
+    for number in range(12):
+        exchange(session, f"{number}: {prose(100)}", f"answer {number}: {prose(100)}")
+    asked = evaluate_module.ask_worker(session)
+    before = rows_of_site()
+    evaluate_session(report_id=asked.id, session_id=session)
+    assert rows_of_site() == before
+    [report] = list_reports()
+    assert (report.id, report.is_whole, report.progress, report.problem) == (asked.id, True, "", "")
+    assert by_policy(report).keys() == {"mnesis", "truncation", "rolling", "full"}
+
+
 def test_a_model_answers_from_each_prompt_that_fits(chat: str) -> None:
     report = evaluate(chat, *ONE_WINDOW, "--policies", "mnesis,full", "--answers")
     rows = by_policy(report)
@@ -125,6 +141,7 @@ def test_a_model_answers_from_each_prompt_that_fits(chat: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words", "status"),
     [
+        (("CHAT", "--plant", "0"), "INVALID_REQUEST: No fact is to be planted", 2),
         (("missing.json",), "INVALID_REQUEST: .*missing.json cannot be read", 2),
         (("BROKEN",), "INVALID_REQUEST: 'broken.json'", 2),
         (("sess_01ARZ3NDEKTSV4RRFFQ69G5FAV",), "SESSION_NOT_FOUND", 4),
@@ -138,7 +155,7 @@ def test_what_cannot_be_evaluated_is_refused_in_words(
     broken.write_bytes(b'{"meeting_transcripts": [')
     named = {"CHAT": chat, "BROKEN": str(broken)}
     with pytest.raises(CommandError, match=words) as refused:
-        evaluate(*(named.get(one, one) for one in arguments), *ONE_WINDOW)
+        evaluate(*ONE_WINDOW, *(named.get(one, one) for one in arguments))
     assert refused.value.returncode == status
     assert not list(list_reports())
 
@@ -190,6 +207,6 @@ def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
     assert "truncation" in said
     [file] = (tmp_path / "site" / "evaluations").iterdir()
     report = read_report(json.loads(file.read_text()))
-    assert not report.is_whole
+    assert (report.is_whole, report.progress, report.problem) == (False, "", "It was interrupted.")
     assert {one.policy for one in report.measurements} >= {"mnesis", "truncation"}
     assert not own_databases()

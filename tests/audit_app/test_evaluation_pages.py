@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django_q.models import OrmQ
 
 from audit_app.evaluation.reports import MOST_LISTED, keep_report, list_reports, load_report
+from audit_app.tasks import evaluate_session
 from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
 from mnesis_core.errors import EvaluationNotFound
 from tests.support.cast import make_user
-from tests.support.talks import HOSTILE
+from tests.support.talks import HOSTILE, new_session
 
 pytestmark = pytest.mark.django_db
 ID = "20261126T120000-abcdef"
@@ -89,7 +93,7 @@ def test_of_an_interrupted_evaluation_the_page_says_so(staff: Client) -> None:
     assert "not whole" in staff.get("/evaluations/").content.decode()
     page = staff.get(f"/evaluations/{ID}/").content.decode()
     assert "not whole" in page
-    assert "Nothing has been measured yet." in page
+    assert "Nothing has been measured." in page
 
 
 def test_hostile_names_are_shown_as_text(staff: Client) -> None:
@@ -157,3 +161,61 @@ def test_a_report_that_is_being_written_is_never_seen_half(folder: Path) -> None
     keep_report(report(seed=8))
     assert [one.seed for one in list_reports()] == [8]
     assert [path.name for path in folder.iterdir()] == [f"{ID}.json"]
+
+
+def test_a_worker_is_asked_for_a_session_of_ones_own(staff: Client) -> None:
+    session = new_session(User.objects.get(username="ada"))
+    answer = staff.post("/evaluations/start/", {"session": f" {session} "})
+    [made] = list_reports()
+    assert answer.headers["Location"] == f"/evaluations/{made.id}/"
+    assert OrmQ.objects.count() == 1
+    page = staff.get(f"/evaluations/{made.id}/").content.decode()
+    assert "Waiting for a worker." in page
+    assert 'hx-trigger="every 3s"' in page
+    assert "running" in staff.get("/evaluations/").content.decode()
+
+
+def test_of_an_ended_evaluation_the_page_asks_nothing_more(staff: Client) -> None:
+    keep_report(report(is_whole=False, problem=f"SESSION_NOT_FOUND: {HOSTILE}"))
+    page = staff.get(f"/evaluations/{ID}/").content.decode()
+    assert "It ended early. SESSION_NOT_FOUND" in page
+    assert "hx-trigger" not in page.partition("<main")[2]
+    assert "<script>alert" not in page
+
+
+def test_a_page_says_when_nothing_was_heard_of_it_for_minutes(staff: Client, folder: Path) -> None:
+    keep_report(report(is_whole=False, progress="harbour, demo, 4,096: 3 of 9 turns"))
+    assert "Nothing was heard" not in staff.get(f"/evaluations/{ID}/").content.decode()
+    os.utime(folder / f"{ID}.json", (1, 1))
+    assert "Nothing was heard" in staff.get(f"/evaluations/{ID}/").content.decode()
+
+
+def test_nobody_is_asked_for_a_session_that_this_person_may_not_read(staff: Client) -> None:
+    session = new_session(make_user("bob"))
+    for id in (session, "", "x", "sess_01ARZ3NDEKTSV4RRFFQ69G5FAV", "\0", "sess_" + "9" * 5_000):
+        assert staff.post("/evaluations/start/", {"session": id}).status_code == 404
+    client = Client()
+    client.force_login(User.objects.get(username="bob"))
+    assert client.post("/evaluations/start/", {"session": session}).status_code == 404
+    assert not list(list_reports())
+    assert not OrmQ.objects.exists()
+
+
+def test_one_worker_evaluates_at_a_time(staff: Client, folder: Path) -> None:
+    session = new_session(User.objects.get(username="ada"))
+    keep_report(report(is_whole=False, measurements=(), progress="Waiting for a worker."))
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert staff.post("/evaluations/start/", {"session": session}).status_code == 409
+        evaluate_session(report_id=ID, session_id=session)
+    assert load_report(ID).problem.startswith("A worker is evaluating a session already.")
+
+
+def test_a_worker_says_what_went_wrong_and_takes_nothing_up_twice() -> None:
+    keep_report(report(is_whole=False, measurements=(), progress="Waiting for a worker."))
+    evaluate_session(report_id=ID, session_id="sess_01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert load_report(ID).problem == "There is no such session, or it is not yours."
+    keep_report(report())
+    evaluate_session(report_id=ID, session_id="sess_01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert load_report(ID) == report()
+    evaluate_session(report_id="20261126T120000-000000", session_id="x")

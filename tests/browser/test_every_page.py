@@ -54,7 +54,7 @@ PARTS = {
 """Parts of those pages, and files."""
 ELSEWHERE = {
     "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
-    "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "other-static", "favicon", "administration-password",
+    "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "start-evaluation", "other-static", "favicon", "administration-password",
 }  # fmt: skip
 """Endpoints of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
 

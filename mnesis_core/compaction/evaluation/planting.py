@@ -41,7 +41,7 @@ def plant(conversation: Conversation, *, count: int, seed: int) -> Conversation:
     spots = [index for index, message in enumerate(messages) if _last_text(message) is not None]
     if count and not spots:
         raise InvalidRequest(f"{conversation.name} has no message with a text, so no fact can be planted.")
-    random = Random(f"{seed} {conversation.name}")  # noqa: S311 - it must be repeatable, not secret
+    random = Random(f"{seed} {conversation.transcript.external_id}")  # noqa: S311 - it must be repeatable, not secret
     codes = _codes(random, "\n".join(map(repr, messages)).casefold())
     subjects = random.sample([(noun, place) for place in _PLACES for noun in _NOUNS], count)
     paragraphs: dict[int, list[str]] = {}

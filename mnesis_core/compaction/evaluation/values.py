@@ -80,7 +80,9 @@ class Report:
     at: str  # ISO 8601, in UTC
     seed: int
     plant: int
-    is_whole: bool  # False while it is being measured, and of one that was interrupted
+    is_whole: bool  # False while it is being measured, and of one that has ended before
+    progress: str = ""  # where it is; empty when it has ended
+    problem: str = ""  # why it has ended before it was whole
     conversations: tuple[Told, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()

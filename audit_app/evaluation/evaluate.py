@@ -1,0 +1,174 @@
+"""An evaluation from its job to its report, for the command and for the worker that a page asks."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from django.utils import timezone
+from django_q.tasks import async_task
+
+from audit_app.evaluation.job import AskedModel, AskedSession, Job
+from audit_app.evaluation.process import measuring
+from audit_app.evaluation.reports import folder, keep_report, load_report, new_report_id
+from audit_app.transfer.export import export_session, parents_first, parents_of, session_ids
+from mnesis_core.compaction.evaluation.values import POLICIES, Measurement, Report, Told, read_measurement, read_told
+from mnesis_core.errors import EvaluationBusy, MnesisError, ModelNotFoundError, SessionNotFoundError
+from sessions_app.conf import DEMO
+from sessions_app.llm.model_store import find_model_entry
+
+WINDOWS = (4_096, 8_192, 32_768)
+PLANTED, SEED, QUESTIONS, CONVERSATIONS = 40, 1, 100, 10
+TASK = "audit_app.tasks.evaluate_session"
+TASK_SECONDS = 7_200
+PACE = 2.0  # seconds between two notes of progress in a report
+Show = Callable[[str, str, int, int], None]
+"""Called with where it is, a unit, and how many of how many are done."""
+
+
+@dataclass(kw_only=True)
+class Evaluation:
+    """A report that grows. It is kept after each measurement, so that nothing that was paid for is lost."""
+
+    report: Report
+    show: Show = lambda where, unit, done, total: None
+    is_measured: Callable[[Measurement], None] = lambda measurement: None
+    agree: Callable[[Job, tuple[Told, ...]], None] = lambda job, conversations: None
+    """Called before any model is asked; raises where nothing is to be measured."""
+    _noted: float = 0.0
+
+    def run(self, job: Job) -> None:
+        """:raises MnesisError: a file or session cannot be used, or the process has failed."""
+        try:
+            with measuring(job) as process:
+                self._add(notes=process.notes)
+                for name, value in process.lines():
+                    self._hear(name, value)
+                self.agree(job, self.report.conversations)
+                process.go()
+                for name, value in process.lines():
+                    self._hear(name, value)
+        except (KeyboardInterrupt, MnesisError) as error:
+            if self.report.measurements or self.report.progress:
+                self._end(problem="It was interrupted." if isinstance(error, KeyboardInterrupt) else str(error))
+            raise
+        self._end(is_whole=True)
+
+    def _end(self, **values: Any) -> None:
+        self.report = replace(self.report, progress="", **values)
+        keep_report(self.report)
+
+    def _hear(self, name: str, value: Any) -> None:
+        if name == "progress":
+            self._note(*value)
+        elif name == "note":
+            self._add(notes=(value,))
+        elif name == "told":
+            self._add(conversations=(read_told(value),))
+        elif name == "measured":
+            measurement = read_measurement(value)
+            self._add(measurements=(measurement,))
+            keep_report(self.report)
+            self.is_measured(measurement)
+
+    def _note(self, where: str, unit: str, done: int, total: int) -> None:
+        self.show(where, unit, done, total)
+        if monotonic() - self._noted >= PACE:
+            self._noted = monotonic()
+            self.report = replace(self.report, progress=f"{where}: {done:,} of {total:,} {unit}")
+            keep_report(self.report)
+
+    def _add(self, **more: tuple[Any, ...]) -> None:
+        grown: dict[str, Any] = {name: (*getattr(self.report, name), *values) for name, values in more.items()}
+        self.report = replace(self.report, **grown)
+
+
+def new_report(*, plant: int = PLANTED, seed: int = SEED) -> Report:
+    at = timezone.now()
+    return Report(id=new_report_id(at), at=at.isoformat(), seed=seed, plant=plant, is_whole=False)
+
+
+def find_asked_model(alias: str) -> AskedModel:
+    """:raises ModelNotFoundError: there is no such model."""
+    entry = find_model_entry(alias)
+    if entry is None:
+        raise ModelNotFoundError(f"no model is called {alias!r}; 'manage.py model list' shows them", model=alias)
+    # In a database of its own there are no other models to fall back on.
+    return AskedModel(spec=replace(entry.spec, fallbacks=()), api_key_env=entry.api_key_env)
+
+
+def export_for(session_id: str, directory: Path) -> AskedSession:
+    """Write a session to a file, with the ones that it can only be imported with.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    if session_id not in session_ids():
+        raise SessionNotFoundError(session_id=session_id)
+    needed = parents_of([session_id])
+    while missing := [parent for parent in needed.values() if parent is not None and parent not in needed]:
+        needed |= parents_of(missing)
+    path = directory / f"{session_id}.jsonl"
+    with path.open("wb") as file:
+        for id in parents_first(needed):
+            file.writelines(export_session(id))
+    return AskedSession(id=session_id, file=str(path))
+
+
+# The worker's way
+
+
+def ask_worker(session_id: str) -> Report:
+    """Queue the evaluation of a session with the demo model, which costs nothing, and return its empty report.
+
+    :raises EvaluationBusy: a worker has one already.
+    """
+    with _one_at_a_time():
+        report = replace(new_report(), progress="Waiting for a worker.")
+        keep_report(report)
+    async_task(TASK, report_id=report.id, session_id=session_id, timeout=TASK_SECONDS)
+    return report
+
+
+def evaluate_session(report_id: str, session_id: str) -> None:
+    """Do what was queued, unless it was begun before: a task may come twice."""
+    report = load_report(report_id)
+    if report.is_whole or report.problem or report.measurements:
+        return
+    with tempfile.TemporaryDirectory(prefix="mnesis-evaluation-") as directory:
+        try:
+            with _one_at_a_time():
+                Evaluation(report=report).run(_job_of(export_for(session_id, Path(directory)), report))
+        except MnesisError as error:
+            keep_report(replace(load_report(report_id), progress="", problem=str(error)))
+
+
+def _job_of(session: AskedSession, report: Report) -> Job:
+    return Job(
+        files=(),
+        sessions=(session,),
+        models=(find_asked_model(DEMO.alias),),
+        windows=WINDOWS,
+        policies=POLICIES,
+        plant=report.plant,
+        seed=report.seed,
+        questions=QUESTIONS,
+        conversations=CONVERSATIONS,
+        answers=False,
+    )
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """:raises EvaluationBusy: another process of this host is in this block."""
+    with (folder() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise EvaluationBusy() from None
+        yield
