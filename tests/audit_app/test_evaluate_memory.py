@@ -90,7 +90,7 @@ def test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured(chat: st
     assert not rows["full"].fits
     assert all(rows[policy].fits for policy in ("mnesis", "truncation", "rolling"))
     assert rows["truncation"].facts is not None
-    assert rows["truncation"].facts < 0.5 < (rows["mnesis"].facts or 0)
+    assert rows["truncation"].facts < (rows["mnesis"].facts or 0)
     assert rows["mnesis"].facts_told[1] > 0.8
     assert rows["truncation"].facts_told == ()
     assert rows["mnesis"].calls > 0
