@@ -37,8 +37,8 @@ class ReportView:
             return None
 
     @property
-    def is_silent(self) -> bool:
-        return time.time() - heard_of(self.record.id) > SILENT_SECONDS
+    def is_running(self) -> bool:
+        return bool(self.record.progress) and time.time() - heard_of(self.record.id) < SILENT_SECONDS
 
     @property
     def names(self) -> str:

@@ -186,7 +186,9 @@ def test_of_an_ended_evaluation_the_page_asks_nothing_more(staff: Client) -> Non
 def test_a_page_says_when_nothing_was_heard_of_it_for_minutes(staff: Client, folder: Path) -> None:
     keep_report(report(is_whole=False, progress="harbour, demo, 4,096: 3 of 9 turns"))
     assert "Nothing was heard" not in staff.get(f"/evaluations/{ID}/").content.decode()
+    assert ">running<" in staff.get("/evaluations/").content.decode()
     os.utime(folder / f"{ID}.json", (1, 1))
+    assert ">running<" not in staff.get("/evaluations/").content.decode()
     assert "Nothing was heard" in staff.get(f"/evaluations/{ID}/").content.decode()
 
 
