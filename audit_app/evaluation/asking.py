@@ -123,10 +123,11 @@ class Asker:
         return Sent(prompt=built, tokens=built.used_tokens)
 
     def _rolling(self) -> Rolling:
-        spec, config = self.state.spec, self.state.config
+        spec, config = self.state.summariser(), self.state.config
+        model = get_model(spec.alias, user_id=None)
 
         def ask(payload: dict[str, Any], target: int) -> str | None:
-            reply = self._reply(Request(payload=payload, max_output_tokens=reply_limit(spec, target)))
+            reply = self._reply(model, Request(payload=payload, max_output_tokens=reply_limit(spec, target)))
             return None if failure_of(reply) else cleaned(reply.text)
 
         longest = config.compaction.summary_target_tokens
@@ -142,7 +143,7 @@ class Asker:
         is_answered = None
         if self.answers and question.answer and sent.tokens <= self.state.budget.usable:
             limit = self.state.budget.reserved_output
-            reply = self._reply(Request(payload=render(sent.prompt), max_output_tokens=limit))
+            reply = self._reply(self._asked_model, Request(payload=render(sent.prompt), max_output_tokens=limit))
             is_answered = bool(has_answer(reply.text, question))
         return Outcome(
             question=number,
@@ -153,10 +154,10 @@ class Asker:
             is_answered=is_answered,
         )
 
-    def _reply(self, request: Request) -> Reply:
-        reply = waiting_for(_complete, own_loop=True)(self._asked_model, request)
+    def _reply(self, model: Model, request: Request) -> Reply:
+        reply = waiting_for(_complete, own_loop=True)(model, request)
         usage: Usage = reply.usage
-        cost = cost_micros(self.state.spec, usage)
+        cost = cost_micros(model.spec, usage)
         self.spending.add(usage.input_tokens, usage.output_tokens, cost)
         return reply
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from audit_app.evaluation.job import AskedModel, Job
 from mnesis_core.compaction.evaluation.values import Told
 from mnesis_core.llm.interface import Usage, cost_micros
+from sessions_app.conf import site_config
 
 READINGS = {"mnesis": 3, "rolling": 2}
 """How often models read the whole conversation: Mnesis for summaries of it, summaries of these, and facts."""
@@ -17,18 +18,26 @@ ANSWER_TOKENS = 300
 
 def estimate_micros(job: Job, conversations: Sequence[Told]) -> int | None:
     """Return millionths of the currency unit, or None if the price of a model is not known."""
-    costs = [cost_micros(model.spec, _usage(job, model, told)) for model in job.models for told in conversations]
+    summariser = job.helper(site_config().compaction.model)
+    costs = []
+    for told in conversations:
+        for model in job.models:
+            costs.append(cost_micros((summariser or model).spec, _summaries(job, told)))
+            costs.append(cost_micros(model.spec, _answers(job, model, told)))
+        # Each message is read for its vector, and each question with what was found for it.
+        read = Usage(input_tokens=len(job.models) * len(job.windows) * told.tokens, output_tokens=0)
+        costs += [cost_micros(model.spec, read) for model in job.helpers if model is not summariser]
     return None if None in costs else sum(cost or 0 for cost in costs)
 
 
-def _usage(job: Job, model: AskedModel, told: Told) -> Usage:
-    read = written = 0
-    for window in job.windows:
-        for policy in job.policies:
-            tokens = READINGS.get(policy, 0) * told.tokens if told.tokens > window // 2 else 0
-            read, written = read + tokens, written + tokens // SUMMARY_SHARE
-            if job.answers:
-                answers = [question for question in told.questions if question.answer]
-                read += len(answers) * min(window, told.tokens)
-                written += len(answers) * min(ANSWER_TOKENS, model.spec.max_output_tokens)
-    return Usage(input_tokens=read, output_tokens=written)
+def _summaries(job: Job, told: Told) -> Usage:
+    windows = sum(told.tokens > window // 2 for window in job.windows)
+    read = windows * told.tokens * sum(READINGS.get(policy, 0) for policy in job.policies)
+    return Usage(input_tokens=read, output_tokens=read // SUMMARY_SHARE)
+
+
+def _answers(job: Job, model: AskedModel, told: Told) -> Usage:
+    answers = sum(bool(question.answer) for question in told.questions) if job.answers else 0
+    read = sum(answers * len(job.policies) * min(window, told.tokens) for window in job.windows)
+    longest = min(ANSWER_TOKENS, model.spec.max_output_tokens)
+    return Usage(input_tokens=read, output_tokens=answers * len(job.policies) * len(job.windows) * longest)

@@ -20,7 +20,7 @@ from audit_app.evaluation.reports import folder, keep_report, load_report, new_r
 from audit_app.transfer.export import export_session, parents_first, parents_of, session_ids
 from mnesis_core.compaction.evaluation.values import POLICIES, Measurement, Report, Told, read_measurement, read_told
 from mnesis_core.errors import EvaluationBusy, MnesisError, ModelNotFoundError, SessionNotFoundError
-from sessions_app.conf import DEMO
+from sessions_app.conf import DEMO, site_config
 from sessions_app.llm.model_store import find_model_entry
 
 WINDOWS = (4_096, 8_192, 32_768)
@@ -103,6 +103,13 @@ def find_asked_model(alias: str) -> AskedModel:
     return AskedModel(spec=replace(entry.spec, fallbacks=()), api_key_env=entry.api_key_env)
 
 
+def find_helpers() -> tuple[AskedModel, ...]:
+    """Return the models that the site's configuration names beside those of its sessions, as far as they exist."""
+    config = site_config()
+    aliases = (config.compaction.model, config.search.embedding_model, config.search.rerank_model)
+    return tuple(find_asked_model(alias) for alias in dict.fromkeys(aliases) if alias and find_model_entry(alias))
+
+
 def export_for(session_id: str, directory: Path) -> AskedSession:
     """Write a session to a file, with the ones that it can only be imported with.
 
@@ -153,6 +160,7 @@ def _job_of(session: AskedSession, report: Report) -> Job:
         files=(),
         sessions=(session,),
         models=(find_asked_model(DEMO.alias),),
+        helpers=(),  # They may cost money.
         windows=WINDOWS,
         policies=POLICIES,
         plant=report.plant,

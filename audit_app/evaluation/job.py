@@ -9,6 +9,8 @@ from typing import Any
 from mnesis_core.compaction.evaluation.values import Policy
 from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices
 
+_OF_MODELS = ("models", "helpers")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedModel:
@@ -37,6 +39,7 @@ class Job:
     files: tuple[str, ...]
     sessions: tuple[AskedSession, ...]
     models: tuple[AskedModel, ...]
+    helpers: tuple[AskedModel, ...]  # those that the site's configuration names, for summaries and for searches
     windows: tuple[int, ...]
     policies: tuple[Policy, ...]
     plant: int
@@ -46,15 +49,23 @@ class Job:
     answers: bool  # whether the models are asked the questions
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"models": [model.as_dict() for model in self.models]}
+        models = {name: [model.as_dict() for model in getattr(self, name)] for name in _OF_MODELS}
+        return asdict(self) | models
+
+    def helper(self, alias: str) -> AskedModel | None:
+        return next((model for model in self.helpers if model.spec.alias == alias), None)
 
 
 def read_job(values: Mapping[str, Any]) -> Job:
     """Return the job that the other process wrote with ``as_dict``."""
     lists = {name: tuple(values[name]) for name in ("files", "windows", "policies")}
     sessions = tuple(AskedSession(**one) for one in values["sessions"])
-    models = tuple(AskedModel(spec=_spec(one["spec"]), api_key_env=one["api_key_env"]) for one in values["models"])
-    return Job(**(dict(values) | lists | {"sessions": sessions, "models": models}))
+    models = {name: tuple(map(_read_model, values[name])) for name in _OF_MODELS}
+    return Job(**(dict(values) | lists | {"sessions": sessions} | models))
+
+
+def _read_model(values: Mapping[str, Any]) -> AskedModel:
+    return AskedModel(spec=_spec(values["spec"]), api_key_env=values["api_key_env"])
 
 
 def _spec(values: Mapping[str, Any]) -> ModelSpec:

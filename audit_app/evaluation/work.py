@@ -36,12 +36,14 @@ from mnesis_core.llm.tokens import estimate_message
 from mnesis_core.messages import DataPart, FileRefPart, MediaPart, StoredMessage, ToolPart
 from mnesis_core.records import new_request_id
 from mnesis_core.transcripts.values import Transcript, TranscriptMessage, TranscriptTurn
+from sessions_app.conf import site_config
 from sessions_app.llm.model_store import put_model
 from sessions_app.record import session_store
 from sessions_app.record.actor import acting_as
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
+from sessions_app.search.vectors import fill_or_log
 
 MOST_BYTES = 2**30
 """Of one file, unpacked."""
@@ -63,6 +65,8 @@ def run(values: Mapping[str, Any], say: Say, may_go: Callable[[], bool]) -> int:
             say(ready=True)
             if not may_go():
                 return 0
+            for helper in job.helpers:
+                put_model(helper.spec, api_key_env=helper.api_key_env)
             for conversation in conversations:
                 for measurement in _measure(job, owner, conversation, say):
                     say(measured=asdict(measurement))
@@ -149,7 +153,7 @@ def _measure(job: Job, owner: User, conversation: Conversation, say: Say) -> Ite
     for model in job.models:
         for window in job.windows:
             where = f"{conversation.name}, {model.spec.alias}, {window:,}"
-            session_id = _live(model, window, owner, conversation, partial(_tell, say, where, "turns"))
+            session_id = _live(job, model, window, owner, conversation, partial(_tell, say, where, "turns"))
             asker = Asker(
                 conversation=conversation.name,
                 owner_id=owner.pk,
@@ -165,12 +169,20 @@ def _measure(job: Job, owner: User, conversation: Conversation, say: Say) -> Ite
 
 
 def _live(
-    model: AskedModel, window: int, owner: User, conversation: Conversation, tell: Callable[[int, int], None]
+    job: Job,
+    model: AskedModel,
+    window: int,
+    owner: User,
+    conversation: Conversation,
+    tell: Callable[[int, int], None],
 ) -> str:
     """Live a conversation with a model of this window, and return the session."""
     alias, turns = f"{model.spec.alias}@{window}", len(conversation.transcript.turns)
     put_model(replace(model.spec, alias=alias, context_window=window), api_key_env=model.api_key_env)
-    session_id = session_store.create_session(owner=owner, model=alias)
+    # A summarising model of the site that is not here would leave nothing but excerpts.
+    summariser = site_config().compaction.model if job.helper(site_config().compaction.model) else ""
+    config = {"compaction": {"model": summariser}}
+    session_id = session_store.create_session(owner=owner, model=alias, config=config)
 
     def lived(done: int) -> None:
         # A site's worker looks for facts in what was summarised, beside the turns.
@@ -179,6 +191,8 @@ def _live(
         tell(turns, done)
 
     live(session_id, conversation.transcript, lived)
+    while fill_or_log():
+        pass
     return session_id
 
 

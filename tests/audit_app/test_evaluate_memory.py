@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -19,11 +20,14 @@ from django.db import connection
 from django.db.models import Model
 
 from audit_app.evaluation import evaluate as evaluate_module
+from audit_app.evaluation.job import AskedModel
 from audit_app.evaluation.reports import list_reports
+from audit_app.management.commands import evaluate_memory as command_module
 from audit_app.tasks import evaluate_session
 from mnesis_core.compaction.evaluation.measures import Row, sum_up
 from mnesis_core.compaction.evaluation.values import Report, read_report
 from mnesis_core.llm.interface import ModelSpec, Prices
+from sessions_app.conf import DEMO
 from sessions_app.llm.model_store import put_model
 from tests.core.contexts import prose
 from tests.support.cast import make_user
@@ -130,12 +134,25 @@ def test_a_worker_evaluates_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_policy(report).keys() == {"mnesis", "truncation", "rolling", "full"}
 
 
-def test_a_model_answers_from_each_prompt_that_fits(chat: str) -> None:
-    report = evaluate(chat, *ONE_WINDOW, "--policies", "mnesis,full", "--answers")
+def test_a_model_answers_from_each_prompt_that_fits_and_its_price_counts(chat: str) -> None:
+    put_model(replace(DEMO, alias="dear", prices=Prices(input=1_000_000, output=4_000_000)))
+    report = evaluate(chat, *ONE_WINDOW, "--policies", "mnesis,full", "--answers", "--models", "dear")
     rows = by_policy(report)
     assert rows["mnesis"].answered is not None
     assert rows["mnesis"].calls > 10
-    assert rows["full"].answered is None
+    assert (rows["mnesis"].cost_micros or 0) > 10_000
+    assert (rows["full"].answered, rows["full"].cost_micros) == (None, 0)
+
+
+def test_the_sites_own_summarising_model_summarises(chat: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "site.toml"
+    config.write_text('[compaction]\nmodel = "brief"\n')
+    monkeypatch.setenv("MNESIS_CONFIG", str(config))
+    brief = replace(DEMO, alias="brief", prices=Prices(input=1_000_000, output=4_000_000))
+    put_model(brief)
+    monkeypatch.setattr(command_module, "find_helpers", lambda: (AskedModel(spec=brief),))
+    report = evaluate(chat, *ONE_WINDOW, "--policies", "mnesis,rolling")
+    assert all((row.cost_micros or 0) > 1_000 for row in by_policy(report).values())
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from audit_app.evaluation.evaluate import (
     Evaluation,
     export_for,
     find_asked_model,
+    find_helpers,
     new_report,
 )
 from audit_app.evaluation.job import Job
@@ -121,7 +122,7 @@ class Command(BaseCommand):
 
     def _ask_for_money(self, job: Job, conversations: tuple[Told, ...]) -> None:
         """:raises CommandError: models may cost money, and nobody agrees."""
-        paid = [model for model in job.models if not model.is_demo]
+        paid = [model for model in (*job.models, *job.helpers) if not model.is_demo]
         if not paid or self._is_agreed:
             return
         micros = estimate_micros(job, conversations)
@@ -155,6 +156,7 @@ def _job(options: dict[str, Any], directory: Path) -> Job:
         files=tuple(str(Path(one).resolve()) for one in options["conversations"] if one not in sessions),
         sessions=tuple(export_for(id, directory) for id in sessions),
         models=tuple(map(find_asked_model, options["models"])),
+        helpers=find_helpers(),
         windows=options["windows"],
         policies=options["policies"],
         plant=options["plant"],
