@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from compaction_app.facts import store
 from compaction_app.facts.views import PAGE
+from mnesis_core.facts.values import FactMethod
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_store import archive_session
@@ -71,6 +72,17 @@ def test_a_forbidden_fact_is_shown_when_asked_for_and_can_be_allowed_again(owner
     assert "Allow this fact" in text
     assert "Forbid this fact" not in text
     assert "Prefers tea." not in page(owner_client, talk, "?state=withdrawn")
+
+
+def test_a_fact_says_who_found_it(owner_client: Client, talk: str) -> None:
+    found = {"method": FactMethod.MODEL, "subject": ""}
+    with change(talk) as record:
+        store.record_fact(record, new_fact("One.", subject=""))
+        store.record_fact(record, new_fact("Two.", model="demo", **found))
+        store.record_fact(record, new_fact("Three.", **found))
+    text = page(owner_client, talk)
+    for source in ("written by a person", "found by <bdi>demo</bdi>", "imported with the conversation"):
+        assert text.count(source) == 1
 
 
 def test_hostile_texts_are_shown_as_texts(owner_client: Client, talk: str) -> None:
