@@ -120,7 +120,7 @@ BENCHMARKS = {
         (
             *("conversation", "window", "said", "soft", "before", "after", "at the end", "runs", "not needed"),
             *("prompts filled: median, least", "… with messages absent", "… without the question"),
-            *("summaries by level", "depth", "originals", "files", "evidence", "1 step", "2 steps"),
+            *("summaries by level", "items kept", "depth", "originals", "files", "evidence", "1 step", "2 steps"),
         ),
     ),
 }

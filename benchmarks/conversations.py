@@ -15,9 +15,12 @@ from statistics import median
 from django.contrib.auth.models import User
 
 from audit_app.evaluation.living import Life, live
+from compaction_app.context.fidelity import items_of_summary
 from compaction_app.context.state import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
 from files_app.queries import read_range
+from mnesis_core.compaction.fidelity import Shown
+from mnesis_core.compaction.fidelity import measure as measure_items
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import whole
 from mnesis_core.files.references import files_in_footer, read_file_manifest
@@ -203,11 +206,19 @@ def _row(sample: Sample, alias: str, outcome: Outcome) -> tuple[str, ...]:
         str(sum(prompt.absent > 0 for prompt in outcome.prompts)),
         str(sum(not prompt.has_question for prompt in outcome.prompts)),
         "/".join(str(levels[level]) for level in (1, 2, 3)),
+        _kept([summary for summary in outcome.summaries if summary.kind == "leaf"]),
         str(max((summary.depth for summary in outcome.summaries), default=-1) + 1),
         f"{len(outcome.originals)} in order" if is_whole else "NOT ALL",
         f"{outcome.files_named} of {outcome.files}" if outcome.files else "",
         *(_share(outcome.evidence, steps, len(sample.evidence)) for steps in (0, 1, 2)),
     )
+
+
+def _kept(summaries: Sequence[SummaryRecord]) -> str:
+    """Return the share of the salient items of their sources that stands in the summaries themselves."""
+    measured = [measure_items(items_of_summary(summary), Shown([summary.text])) for summary in summaries]
+    counted = sum(fidelity.counted for fidelity in measured)
+    return f"{1 - sum(len(fidelity.missing) for fidelity in measured) / counted:.0%}" if counted else ""
 
 
 def _filled(outcome: Outcome, of: Callable[[list[float]], float]) -> float:

@@ -16,6 +16,7 @@ from compaction_app.compact import compact_now
 from compaction_app.context.fidelity import load_fidelity, load_measured
 from compaction_app.context.state import rebuild_payload
 from compaction_app.facts.queries import list_facts
+from compaction_app.facts.store import forbid_fact, withdraw_fact
 from compaction_app.models import Reflection
 from compaction_app.queries import list_runs, list_summaries
 from mnesis_core.compaction.requests import KEEPS_NO_MORE, LOSSY
@@ -24,7 +25,7 @@ from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Request, Source, Usage
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.records import SessionRecord
-from sessions_app.record.change import change
+from sessions_app.record.change import Change, change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_store import archive_session, update_session
 from sessions_app.record.turn_queries import list_calls
@@ -160,6 +161,27 @@ def test_it_is_measured_once_after_the_facts_and_what_a_fact_has_is_not_carried_
     work_off()
     assert len(list_facts(session.id)) == 2
     assert len(measured(session)) == len(list_summaries(session.id))
+
+
+@pytest.mark.parametrize("end", [withdraw_fact, forbid_fact])
+def test_what_a_person_withdrew_or_forbade_is_not_carried_again(
+    session: SessionRecord, script: Any, end: Callable[[Change, str], None]
+) -> None:
+    configure(session, reflect=False)
+    script(drafts(POOR, POOR))
+    compacted(session)
+    work_off()
+    for fact in list_facts(session.id):
+        with change(session.id) as record:
+            end(record, fact.id)
+    add_turns(session, 8, text=SAID)
+    compact_now(session.id)
+    work_off()
+    assert [fact for fact in list_facts(session.id) if fact.state.value == "live"] == []
+    newest = list_summaries(session.id)[-1]
+    measured_last, found = load_measured(session.id)[newest.id], load_fidelity(newest)
+    assert {ORDER, CHOICE} <= {one.item.text for one in found.missing}
+    assert len(found.missing) == measured_last.missing
 
 
 def test_an_archived_session_is_measured_and_gets_no_facts(session: SessionRecord, script: Any) -> None:

@@ -19,7 +19,9 @@ from django.utils import timezone
 
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
+from compaction_app.context.fidelity import load_measured
 from compaction_app.context.state import Frame, build_context, load_frame, load_meter, read_state
+from compaction_app.facts.carry import find_lost
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.errors import ModelTimeout
@@ -356,6 +358,8 @@ READS: dict[str, Row] = {
         6,
     ),
     "list_summaries": (lambda s: compaction_queries.list_summaries(s.id), 2),
+    "load_measured": (lambda s: load_measured(s.id), 1),
+    "find_lost": (lambda s: find_lost(compaction_queries.load_summary(s.summary)), 6),
     "list_runs": (lambda s: compaction_queries.list_runs(s.id), 2),
     "load_file_reference": (lambda s: file_queries.load_file_reference(s.file, owner_id=s.owner.pk), 1),
     "find_file_by_content": (lambda s: file_queries.find_file_by_content("ab" * 32, session_id=s.id), 1),
