@@ -16,6 +16,8 @@ from django.views.decorators.gzip import gzip_page
 
 from compaction_app import queries
 from compaction_app.context.fidelity import Measured, bound_of, load_fidelity, load_measured
+from compaction_app.lineage.marked import marked_summary
+from compaction_app.lineage.queries import load_claims, tally
 from compaction_app.templatetags.compaction import summary_name
 from mnesis_core.compaction.dag import Graph, Node, Span
 from mnesis_core.context.branches import Path, branches_through
@@ -428,4 +430,12 @@ def _summary(request: HttpRequest, about: Inspected, node: SummaryRecord) -> Htt
 def _context(node: SummaryRecord) -> dict[str, Any]:
     view = load_view(node)
     rejected = sum(not attempt.accepted for attempt in view.tries)
-    return {"view": view, "summary": node, "sources": view.sources, "rejected": rejected}
+    claims = load_claims(node)
+    return {
+        "view": view,
+        "summary": node,
+        "sources": view.sources,
+        "rejected": rejected,
+        "marked": marked_summary(node, claims),
+        "claims": tally(claims),
+    }

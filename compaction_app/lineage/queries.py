@@ -13,8 +13,8 @@ from mnesis_core.text import decode_text, encode_text
 from sessions_app.record.message_queries import seqs_of_messages
 
 _Key = tuple[str, int]  # a summary's id, and the number of a sentence of it
-_SUPPORTS = {word.value for word in Support}
-DEEPEST = 1_000  # steps from a condensed summary down; summaries that were tampered with may go in circles
+_ORDER = (Support.NONE, Support.PARTLY, Support.SUPPORTED, Support.QUOTED)
+DEEPEST = 200  # steps from a condensed summary down; summaries that were tampered with may go in circles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class ClaimRecord:
     end: int
     text: str
     support: Support
-    """How it is supported in the end: a sentence that rests on unsupported ones alone is unsupported itself."""
+    """How it is supported in the end: no better than the best of the sentences that it rests on."""
     share: int
     missing: tuple[str, ...]
     method: str
@@ -94,6 +94,16 @@ def _places(row: Claim) -> list[tuple[str, str | int]]:
     return [(id, ref) for id, ref in pairs if isinstance(id, str) and isinstance(ref, str | int)]
 
 
+def _in_the_end(row: Claim, under: Mapping[_Key, Claim], known: dict[str, Support]) -> Support:
+    if row.pk not in known:
+        said = next((word for word in Support if word.value == row.support), Support.NONE)
+        known[row.pk] = said  # Rows that were tampered with may go in circles.
+        below = [under[id, ref] for id, ref in _places(row) if isinstance(ref, int) and (id, ref) in under]
+        best = max((_in_the_end(one, under, known) for one in below), key=_ORDER.index, default=said)
+        known[row.pk] = min(said, best, key=_ORDER.index)
+    return known[row.pk]
+
+
 def _claim(row: Claim, under: Mapping[_Key, Claim], seqs: Mapping[str, int], stored: str) -> ClaimRecord:
     messages: dict[tuple[str, str], RestsOn] = {}
     todo, seen = [row], {row.pk}
@@ -106,15 +116,13 @@ def _claim(row: Claim, under: Mapping[_Key, Claim], seqs: Mapping[str, int], sto
                 seen.add(below.pk)
                 todo.append(below)
     places = _places(row)
-    is_led_on = any(isinstance(ref, int) and (id, ref) in under for id, ref in places)
-    said = row.support if row.support in _SUPPORTS else Support.NONE
     return ClaimRecord(
         id=row.id,
         number=row.number,
         start=row.text_start,
         end=row.text_end,
         text=decode_text(stored[row.text_start : row.text_end]),
-        support=Support.NONE if is_led_on and not messages else Support(said),
+        support=_in_the_end(row, under, {}),
         share=row.share,
         missing=tuple(word for word in row.missing if isinstance(word, str)) if isinstance(row.missing, list) else (),
         method=row.method,

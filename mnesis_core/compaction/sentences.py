@@ -123,5 +123,6 @@ def _cut(text: str, start: int, end: int) -> Iterator[Sentence]:
         piece = text[start:after]
         if _WORDY.search(piece):
             first = start + len(piece) - len(piece.lstrip())
-            yield Sentence(first, first + len(piece.strip()))
+            # The edge of a table closes its row.
+            yield Sentence(first, start + len(piece.rstrip().rstrip("|").rstrip()))
         start = after

@@ -18,17 +18,18 @@ from compaction_app.compact import compact_now
 from compaction_app.lineage import align as aligning
 from compaction_app.lineage.align import align_summary
 from compaction_app.lineage.queries import load_claims
+from compaction_app.lineage.store import record_claims
 from compaction_app.models import Claim
 from compaction_app.queries import list_summaries, load_summary
 from compaction_app.tasks import align
+from mnesis_core.compaction.lineage import Claim as Alignment
 from mnesis_core.compaction.lineage import Support
 from mnesis_core.records import SessionRecord
-from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_store import archive_session, soft_delete_session, update_session
 from tests.compaction_app.test_compaction import add_turns, model_of
-from tests.sessions_app.record_rows import plain
+from tests.sessions_app.record_rows import NOW
 from tests.support.cast import make_user
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish
 from tests.support.talks import HOSTILE
@@ -63,7 +64,7 @@ def talk(owner: User) -> tuple[str, list[str]]:
         add_summary(
             session_id, run, first, (1, 2), text="- Ana moved to Lisbon with 12 friends.\n- She sold 900 boats."
         ),
-        add_summary(session_id, run, second, (3, 4), text="Bo paid 45 euros for a blue bowl."),
+        add_summary(session_id, run, second, (3, 4), text="Bo paid 45 euros for a blue bowl, he said."),
     ]
     top = add_summary(
         session_id,
@@ -71,7 +72,7 @@ def talk(owner: User) -> tuple[str, list[str]]:
         leaves,
         (1, 4),
         kind="condensed",
-        text="Ana moved to Lisbon with friends, 12 of them. Bo paid 45 euros for the bowl. She sold 900 boats.",
+        text="Ana moved to Lisbon with 12 friends. Bo paid 45 euros for a blue bowl, he said. She sold 900 boats.",
     )
     finish(session_id, run)
     return session_id, [*leaves, top]
@@ -99,6 +100,10 @@ def test_a_worker_aligns_what_a_compaction_wrote_even_where_it_does_not_reflect(
     assert (paid.support, paid.missing, paid.messages) == (Support.NONE, ("4711",), ())
     assert told(session.id) == [(2, 1)]
     work_off()
+    with change(session.id) as record:
+        late = Alignment(number=9, start=0, end=1, support=Support.NONE, share=0)
+        assert not record_claims(record, summary.id, [late]), "another worker was first"
+        update_session(record, title="x")
     assert Claim.objects.count() == 2
     assert verify_session(session.id).problems == []
 
@@ -109,7 +114,7 @@ def test_a_condensed_summary_leads_on_to_messages_and_inherits_what_nobody_said(
         assert align_summary(load_summary(id))
     assert supports(first) == [("quoted", [1]), ("none", [])]
     assert supports(second) == [("supported", [3])]
-    assert supports(top) == [("supported", [1]), ("supported", [3]), ("none", [])]
+    assert supports(top) == [("quoted", [1]), ("supported", [3]), ("none", [])]
     assert [claim.places for claim in load_claims(load_summary(top))] == [
         ((first, 1),),
         ((second, 1),),
@@ -157,15 +162,23 @@ def test_claims_leave_with_an_export(talk: tuple[str, list[str]]) -> None:
     assert {row["row"]["number"]: row["row"]["support"] for row in rows} == {1: "quoted", 2: "none"}
 
 
-@pytest.mark.owner
-def test_hostile_rows_of_others_are_read_as_no_places(talk: tuple[str, list[str]]) -> None:
-    _, [first, *_] = talk
-    align_summary(load_summary(first))
-    remove_guards(connection, guarded_models())
-    for places in ([], {}, 7, "x", [["a"]], [[1, 2]], [[first, 1]], [[first, 2]], [["msg_other", "p"]], [[[], {}]]):
-        plain(Claim).update(places=places, missing=places, support="so so", text_start=-5, text_end=10**9)
-        assert all(claim.messages == () for claim in load_claims(load_summary(first)))
-    install_guards(connection, guarded_models())
+def test_rows_that_another_site_wrote_otherwise_are_read_as_without_places(talk: tuple[str, list[str]]) -> None:
+    session_id, [first, *_] = talk
+    wrong = [[], {}, 7, "x", [["a"]], [[1, 2]], [[first, 1]], [[first, 2]], [["msg_other", "p"]], [[[], {}]]]
+    usual = {
+        "method": "words.1",
+        "share": 1,
+        "support": "so so",
+        "text_start": -5,
+        "text_end": 10**9,
+        "created_at": NOW,
+    }
+    for number, places in enumerate(wrong, 1):
+        ids = {"id": f"claim_{number}", "session_id": session_id, "summary_id": first}
+        Claim.objects.create(**ids, number=number, places=places, missing=places, **usual)
+    claims = load_claims(load_summary(first))
+    assert len(claims) == len(wrong)
+    assert all(claim.support is Support.NONE and not claim.messages for claim in claims)
 
 
 def test_the_owner_asks_for_claims_and_nobody_else(
@@ -195,3 +208,42 @@ def test_hostile_words_are_aligned_and_told(owner: User, owner_client: Client) -
     align_summary(load_summary(summary))
     assert owner_client.get(f"/api/summaries/{summary}/claims").status_code == 200
     assert verify_session(session_id).problems == []
+
+
+def test_the_page_marks_each_sentence_and_counts_those_that_rest_on_nothing(
+    talk: tuple[str, list[str]], owner_client: Client
+) -> None:
+    session_id, [first, _, top] = talk
+    address = f"/sessions/{session_id}/inspect/summaries/{{}}/"
+    assert "data-claim" not in owner_client.get(address.format(first)).content.decode()
+    for id in talk[1]:
+        align_summary(load_summary(id))
+    page = owner_client.get(address.format(first)).content.decode()
+    assert "1 of 2 sentences rests on nothing that was said." in " ".join(page.split())
+    assert page.count('role="button"') == 2
+    assert "Said word for word in message 1." in page
+    assert 'claim-note-none">no source</span>' in page
+    page = owner_client.get(address.format(top)).content.decode()
+    assert f'data-sources="{first}" data-messages="1"' in page
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**Bold. Next** thing <script>alert(1)</script> said.", "&lt;script&gt;"),
+        ("See [this page](https://a.example/b?x=1&y=2). And `a.b` too.", 'href="https://a.example/b?x=1&amp;y=2"'),
+        ("\u2e22 stands here. \u2e23 And there.", '<div class="summary-plain"'),
+        ("```py\nx = 1\n```\n\u202e hidden. $x^2$ and more.", "U+202E"),
+        ("| a | b |\n|---|---|\n| one | two |\n\n1. First.\n2. Second *thing.* Third.", "<td"),
+        ('<b title="\'>">Bold</b> words here. \x00\ud800 <!-- x --> end.', "&lt;b"),
+    ],
+)
+def test_marks_change_nothing_of_what_is_shown(owner: User, owner_client: Client, text: str, shown: str) -> None:
+    session_id = add_session(owner)
+    summary = add_summary(session_id, claim(session_id), add_turn(session_id, "Hello."), (1, 2), text=text)
+    address = f"/sessions/{session_id}/inspect/summaries/{summary}/"
+    align_summary(load_summary(summary))
+    page = owner_client.get(address).content.decode()
+    assert shown in page
+    assert "<script>alert" not in page
+    assert page.count('role="button"') == Claim.objects.count()

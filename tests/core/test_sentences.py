@@ -31,7 +31,7 @@ def said(text: str) -> list[str]:
         ("A line that\ngoes on. And ends.", ["A line that\ngoes on.", "And ends."]),
         ("**Decisions**\nFiles:\n- a.py", ["a.py"]),
         ("Run:\n```sh\nmake test. Now\nmake lint\n```\nDone.", ["make test. Now\nmake lint", "Done."]),
-        ("| port | what |\n|---|---|\n| 80 | web |", ["port | what |", "80 | web |"]),
+        ("| port | what |\n|---|---|\n| 80 | web |", ["port | what", "80 | web"]),
         (f"{HEADER}\n[12 user] It begins […] It ends", ["It begins […]", "It ends"]),
         ("Messages 1 to 24, 8 May 2023, between Ana and Bo.\n\nIt rained.\n\n[LCM Files: file_1]", ["It rained."]),
         ("🎉 🎉\n---\n***\n", []),
