@@ -36,7 +36,7 @@ FEWEST_COUNTED = 8
 """Items below which a share of them says nothing."""
 SAID_AGAIN = 0.6
 """The share of a sentence's telling words that a line has which says the same."""
-LONGEST_LINE = 2_000
+LONGEST_LINE, MOST_PLACES = 2_000, 1_000  # characters of a line, and lines in which a word is looked for
 _OF_ITSELF = re.compile(r"^(?:#{1,6} [^\n]*|Messages? \d[^\n]*\.|\[[^\]\n]{0,100}\])[ ]?", re.MULTILINE)
 _NEGATION = re.compile(
     r"\b(?:no|not|never|none|without|cannot|\w{1,12}n['\u2019]t|nie|niemals|nicht|kein\w{0,2}|ne|pas|jamais|nunca|\u043d\u0435)\b"
@@ -57,7 +57,7 @@ class Shown:
                 return set(numbers_in(item.text)) <= self._numbers
             case ItemKind.DATE:
                 day = date_of(item.text)
-                return day is not None and any(day.may_be(other) for other in self._days)
+                return day is not None and any(day.may_be(other) for other in self._days.get(day.month, ()))
             case ItemKind.NAME:
                 return set(words_in_order(item.text)) <= self._words
             case ItemKind.IDENTIFIER:
@@ -78,8 +78,12 @@ class Shown:
         return frozenset(numbers_in(self._text))
 
     @cached_property
-    def _days(self) -> frozenset[Day]:
-        return frozenset(days_in(self._text))
+    def _days(self) -> dict[int, set[Day]]:
+        """Map each month to its days."""
+        months: dict[int, set[Day]] = defaultdict(set)
+        for day in days_in(self._text):
+            months[day.month].add(day)
+        return months
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -91,11 +95,12 @@ class Shown:
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:
-        """Map each stem to the lines that have it."""
+        """Map each stem to the first lines that have it."""
         places: dict[str, list[int]] = defaultdict(list)
         for number, line in enumerate(self._lines):
             for stem in stems_of(line):
-                places[stem].append(number)
+                if len(places[stem]) < MOST_PLACES:
+                    places[stem].append(number)
         return places
 
     def _says(self, sentence: str) -> bool:

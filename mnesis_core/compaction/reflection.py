@@ -125,8 +125,10 @@ def carried_facts(missing: Sequence[SourceItem], messages: Sequence[StoredMessag
     found: dict[str, NewFact] = {}
     sentences = [one for one in missing if one.item.kind.is_sentence]
     for one in sorted(sentences, key=lambda one: (one.item.kind is ItemKind.DECISION, -one.source.seq)):
+        if len(found) == MOST_CARRIED:
+            break
         fact = _carried(one.item.text, FactKind(one.item.kind.value), messages)
-        if fact is not None and len(found) < MOST_CARRIED:
+        if fact is not None:
             found.setdefault(fact.statement, fact)
     others = [one for one in missing if not one.item.kind.is_sentence]
     lost = Counter(sentence_around(one.source.text, one.item.start, one.item.end) for one in others)

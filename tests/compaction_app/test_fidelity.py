@@ -16,12 +16,13 @@ from compaction_app.compact import compact_now
 from compaction_app.context.fidelity import load_fidelity, load_measured
 from compaction_app.context.state import rebuild_payload
 from compaction_app.facts.queries import list_facts
-from compaction_app.facts.store import forbid_fact, withdraw_fact
+from compaction_app.facts.store import forbid_fact, record_fact, withdraw_fact
 from compaction_app.models import Reflection
 from compaction_app.queries import list_runs, list_summaries
 from mnesis_core.compaction.requests import KEEPS_NO_MORE, LOSSY
 from mnesis_core.errors import ModelUnreachable
 from mnesis_core.events import EventType
+from mnesis_core.facts.values import FactKind, NewFact
 from mnesis_core.llm.interface import Request, Source, Usage
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.records import SessionRecord
@@ -39,7 +40,7 @@ __all__ = ["priced"]
 pytestmark = pytest.mark.both_databases
 ORDER = "Never deploy on Fridays."
 CHOICE = "We decided to paint the crane green."
-SAID = f"{ORDER} {CHOICE} {WORDS * 8}"
+SAID = f"{ORDER} {CHOICE} The fog came from Harwich. {WORDS * 8}"
 POOR = "## Goal\n- Ines moved the ledgers of the harbour office in March."
 GOOD = f"{POOR}\n- They never deploy on Fridays.\n- Decided: paint the crane green."
 
@@ -127,9 +128,12 @@ def test_what_stays_lost_is_carried_as_facts_whatever_the_model_does(
     assert carried == {("instruction", ORDER, "rule", ORDER), ("decision", CHOICE, "rule", CHOICE)}
     [(counted, missing)] = measured(session)
     assert counted > missing
+    # As of then: what is said later changes no count of the ledger, and so no list.
+    with change(session.id) as record:
+        record_fact(record, NewFact(statement="Harwich is far.", kind=FactKind.ENTITY, said_at=record.now, said_seq=1))
     found = load_fidelity(list_summaries(session.id)[0])
-    assert len(found.missing) == missing
-    assert not {one.item.text for one in found.missing} & {ORDER, CHOICE}
+    assert [one.item.text for one in found.missing] == ["Harwich"]
+    assert missing == 1
     assert verify_session(session.id).problems == []
 
 

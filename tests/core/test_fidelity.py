@@ -14,6 +14,7 @@ from mnesis_core.compaction.fidelity import (
     measure,
     spoken_texts,
 )
+from mnesis_core.compaction.reflection import MOST_CARRIED, carried_facts
 from tests.core.test_reflection import message
 
 
@@ -100,3 +101,35 @@ def test_items_are_bounded_and_every_kind_has_its_share() -> None:
 
 def test_nothing_to_count_is_no_alarm() -> None:
     assert not Fidelity(counted=0).passes(0)
+
+
+def lost_of(*said: str) -> list[tuple[str, str]]:
+    messages = [message(seq, text) for seq, text in enumerate(said, start=1)]
+    facts = carried_facts(measure(items_of(spoken_texts(messages)), Shown([])).missing, messages)
+    texts = {part.id: part.part.text for one in messages for part in one.parts}
+    assert all(
+        texts[fact.places[0].part_id][fact.places[0].start : fact.places[0].end] == fact.statement for fact in facts
+    )
+    return [(fact.kind.value, fact.statement) for fact in facts]
+
+
+def test_few_of_many_instructions_are_carried_the_newest_in_their_order() -> None:
+    said = [
+        f"Never touch the {name} pump." for name in ("red", "blue", "green", "black", "white", "brown", "pink", "gold")
+    ]
+    assert lost_of(*said) == [("instruction", text) for text in said[-MOST_CARRIED:]]
+
+
+def test_a_sentence_with_several_lost_items_is_carried_and_a_lonely_name_is_not() -> None:
+    said = "The crane in Harwich lifts 35 tons. The fog came from Portwell. It cost 4,200 pounds on 7 May 2025."
+    assert lost_of(said) == [
+        ("entity", "The crane in Harwich lifts 35 tons."),
+        ("entity", "It cost 4,200 pounds on 7 May 2025."),
+    ]
+
+
+def test_what_a_summary_says_is_carried_only_in_the_words_of_a_message() -> None:
+    messages = [message(1, "Well. Never deploy on Fridays!")]
+    [*sources] = items_of([SourceText(text="User, 7 May 2023: Never deploy on Fridays!\nUser: Never say this.")])
+    [fact] = carried_facts(sources, messages)
+    assert (fact.statement, fact.said_seq, fact.method.value) == ("Never deploy on Fridays!", 1, "rule")

@@ -106,6 +106,15 @@ def test_twenty_million_characters_are_read_in_bounded_time(unit: str) -> None:
     assert len(items) < 20_000
 
 
+@pytest.mark.parametrize("unit", ["Never deploy {}.\n", "On {} May 2023 ", "Never boat Ines{} a1b2c3{} {} cats. "])
+def test_hostile_sources_are_compared_in_bounded_time(unit: str) -> None:
+    text = "".join(unit.format(*[number] * 3) for number in range(200_000))
+    began = time.process_time()
+    measured = measure(items_of([SourceText(text=text)]), Shown([text.replace("deploy", "deploys"), text[::-1]]))
+    assert time.process_time() - began < 20, "a bound for what would otherwise take minutes"
+    assert measured.counted
+
+
 def test_the_end_of_a_very_long_text_is_read_too() -> None:
     text = "x\n" * LONGEST_TEXT + "Never deploy on Fridays."
     assert ("instruction", "Never deploy on Fridays.") in kinds(text)
