@@ -47,7 +47,16 @@ ACTORS: Mapping[str, tuple[str, ...]] = {
     "model": ("message.finalized", "part.created", "call.started", "call.completed", "call.failed"),
     "tool": ("part.state_changed", "part.answered_late"),
     "agent": ("turn.*", "call.retried", "context.*", "doom_loop.*", "budget.*", "file.explored"),
-    "compaction": ("compaction.*", "prune.*", "summary.*", "reflection.*", "fact.*", "claims.*", "part.compacted"),
+    "compaction": (
+        "compaction.*",
+        "prune.*",
+        "summary.*",
+        "reflection.*",
+        "fact.*",
+        "claims.*",
+        "fidelity.*",
+        "part.compacted",
+    ),
     "operator": ("map.*",),
     "peer": ("inbox.*", "delegation.*"),
 }

@@ -71,7 +71,7 @@ WORDS = {
 }
 """Words of vocabularies that the code closes: states, kinds, codes of errors, names of columns."""
 NUMBERS = {
-    *("claims", "unsupported"),
+    *("claims", "counted", "missing", "unsupported"),
     *("accepted", "again", "approved", "attempt", "cancelled", "completed", "cost_micros", "entries", "failed"),
     *(
         "after_seq",
