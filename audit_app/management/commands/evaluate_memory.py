@@ -105,9 +105,11 @@ class Command(BaseCommand):
             self._tell(evaluation.report, options)
         except KeyboardInterrupt:
             self._line.end()
+            kept = "Nothing had been measured."
             if evaluation.report.measurements:
                 self._tell(evaluation.report, options)
-            raise CommandError("Interrupted. What was measured until then is kept.", returncode=INTERRUPTED) from None
+                kept = "What was measured until then is kept."
+            raise CommandError(f"Interrupted. {kept}", returncode=INTERRUPTED) from None
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from error
         except OSError as error:
