@@ -121,7 +121,7 @@ def _own_database(directory: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         return
     import psycopg  # SQLite does without
 
-    name = f"mnesis_evaluation_{secrets.token_hex(6)}"
+    name = f"mnesis_evaluation_{os.getpid()}_{secrets.token_hex(4)}"
     with psycopg.connect(**connection_arguments(), autocommit=True) as server:
         try:
             server.execute(f'CREATE DATABASE "{name}"'.encode())

