@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from compaction_app.models import Claim
+from compaction_app.models import Claim, SummaryNode
 from mnesis_core.compaction.lineage import METHOD, Support
 from mnesis_core.records import SummaryRecord
 from mnesis_core.text import decode_text, encode_text
@@ -45,6 +45,13 @@ class ClaimRecord:
 
 def is_aligned(summary_id: str, *, session_id: str, method: str = METHOD) -> bool:
     return Claim.objects.filter(session_id=session_id, summary_id=summary_id, method=method).exists()
+
+
+def unaligned_summaries(session_id: str, *, method: str = METHOD) -> list[str]:
+    """Return the ids of a session's summaries that have no claims, those that others are made of first."""
+    aligned = Claim.objects.filter(session_id=session_id, method=method).values("summary_id")
+    rows = SummaryNode.objects.filter(session_id=session_id).exclude(id__in=aligned)
+    return list(rows.order_by("depth", "first_seq", "id").values_list("id", flat=True))
 
 
 def load_claims(summary: SummaryRecord, *, method: str = METHOD) -> list[ClaimRecord]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import IntegrityError, connection
 from django.test import Client
 from django_q.models import OrmQ
@@ -153,6 +154,17 @@ def test_a_claim_never_changes(talk: tuple[str, list[str]]) -> None:
     align_summary(load_summary(talk[1][0]))
     with pytest.raises(IntegrityError, match="claims"), connection.cursor() as cursor:
         cursor.execute("UPDATE claims SET support = 'quoted'")
+
+
+def test_a_command_queues_what_is_not_aligned(talk: tuple[str, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    session_id, [first, second, top] = talk
+    align_summary(load_summary(second))
+    call_command("summaries", "align", session_id)
+    assert capsys.readouterr().out == f"{session_id}: 2 summaries queued\n"
+    assert {*queued()} == {first, top}
+    work_off()
+    call_command("summaries", "align", "--all", "--json")
+    assert json.loads(capsys.readouterr().out) == {session_id: []}
 
 
 def test_claims_leave_with_an_export(talk: tuple[str, list[str]]) -> None:

@@ -243,6 +243,7 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.load_attempts: lambda ask, who, its: ask(its.summary, session_id=who.session_id, limit=9),
     compaction_queries.load_facts: lambda ask, who, its: ask([its.fact], session_id=who.session_id),
     compaction_queries.load_standing_facts: lambda ask, who, its: ask(who.session_id, at=9_999, path=None, limit=9),
+    lineage_queries.unaligned_summaries: lambda ask, who, its: ask(who.session_id, method="words.0"),
     lineage_queries.is_aligned: lambda ask, who, its: ask(its.summary, session_id=who.session_id),
     fact_queries.count_facts: lambda ask, who, its: ask(who.session_id),
     fact_queries.list_facts: lambda ask, who, its: ask(who.session_id),

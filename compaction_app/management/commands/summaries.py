@@ -1,4 +1,4 @@
-"""``manage.py summaries tree|describe|expand|cover``."""
+"""``manage.py summaries tree|describe|expand|cover|align``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from compaction_app import queries
+from compaction_app.lineage.align import request_alignment
+from compaction_app.lineage.queries import unaligned_summaries
 from mnesis_core.compaction.dag import Span
 from mnesis_core.errors import MnesisError
 from mnesis_core.messages import text_of
@@ -24,7 +26,8 @@ MESSAGES_AT_ONCE = 200
 class Command(BaseCommand):
     help = (
         "Look into the summary DAG: its tree, one summary, what a summary stands for, and whether the contexts stand "
-        "for every message exactly once. 'cover' exits with 1 where they do not."
+        "for every message exactly once. 'cover' exits with 1 where they do not. 'align' lets a worker find what the "
+        "sentences of older or imported summaries rest on."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -35,10 +38,11 @@ class Command(BaseCommand):
             sub.add_argument("--json", action="store_true")
             if verb == "expand":
                 sub.add_argument("--deep", action="store_true", help="the messages, through all steps")
-        sub = verbs.add_parser("cover")
-        sub.add_argument("sessions", metavar="SESSION", nargs="*")
-        sub.add_argument("--all", action="store_true", help="every session that has summaries")
-        sub.add_argument("--json", action="store_true")
+        for verb in ("cover", "align"):
+            sub = verbs.add_parser(verb)
+            sub.add_argument("sessions", metavar="SESSION", nargs="*")
+            sub.add_argument("--all", action="store_true", help="every session that has summaries")
+            sub.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -113,10 +117,7 @@ class Command(BaseCommand):
             offset = page.next_offset
 
     def _cover(self, options: dict[str, Any]) -> None:
-        if bool(options["sessions"]) == options["all"]:
-            raise CommandError("Name the sessions, or say --all.", returncode=2)
-        ids = queries.summarised_sessions() if options["all"] else options["sessions"]
-        found = {session_id: queries.cover(session_id) for session_id in dict.fromkeys(ids)}
+        found = {session_id: queries.cover(session_id) for session_id in _sessions(options)}
         lines = []
         for session_id, cover in found.items():
             wrong = {"missing": cover.missing, "twice": cover.twice, "out of order": cover.out_of_order}
@@ -132,8 +133,20 @@ class Command(BaseCommand):
         if failed := sum(not cover.ok for cover in found.values()):
             raise CommandError(f"{failed} of {len(found)} contexts do not stand for every message exactly once.")
 
+    def _align(self, options: dict[str, Any]) -> None:
+        waiting = {id: unaligned_summaries(load_session(id).id) for id in _sessions(options)}
+        for summary_id in (summary_id for ids in waiting.values() for summary_id in ids):
+            request_alignment(summary_id)
+        self._answer(waiting, [f"{id}: {len(ids):,} summaries queued" for id, ids in waiting.items()], options)
+
     def _answer(self, values: Any, words: Iterable[str], options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(values, default=str, indent=2) if options["json"] else "\n".join(words))
+
+
+def _sessions(options: dict[str, Any]) -> list[str]:
+    if bool(options["sessions"]) == options["all"]:
+        raise CommandError("Name the sessions, or say --all.", returncode=2)
+    return list(dict.fromkeys(queries.summarised_sessions() if options["all"] else options["sessions"]))
 
 
 def _span(span: Span) -> str:
