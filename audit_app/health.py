@@ -125,7 +125,7 @@ def _fidelity(about: Inspected) -> Iterator[Check]:
         yield Check("Fidelity", State.GOOD, words)
         return
     to_do = "Nothing is lost in the record. Read what is missing, add it as facts under Memory, or revise the summary."
-    yield Check("Fidelity", State.LOOK, f"{words} {len(alarms):,} of them lost too much.", to_do)
+    yield Check("Fidelity", State.LOOK, f"{words} {len(alarms):,} of them keep too little.", to_do)
     for row in sorted(alarms, key=lambda row: -row.missing / row.counted)[:MOST_ALARMS]:
         words = f"One kept {row.kept:,} of {row.counted:,}."
         address = f"{address_of('inspect-summary', about.id, row.summary_id)}#missing"

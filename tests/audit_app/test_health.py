@@ -86,7 +86,7 @@ def test_what_summaries_lost_is_told_with_the_worst_of_them(alice: User) -> None
             record.publish(EventType.FIDELITY_MEASURED, summary_id=summary_id, counted=10, missing=missing)
     total, *worst = (check for check in found(session_id).checks if check.name == "Fidelity")
     assert "Kept in 5 summaries: 21 of 50 names" in total.words
-    assert (total.state, "4 of them lost too much." in total.words) == (State.LOOK, True)
+    assert (total.state, "4 of them keep too little." in total.words) == (State.LOOK, True)
     assert [check.address.split("/")[-2] for check in worst] == [summaries[at] for at in (2, 4, 3)]
     with change(session_id) as record:
         session_store.update_session(record, config={"compaction": {"fidelity_bound": 0.95}})

@@ -257,17 +257,17 @@ def test_the_divider_says_what_was_kept_and_an_alarm_in_words(owner_client: Clie
     assert "is not measured" in owner_client.get(address).content.decode()
     measure_one(session_id, summary_id, counted=48, missing=2)
     page = owner_client.get(address).content.decode()
-    assert "kept 46 of 48 names, numbers, dates and decisions" in page
-    assert "much is lost" not in page
+    assert "keeps 46 of 48 names, numbers, dates and decisions" in page
+    assert "keeps only" not in page
     measure_one(session_id, summary_id, counted=48, missing=30)
     page = owner_client.get(address).content.decode()
-    assert "much is lost:" in page
+    assert "keeps only 18 of 48" in page
     assert f"/inspect/summaries/{summary_id}/#missing" in page
 
 
 @pytest.mark.parametrize(
     ("counted", "missing", "words"),
-    [(None, None, "Not measured."), (0, 0, "say no names"), (48, 2, "46 of 48 names"), (48, 30, "Much is lost: 18 of 48")],
+    [(None, None, "Not measured."), (0, 0, "say no names"), (48, 2, "46 of 48 names"), (48, 30, "Only 18 of 48 names")],
 )  # fmt: skip
 def test_the_summarys_page_says_how_much_it_kept(
     owner_client: Client, owner: User, counted: int | None, missing: int, words: str
