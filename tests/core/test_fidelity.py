@@ -126,6 +126,7 @@ def test_a_sentence_with_several_lost_items_is_carried_and_a_lonely_name_is_not(
         ("entity", "The crane in Harwich lifts 35 tons."),
         ("entity", "It cost 4,200 pounds on 7 May 2025."),
     ]
+    assert lost_of("The fog came from Portwell.") == []
 
 
 def test_what_a_summary_says_is_carried_only_in_the_words_of_a_message() -> None:
