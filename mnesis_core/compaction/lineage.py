@@ -1,8 +1,8 @@
 """The lineage of a summary's sentences: the messages that each of them rests on, found by words alone.
 
 No model is asked, so the same texts always give the same answer. A sentence is compared with passages of its sources: a
-piece of a text with its neighbours. What a paraphrase may not change (``exact_words_of``) has to stand in the passage, and most
-of the other words have to. What a sentence denies or concludes is not understood.
+piece of a text with its neighbours. What a paraphrase may not change (numbers, dates, names, identifiers) has to stand in the
+passage, and most of the other words have to. What a sentence denies or concludes is not understood.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heapq import nlargest
 from itertools import islice
 from math import log
 
-from mnesis_core.compaction.exact import ExactKind, dates_in, exact_words_of, numbers_in
+from mnesis_core.compaction.salience import Day, ItemKind, SalientItem, date_of, days_in, find_items, numbers_in
 from mnesis_core.compaction.sentences import sentences_of
 from mnesis_core.compaction.transcript import texts_of_part
 from mnesis_core.facts.quotes import find_words
@@ -28,7 +28,7 @@ from mnesis_core.search.ranking import choose_terms
 from mnesis_core.search.words import fold, readable, words_in_order
 from mnesis_core.text import decode_text, encode_text
 
-METHOD = "words.1"
+METHOD = "words.2"
 """The version of the rules below. Claims of another version stay beside those of this one."""
 SUPPORTED, PARTLY = 60, 45
 """Percent of a sentence's words that its passage has at least."""
@@ -115,6 +115,19 @@ def align(text: str, sources: Iterable[Told]) -> list[Claim]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """A salient item of a sentence, with what of it is compared: the words of a name, and numbers without their units."""
+
+    kind: ItemKind
+    text: str
+    tags: frozenset[str] = (
+        frozenset()
+    )  # of the pieces that have a name or a number; days and identifiers are looked for
+    day: Day | None = None
+    key: str = ""  # of an identifier, folded, with spaces around it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """A sentence, as far as passages are compared with it."""
 
@@ -122,8 +135,8 @@ class _Asked:
     end: int
     text: str
     words: frozenset[str]  # keys, as ``_keys`` gives them
-    items: tuple[tuple[ExactKind, str, str], ...]  # kind, key and text of each
-    begins_with: str  # a capitalised first word that may be a name
+    items: tuple[_Item, ...]
+    begins_with: str  # a first word that may be a name which the items lack
     said: str  # the text without who said it
 
 
@@ -133,11 +146,12 @@ _NUMBER_WORDS = (
 )
 WORDS_OF_NUMBERS = {word: str(number) for number, word in enumerate(_NUMBER_WORDS.split())}
 _FIRST_WORD = re.compile(r"[*_\"'\u201c\u2018(]{0,4}([^\W\d_]+)")
+_FIGURES = re.compile(r"\d(?:.*\d)?")
 _SAID_BY = re.compile(r"([^:\n]{1,80}): ")
 
 
 def _asked(text: str) -> Iterator[_Asked]:
-    items = exact_words_of(text)
+    items = [item for item in find_items(text, thorough=True) if not item.kind.is_sentence and fold(item.text).strip()]
     at = 0
     for start, end in sentences_of(text):
         while at < len(items) and items[at].start < start:
@@ -147,15 +161,33 @@ def _asked(text: str) -> Iterator[_Asked]:
         by = _SAID_BY.match(said)
         words = words_in_order(readable(said))
         first = _FIRST_WORD.match(said)
+        named = {item.start - start for item in own if item.kind is ItemKind.NAME}
         yield _Asked(
             start=start,
             end=end,
             text=said,
             words=frozenset(_keys(words)),
-            items=tuple((item.kind, item.key, text[item.start : item.end]) for item in own),
-            begins_with=first[1] if first and fold(first[1]) not in FUNCTION_WORDS else "",
+            items=tuple(map(_item, own)),
+            begins_with=first[1]
+            if first and first.start(1) not in named and fold(first[1]) not in FUNCTION_WORDS
+            else "",
             said=_plain(said[by.end() :] if by else said),
         )
+
+
+def _item(item: SalientItem) -> _Item:
+    kind, text = item.kind, item.text
+    match kind:
+        case ItemKind.NAME:
+            return _Item(kind=kind, text=text, tags=frozenset(f"={word}" for word in words_in_order(readable(text))))
+        case ItemKind.NUMBER:
+            figures = _FIGURES.search(text)
+            tags = frozenset(f"#{number}" for number in numbers_in(text))
+            return _Item(kind=kind, text=figures[0] if figures else text, tags=tags)
+        case ItemKind.DATE:
+            return _Item(kind=kind, text=text, day=date_of(text))
+        case _:
+            return _Item(kind=kind, text=text, key=_spaced(text))
 
 
 def _keys(words: Sequence[str]) -> list[str]:
@@ -231,21 +263,21 @@ class _Passages:
             end=asked.end,
             support=support,
             share=best.share,
-            missing=tuple(text[:LONGEST_MISSING] for _, _, text in best.missing[:MOST_MISSING]),
+            missing=tuple(item.text[:LONGEST_MISSING] for item in best.missing[:MOST_MISSING]),
             places=places,
         )
 
-    def _items(self, asked: _Asked) -> list[_Exact]:
+    def _items(self, asked: _Asked) -> list[_Item]:
         """Return what a passage must have: a first word too, if the sources write it with a capital letter only."""
         word, plain = asked.begins_with, fold(asked.begins_with)
         known = self.places.get(f"={plain}", [])[:NAMED_IN] if word[:1].isupper() else []
         if known and not any(re.search(rf"\b{re.escape(word.lower())}\b", self.pieces[at].text) for at in known):
-            return [(ExactKind.NAME, plain, word), *asked.items]
+            return [_Item(kind=ItemKind.NAME, text=word, tags=frozenset({f"={plain}"})), *asked.items]
         return list(asked.items)
 
     def _candidates(self, asked: _Asked) -> list[int]:
         """Return the middles of the passages that have most of a sentence's words, those of rare words before others."""
-        tags = sorted(asked.words) + [tag for kind, key, _ in asked.items if (tag := _tag(kind, key))]
+        tags = sorted(asked.words) + sorted(_tags_of(asked.items))
         counts = [len(self.places.get(tag, ())) for tag in tags]
         scores: dict[int, float] = defaultdict(float)
         for term in choose_terms(counts, most=POSTINGS) if any(counts) else ():
@@ -263,7 +295,7 @@ class _Passages:
     def _passage(self, center: int) -> list[_Piece]:
         return self.pieces[max(0, center - REACH) : center + REACH + 1]
 
-    def _compare(self, asked: _Asked, items: Sequence[_Exact], center: int) -> _Match:
+    def _compare(self, asked: _Asked, items: Sequence[_Item], center: int) -> _Match:
         passage = self._passage(center)
         has = set().union(*(piece.tags for piece in passage))
         missing = tuple(item for item in items if not _has(passage, has, item))
@@ -288,27 +320,26 @@ class _Passages:
             return Support.NONE
         return Support.PARTLY if match.missing or match.share < SUPPORTED else Support.SUPPORTED
 
-    def _is_anywhere(self, item: _Exact) -> bool:
+    def _is_anywhere(self, item: _Item) -> bool:
         """Return whether some source has an item. A name that none has may be a word that the model writes with a capital."""
-        kind, key, _ = item
-        if kind is ExactKind.NAME:
+        if item.kind is ItemKind.NAME:
             return True
-        if kind is ExactKind.DATE:
-            return any(_same_day(key, other) for other in self._dates)
-        if kind is ExactKind.NUMBER:
-            return f"#{key}" in self.places
-        where = min((self.places.get(_key(word), []) for word in key.split()), key=len, default=[])
-        return any(f" {key} " in _spaced(self.pieces[at].text) for at in where)
+        if item.day:
+            return any(_is_told(item.day, other) for other in self._days)
+        if item.kind is ItemKind.NUMBER:
+            return item.tags <= self.places.keys()
+        where = min((self.places.get(_key(word), []) for word in item.key.split()), key=len, default=[])
+        return any(item.key in _spaced(self.pieces[at].text) for at in where)
 
     @cached_property
-    def _dates(self) -> set[str]:
-        return set().union(*(_dates_of(piece) for piece in self.pieces))
+    def _days(self) -> set[Day]:
+        return set().union(*(_days_of(piece) for piece in self.pieces))
 
-    def _rests_on(self, asked: _Asked, items: Sequence[_Exact], match: _Match) -> tuple[Place, ...]:
+    def _rests_on(self, asked: _Asked, items: Sequence[_Item], match: _Match) -> tuple[Place, ...]:
         """Return the places of a passage that are needed for what it has of a sentence, the one that says most first chosen."""
         if match.quoted:
             return (Place(source_id=match.quoted.source_id, ref=match.quoted.ref),)
-        left = asked.words | {tag for kind, key, _ in items if (tag := _tag(kind, key))}
+        left = asked.words | _tags_of(items)
         passage, chosen = self._passage(match.center), set[int]()
         least = len(left) * LEAST_GAIN
         while len(chosen) < MOST_PLACES:
@@ -323,14 +354,11 @@ class _Passages:
         return tuple(Place(source_id=one.source_id, ref=one.ref) for one in told)
 
 
-_Exact = tuple[ExactKind, str, str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Match:
     center: int = 0
     share: int
-    missing: tuple[_Exact, ...]
+    missing: tuple[_Item, ...]
     quoted: Told | None = None
     items: int = 0
 
@@ -340,39 +368,35 @@ class _Match:
         return self.quoted is not None, has, -self.center
 
 
-def _tag(kind: ExactKind, key: str) -> str:
-    """Return the tag of an item that pieces are known to have; empty for those that are looked for in their texts."""
-    return {ExactKind.NAME: f"={key}", ExactKind.NUMBER: f"#{key}"}.get(kind, "")
+def _tags_of(items: Iterable[_Item]) -> set[str]:
+    return {tag for item in items for tag in item.tags}
 
 
 def _wanted(asked: Iterable[_Asked]) -> frozenset[str]:
     tags: set[str] = set()
     for one in asked:
-        tags |= one.words | {f"={fold(one.begins_with)}"}
-        tags |= {tag for kind, key, _ in one.items if (tag := _tag(kind, key))}
+        tags |= one.words | {f"={fold(one.begins_with)}"} | _tags_of(one.items)
     return frozenset(tags)
 
 
-def _has(passage: Sequence[_Piece], tags: Collection[str], item: _Exact) -> bool:
-    kind, key, _ = item
-    if kind is ExactKind.DATE:
-        return any(_same_day(key, other) for piece in passage for other in _dates_of(piece))
-    if tag := _tag(kind, key):
-        return tag in tags
-    return any(f" {key} " in _spaced(piece.text) for piece in passage)
+def _has(passage: Sequence[_Piece], tags: Collection[str], item: _Item) -> bool:
+    if item.day:
+        return any(_is_told(item.day, other) for piece in passage for other in _days_of(piece))
+    if item.tags:
+        return all(tag in tags for tag in item.tags)
+    return any(item.key in _spaced(piece.text) for piece in passage)
 
 
 def _spaced(text: str) -> str:
     return f" {' '.join(fold(text).split())} "
 
 
-def _dates_of(piece: _Piece) -> set[str]:
-    return {
-        *dates_in(piece.text),
-        *dates_in(piece.told.about),
-        *([piece.told.day.isoformat()] if piece.told.day else []),
-    }
+def _days_of(piece: _Piece) -> set[Day]:
+    sent = piece.told.day
+    known = {Day(month=sent.month, day=sent.day, year=sent.year)} if sent else set()
+    return {*days_in(piece.text), *days_in(piece.told.about), *known}
 
 
-def _same_day(one: str, other: str) -> bool:
-    return one == other or ("" in (one[:-6], other[:-6]) and one[-6:] == other[-6:])
+def _is_told(day: Day, told: Day) -> bool:
+    """Return whether a day may be one that was told; its year may be known from elsewhere, a day of a month may not."""
+    return day.may_be(told) and (day.day is None or told.day is not None)

@@ -16,6 +16,7 @@ from itertools import islice
 from mnesis_core.facts.requests import asks_to_remember
 from mnesis_core.search.forms import FUNCTION_WORDS
 from mnesis_core.search.questions import NUMBER_OF_MONTH
+from mnesis_core.search.words import is_unspaced
 
 LONGEST_TEXT = 200_000
 """Characters of a text that are read: three quarters from its beginning, the rest from its end."""
@@ -23,6 +24,9 @@ MOST_ITEMS = 1_000
 """Of one text and kind."""
 LONGEST_SENTENCE, SHORTEST_SENTENCE = 300, 4
 """Characters of a sentence that can be a decision or an instruction."""
+CAPITALS, WORDS_TO_JUDGE = 0.2, 40
+"""The share of capitalised words within sentences above which a capital letter marks no name, as in German; and from how
+many words on that is known."""
 
 
 class ItemKind(StrEnum):
@@ -64,14 +68,16 @@ class Day:
 _MONTH = rf"(?:{'|'.join(sorted(NUMBER_OF_MONTH, key=len, reverse=True))})"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 _DATE = re.compile(
-    rf"\b(?P<iso_year>[12]\d{{3}})[-/.](?P<iso_month>0?[1-9]|1[0-2])[-/.](?P<iso_day>{_DAY})\b"
+    rf"\b(?P<iso_year>[12]\d{{3}})[-/.](?P<iso_month>0?[1-9]|1[0-2])[-/.](?P<iso_day>{_DAY})(?![\d_])"
     rf"|\b(?P<day>{_DAY})(?:st|nd|rd|th)?\.?(?: of)? (?P<month>{_MONTH})\.?(?:,? (?P<year>[12]\d{{3}}))?\b"
-    rf"|\b(?P<month_2>{_MONTH})\.? (?P<day_2>{_DAY})(?:st|nd|rd|th)?\b(?:,? (?P<year_2>[12]\d{{3}})\b)?"
+    rf"|\b(?P<month_2>{_MONTH})\.? (?P<day_2>{_DAY})(?:st|nd|rd|th)?\b(?!:)(?:,? (?P<year_2>[12]\d{{3}})\b)?"
     rf"|\b(?P<month_3>{_MONTH}),? (?P<year_3>[12]\d{{3}})\b"
     r"|(?P<year_4>[12]\d{3})\u5e74(?P<month_4>1[0-2]|0?[1-9])\u6708(?:(?P<day_4>3[01]|[12]\d|0?[1-9])\u65e5)?",
     re.IGNORECASE | re.ASCII,
 )
 _DIGITS = re.compile(r"\d{1,30}(?:[.,:]\d{1,30}){0,8}")
+_THOUSANDS = re.compile(r",(?=\d{3}(?:\D|$))")
+_ZERO_OF_TIME = re.compile(r"^0(?=\d:)")
 _COUNTED = re.compile(r"[ \u00a0\u202f-]?[^\W\d_]{1,20}|[ \u00a0\u202f]?[%\u2030\u00b0$\u20ac\u00a3\u00a5]")
 _MONEY = frozenset("$\u20ac\u00a3\u00a5#")
 _IDENTIFIER = re.compile(
@@ -85,6 +91,11 @@ _IDENTIFIER = re.compile(
     r"|(?<![\w.-])v?\d{1,5}\.\d{1,5}\.\d{1,5}(?:[.-][\w.]{1,20})?(?![\w-])"
     r"|(?<![\w-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])"
     r"|(?<![\w-])(?=[A-Za-z_]{0,40}\d)(?=\d{0,40}[A-Za-z_])[A-Za-z0-9_]{6,64}(?![\w-])"
+)
+_THOROUGH_IDENTIFIER = re.compile(
+    _IDENTIFIER.pattern
+    + r"|(?<![\w.-])[A-Za-z][A-Za-z0-9]{1,40}(?:[._@#\\]{1,2}[A-Za-z0-9]{1,40}){1,10}(?![\w-])"
+    + r"|(?<![\w.-])[A-Za-z]{1,20}\d{1,20}[A-Za-z0-9]{0,20}(?![\w-])"
 )
 _TRAILING = ".,;:!?)]}'\"\u201d\u2019"
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)[^\n]{0,200}$", re.MULTILINE)
@@ -121,16 +132,20 @@ _DECISION = re.compile(
 )
 
 
-def find_items(text: str) -> list[SalientItem]:
+def find_items(text: str, *, thorough: bool = False) -> list[SalientItem]:
     """Return the salient items of a text in their order, each place once for its kind.
 
-    Code between fences states nothing, so only its identifiers count. Names need a script that has capital letters.
+    Code between fences states nothing, so only its identifiers count. Names need a script that has capital letters, and a
+    language that does not write every noun with one.
+
+    :param thorough: also find what a summary may leave out but not change: all kinds within code, digits that count nothing,
+        such as that of "Step 1", and words joined by a sign or with digits, such as ``user_id``, ``enum.map`` and ``h3``
     """
     found: list[SalientItem] = []
     for offset, window in windows_of(text):
         found += [
             SalientItem(kind=kind, text=window[start:end], start=offset + start, end=offset + end)
-            for kind, start, end in _find(window)
+            for kind, start, end in _find(window, thorough=thorough)
         ]
     return sorted(found, key=lambda item: (item.start, item.end, item.kind))
 
@@ -140,13 +155,15 @@ def days_in(text: str) -> Iterator[Day]:
 
 
 def numbers_in(text: str) -> Iterator[str]:
-    """Return the numbers of a text as they are compared: ``1,204.50`` is 1204.50, and digits of any script are digits."""
+    """Return the numbers of a text as they are compared: ``1,204.50`` is 1204.5, and digits of any script are digits."""
     return (number_of(found[0]) for found in _DIGITS.finditer(text))
 
 
 def number_of(digits: str) -> str:
     plain = digits if digits.isascii() else "".join(str(unicodedata.decimal(sign, sign)) for sign in digits)
-    return re.sub(r",(?=\d{3}(?:\D|$))", "", plain)
+    plain = _ZERO_OF_TIME.sub("", _THOUSANDS.sub("", plain))
+    has_fraction = plain.partition(".")[2].isdecimal()
+    return plain.rstrip("0").removesuffix(".") if has_fraction else plain
 
 
 def day_of(found: re.Match[str]) -> Day:
@@ -173,15 +190,15 @@ def windows_of(text: str) -> list[tuple[int, str]]:
     return [(0, text[: LONGEST_TEXT * 3 // 4]), (tail, text[tail:])]
 
 
-def _find(text: str) -> Iterator[tuple[ItemKind, int, int]]:
-    identifiers = list(islice(_identifiers(text), MOST_ITEMS))
-    prose = _blank(text, [*_fenced(text), *identifiers])
+def _find(text: str, *, thorough: bool) -> Iterator[tuple[ItemKind, int, int]]:
+    identifiers = list(islice(_identifiers(text, thorough=thorough), MOST_ITEMS))
+    prose = _blank(text, identifiers if thorough else [*_fenced(text), *identifiers])
     dates = [found.span() for found in islice(_DATE.finditer(prose), MOST_ITEMS)]
     undated = _blank(prose, dates)
     unheaded = _blank(undated, [found.span() for found in _HEADING.finditer(undated)])
     yield from ((ItemKind.IDENTIFIER, *span) for span in identifiers)
     yield from ((ItemKind.DATE, *span) for span in dates)
-    yield from ((ItemKind.NUMBER, *span) for span in islice(_numbers(undated), MOST_ITEMS))
+    yield from ((ItemKind.NUMBER, *span) for span in islice(_numbers(undated, thorough=thorough), MOST_ITEMS))
     yield from ((ItemKind.NAME, *span) for span in islice(_names(unheaded), MOST_ITEMS))
     yield from islice(_sentences(_blank(text, _fenced(text))), MOST_ITEMS)
 
@@ -202,8 +219,8 @@ def _fenced(text: str) -> list[tuple[int, int]]:
     return spans + ([(marks[-1][0], len(text))] if len(marks) % 2 else [])
 
 
-def _identifiers(text: str) -> Iterator[tuple[int, int]]:
-    for found in _IDENTIFIER.finditer(text):
+def _identifiers(text: str, *, thorough: bool) -> Iterator[tuple[int, int]]:
+    for found in (_THOROUGH_IDENTIFIER if thorough else _IDENTIFIER).finditer(text):
         start, end = found.span()
         if text[start] == "`":
             start, end = start + 1, end - 1
@@ -213,11 +230,12 @@ def _identifiers(text: str) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def _numbers(text: str) -> Iterator[tuple[int, int]]:
+def _numbers(text: str, *, thorough: bool) -> Iterator[tuple[int, int]]:
     """Yield numbers that count or measure something, or have two digits: a single digit alone is hardly one."""
     for found in _DIGITS.finditer(text):
         start, end = found.span()
-        if start and (text[start - 1].isalnum() or text[start - 1] == "_"):
+        before = text[start - 1 : start]
+        if before == "_" or (before.isalnum() and not is_unspaced(before)):
             continue
         begins = start - (start > 0 and text[start - 1] in _MONEY)
         unit = _COUNTED.match(text, end)
@@ -225,7 +243,7 @@ def _numbers(text: str) -> Iterator[tuple[int, int]]:
             unit = None
         if unit is None and text[end : end + 1].isalpha():
             continue
-        if unit or begins < start or len(found[0]) > 1:
+        if thorough or unit or begins < start or len(found[0]) > 1:
             yield begins, unit.end() if unit else end
 
 
@@ -233,7 +251,11 @@ def _names(text: str) -> Iterator[tuple[int, int]]:
     """Yield words with a capital letter that is not there because a sentence begins, neighbouring ones as one name."""
     words = list(_WORD.finditer(text))
     lower = {word[0] for word in words if word[0].islower()}
-    inner = {word[0] for word in words if word[0][:1].isupper() and not _begins_sentence(text, word.start())}
+    within = [word[0] for word in words if not _begins_sentence(text, word.start())]
+    inner = {word for word in within if word[:1].isupper()}
+    capitals = sum(word in inner and word.lower() not in _NO_NAMES for word in within)
+    if len(within) >= WORDS_TO_JUDGE and capitals > CAPITALS * len(within):
+        return
     at = 0
     while at < len(words):
         end = at

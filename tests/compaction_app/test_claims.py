@@ -23,8 +23,8 @@ from compaction_app.lineage.store import record_claims
 from compaction_app.models import Claim
 from compaction_app.queries import list_summaries, load_summary
 from compaction_app.tasks import align
+from mnesis_core.compaction.lineage import METHOD, Support
 from mnesis_core.compaction.lineage import Claim as Alignment
-from mnesis_core.compaction.lineage import Support
 from mnesis_core.records import SessionRecord
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
@@ -178,7 +178,7 @@ def test_rows_that_another_site_wrote_otherwise_are_read_as_without_places(talk:
     session_id, [first, *_] = talk
     wrong = [[], {}, 7, "x", [["a"]], [[1, 2]], [[first, 1]], [[first, 2]], [["msg_other", "p"]], [[[], {}]]]
     usual = {
-        "method": "words.1",
+        "method": METHOD,
         "share": 1,
         "support": "so so",
         "text_start": -5,

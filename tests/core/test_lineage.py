@@ -55,6 +55,8 @@ def test_a_paraphrase_is_supported_by_the_messages_that_say_it() -> None:
         ("The service was moved to PostgreSQL 16 (src/app/other.py).", ("src/app/other.py",)),
         ("On 8 May 2023 Ana went to the pottery class in Lisbon.", ("8 May 2023",)),
         ("Ana went to the pottery class in Lisbon with 13 friends.", ("13",)),
+        ("Ana went to the pottery class in Lisbon in June 2023.", ("June 2023",)),
+        ("The service was moved to PostgreSQL 16, see src/app/main.py and user_id.", ("user_id",)),
     ],
 )
 def test_what_nobody_said_makes_a_sentence_rest_on_nothing(text: str, missing: tuple[str, ...]) -> None:
@@ -66,6 +68,22 @@ def test_a_name_that_was_not_said_leaves_a_sentence_partly_supported() -> None:
     claim = one("Ana went to the pottery class in Madrid with 12 friends.")
     assert (claim.support, claim.missing) == (Support.PARTLY, ("Madrid",))
     assert claim.places
+
+
+def test_all_words_of_a_name_are_looked_for() -> None:
+    sources = [Told(source_id="a", ref="", text="I met Caroline at the harbour, and Smith too.")]
+    assert one("They met Caroline Smith at the harbour.", sources).support is Support.SUPPORTED
+    assert one("They met Caroline Jones at the harbour.", sources).missing == ("Caroline Jones",)
+
+
+def test_a_day_is_not_supported_by_its_month() -> None:
+    sources = [Told(source_id="a", ref="", text="In May 2023 the harbour office was painted blue.")]
+    assert one("The harbour office was painted blue in May.", sources).support is Support.SUPPORTED
+    assert one("The harbour office was painted blue on 7 May 2023.", sources).missing == ("7 May 2023",)
+
+
+def test_signs_in_code_are_no_identifiers() -> None:
+    assert one("Ana painted the bowl that she made blue `->`, for 45 euros.").support is Support.SUPPORTED
 
 
 def test_a_number_that_was_said_elsewhere_does_not_support_a_sentence() -> None:
@@ -113,7 +131,7 @@ def test_a_condensed_summary_rests_on_the_sentences_of_its_children() -> None:
 def test_the_same_texts_give_the_same_answer() -> None:
     text = "Ana went to Lisbon. Bo moved it. We made bowls."
     assert align(text, TALK) == align(text, iter(TALK))
-    assert METHOD == "words.1", "another rule needs another version"
+    assert METHOD == "words.2", "another rule needs another version"
 
 
 @given(st.lists(st.text(max_size=200), max_size=6), st.text(max_size=300))

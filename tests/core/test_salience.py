@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnesis_core.compaction.fidelity import Shown, SourceText, items_of, measure
-from mnesis_core.compaction.salience import LONGEST_TEXT, ItemKind, SalientItem, find_items
+from mnesis_core.compaction.salience import LONGEST_TEXT, ItemKind, SalientItem, find_items, number_of
 
 PIECES = st.sampled_from(
     [
@@ -118,3 +118,51 @@ def test_hostile_sources_are_compared_in_bounded_time(unit: str) -> None:
 def test_the_end_of_a_very_long_text_is_read_too() -> None:
     text = "x\n" * LONGEST_TEXT + "Never deploy on Fridays."
     assert ("instruction", "Never deploy on Fridays.") in kinds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("At 2026-02-11T10:20 it ran.", [("date", "2026-02-11")]),
+        ("I came in May 12:30 sharp.", [("number", "12:30 sharp")]),
+        ("我买了3本书。", [("number", "3本书")]),
+    ],
+)
+def test_days_and_numbers_are_found_beside_other_signs(text: str, found: list[tuple[str, str]]) -> None:
+    assert kinds(text) == found
+
+
+def test_what_may_not_be_changed_is_more_than_what_must_not_be_lost() -> None:
+    text = "It (step 1) sets user_id, calls enum.map and ends in h3.\n```\nx = 4711\n```"
+    assert kinds(text) == []
+    assert [item.text for item in find_items(text, thorough=True)] == ["1", "user_id", "enum.map", "h3", "4711"]
+
+
+@pytest.mark.parametrize(
+    ("digits", "number"),
+    [
+        ("1,204.50", "1204.5"),
+        ("1,000,000", "1000000"),
+        ("1,20", "1,20"),
+        ("45.00", "45"),
+        ("100", "100"),
+        ("0.50", "0.5"),
+        ("08:30", "8:30"),
+        ("0471", "0471"),
+        ("1.2.0", "1.2.0"),
+        ("٣٤", "34"),
+    ],
+)
+def test_a_number_is_the_same_however_it_is_written(digits: str, number: str) -> None:
+    assert number_of(digits) == number
+
+
+def test_a_language_that_capitalises_nouns_marks_no_names() -> None:
+    german = (
+        "Gestern haben wir den Hafen und die Brücke besucht, und der Koch hat uns eine Suppe mit Brot gebracht. Danach ist"
+        " der Maler mit seinem Boot über den Fluss gefahren, weil die Lampe im Garten und das Fenster der Werkstatt fehlten, und am"
+        " Abend haben wir bei der Mutter mit den Kindern ein Fest gefeiert."
+    )
+    english = "Then Ines went to the harbour of Portwell and painted the bridge. " * 4
+    assert "name" not in dict(kinds(german))
+    assert dict(kinds(english))["name"] == "Portwell"
