@@ -305,7 +305,10 @@ def densest(text: str, query: Marks, *, size: int) -> tuple[int, int]:
 
 
 def _densest(folded: str, places: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the place from which on a piece of a text has most different words."""
+    """Return the place from which on a piece of a text has most different words, as near before the last of them as may be.
+
+    What answers a question often follows its words, and would be cut off behind a piece that began earlier.
+    """
     words = [folded[first:last] for first, last in places]
     counts: Counter[str] = Counter()
     best, most, behind = 0, 0, 0
@@ -317,4 +320,14 @@ def _densest(folded: str, places: Sequence[tuple[int, int]], size: int) -> int:
             best, most = at, len(counts)
         if behind > at:
             counts -= Counter([words[at]])
-    return best
+    return _last_before(words[best:], most) + best
+
+
+def _last_before(words: Sequence[str], different: int) -> int:
+    """Return where the shortest piece begins that ends with the first ones of so many different words and has them all."""
+    last_places: dict[str, int] = {}
+    for at, word in enumerate(words):
+        last_places[word] = at
+        if len(last_places) == different:
+            break
+    return min(last_places.values(), default=0)

@@ -74,6 +74,19 @@ def test_of_a_long_message_the_piece_with_most_of_the_question_is_quoted() -> No
     assert "Lea does live there." in said(chosen(found(long)))
 
 
+def test_what_follows_the_words_of_the_question_is_quoted_with_them() -> None:
+    crates = [f"The crate of Port 0-{number} is stamped Seal-{number}." for number in range(24)]
+    crates[12] = "The crate of Xanadu is stamped Walrus-88."
+    passages = choose_passages(
+        [found(make.message(4, "user", " ".join(crates)))],
+        parse_question("What is stamped on the crate of Xanadu?"),
+        most=5,
+        tokens=1_000,
+    )
+    assert passages is not None
+    assert "Walrus-88" in said(passages)
+
+
 def test_of_a_call_the_text_that_has_most_of_the_question_is_quoted_though_it_is_a_tombstone() -> None:
     call = make.message(6, "assistant", "I look.", make.tool(output="Lea: lives in Bergen"))
     whole = chosen(found(call))
