@@ -30,9 +30,9 @@ READS = {
 """They print."""
 WRITES_FILES = {
     *("compilemessages", "makemessages", "makemigrations", "optimizemigration", "squashmigrations", "startapp"),
-    *("startproject", "collectstatic"),
+    *("startproject", "collectstatic", "evaluate_memory"),
 }
-"""They write files of the code, and copies of static files."""
+"""They write files: of the code, copies of static files, and reports made in a database of their own."""
 WORKS = {
     *("run", "resume", "map", "mcp_server", "rpc", "sessions", "files", "import_session", "import_transcript", "up"),
     *("runserver", "runworker", "qcluster", "resummarise", "summaries", "organisation"),
