@@ -147,5 +147,5 @@ def test_dates_of_the_source(text: str, expected: datetime | None) -> None:
 
 
 def test_a_file_without_a_sample_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"holds no locomo transcript.*Formats: chatgpt, claude_code"):
+    with pytest.raises(InvalidRequest, match=r"holds no locomo transcript.*Formats: autobyteus, chatgpt, claude_code"):
         FORMATS["locomo"]("[1, 2]")
