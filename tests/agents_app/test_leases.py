@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,7 +28,7 @@ from sessions_app.record.lease import STARVED, new_owner
 from sessions_app.record.turn_queries import load_turn
 from tests.support.children import another_process
 from tests.support.story import begin, ended
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.support.writers import end_turn, stream_answer
 
 pytestmark = pytest.mark.both_databases
@@ -72,7 +73,7 @@ async def test_leases_are_renewed_while_the_event_loop_and_all_database_threads_
     assert in_thread(lambda: lease_of(turn.id)) > before + timedelta(seconds=BUSY_SECONDS / 2)
     gate.set()
     assert (await ended(turn)).state == TurnState.COMPLETED
-    assert all(one.done() for one in busy)
+    assert not wait(busy, PATIENCE_SECONDS).not_done
     await until(lambda: runner._leases._thread is None)
 
 

@@ -65,7 +65,8 @@ def test_a_fact_of_january_answers_a_question_in_march_with_the_passage_it_came_
     ask(page, portal, session_id, "Good morning.")
     manifest = portal.call("GET", f"/api/sessions/{session_id}/context")["manifest"]
     [oldest, *_] = [row for row in manifest if row["kind"] == "summary"]
-    assert (oldest["first_seq"], portal.call("GET", f"/api/summaries/{oldest['id']}")["depth"]) == (1, 2)
+    assert oldest["first_seq"] == 1
+    assert portal.call("GET", f"/api/summaries/{oldest['id']}")["depth"] >= 2
 
     ask(page, portal, session_id, "Who is my dentist, and in which street?")
     answer = page.locator(".message-assistant [data-body]").last
