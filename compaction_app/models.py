@@ -226,7 +226,7 @@ class SummaryEdge(AppendOnlyModel):
     source_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
     source_id = IdField(max_length=ID_LENGTH)
     branch = models.BigIntegerField(default=0)
-    """That of its summary."""
+    """The branch of its summary."""
     of_revision = models.BooleanField(default=False)
     """Its summary takes the place of another one, so it may stand for what that one stands for."""
 
@@ -340,7 +340,7 @@ class Fact(AppendOnlyModel):
     superseded_seq = models.BigIntegerField(null=True)
     withdrawn_seq = models.BigIntegerField(null=True)
     ban = models.CharField(max_length=16, choices=[("", "none"), (FORBIDDEN, FORBIDDEN)], default="")
-    """``forbidden`` while what it says must not become a fact again."""
+    """The value ``forbidden`` while no reflection may find the statement again."""
     salt = models.CharField(max_length=64, default=new_salt)
 
     rules = Rules(

@@ -81,9 +81,9 @@ class InteractionOut(Out):
     turn_id: str
     tool_name: Text
     arguments: Text
-    """As the model wrote them: JSON, if it kept to what it was asked for."""
+    """The text that the model wrote. It should be JSON, but models make mistakes."""
     result: Text | None
-    """The whole output, also where prompts have a tombstone instead, or where it came too late."""
+    """The whole output, even if prompts show a tombstone in its place or it came too late."""
     error: Text | None
     status: InteractionStatus
     part_id: str

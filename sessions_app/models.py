@@ -98,7 +98,7 @@ class Session(AppendOnlyModel):
     """The chosen branch, which the next message continues (``mnesis_core.context.branches``)."""
     branch_seq = models.BigIntegerField(default=0)
     salt = models.CharField(max_length=64, default=new_salt)
-    """Of commitments to the session's rows that have no salt of their own."""
+    """The salt of commitments to the session's rows that have none of their own."""
     host_mode = models.BooleanField(default=False)
     peer_name = IdField(max_length=64, default="")
     own_salt = models.CharField(max_length=64, default=new_salt, db_default="")

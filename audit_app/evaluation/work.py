@@ -46,7 +46,7 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.search.vectors import fill_or_log
 
 MOST_BYTES = 2**30
-"""Of one file, unpacked."""
+"""The most bytes of one file after unpacking."""
 Say = Callable[..., None]
 
 

@@ -26,7 +26,7 @@ from sessions_app.record.timeline_queries import load_context_summaries
 # The type stands in the statement, since the partial index is used for no parameter.
 _MEASURED = f"SELECT seq, body FROM events WHERE session_id = %s AND type = '{EventType.FIDELITY_MEASURED}' ORDER BY seq DESC LIMIT %s"
 MOST_MEASURED = 10_000
-"""Summaries of a session, the newest."""
+"""The most summaries of a session that are read, the newest ones."""
 MOST_FACTS = 500
 MOST_MESSAGES = 2_000
 """Messages under a condensed summary in which a lost sentence is looked for."""
@@ -34,7 +34,7 @@ MOST_MESSAGES = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the ledger says of a summary."""
+    """The fidelity of a summary as the ledger has it."""
 
     summary_id: str
     seq: int  # of the event: what stood then was counted
@@ -51,7 +51,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sum:
-    """What several summaries kept together."""
+    """The fidelity of several summaries, added up."""
 
     counted: int
     missing: int
@@ -87,7 +87,7 @@ def load_measured(session_id: str) -> dict[str, Measured]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryFidelity:
-    """What of a summary's sources stood nowhere when it was measured; nothing of one that was not."""
+    """The items that were missing when a summary was measured; empty if it was not measured."""
 
     measured: Measured | None
     is_alarm: bool

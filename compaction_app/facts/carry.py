@@ -1,4 +1,4 @@
-"""What a summary has lost is measured, and the most telling of it is carried over as facts: by rule, so no model is needed."""
+"""Measure what a summary has lost, and carry the most important of it over as facts. Rules decide, so no model is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sessions_app.record.timeline_queries import NOW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """What of a summary's sources stands nowhere, and what of it is worth a fact."""
+    """The items that a summary has lost, and the facts that carry some of them over."""
 
     summary_id: str
     counted: int
@@ -27,7 +27,7 @@ class Lost:
 
 
 def find_lost(summary: SummaryRecord, *, facts: Iterable[str] = ()) -> Lost:
-    """Return what stands nowhere of a summary's sources, read with no lock held.
+    """Return what a summary has lost, read with no lock held.
 
     :param facts: statements that are about to be written
     """
@@ -38,7 +38,7 @@ def find_lost(summary: SummaryRecord, *, facts: Iterable[str] = ()) -> Lost:
 
 
 def carry(record: Change, lost: Lost | None, *, reflection_id: str) -> None:
-    """Carry what was lost over as facts, but nothing that was a fact before or is forbidden, and count what stays missing.
+    """Write what was lost as facts, except what was a fact before or is forbidden, and publish how much is still missing.
 
     In an archived session no fact is written.
     """

@@ -1,4 +1,4 @@
-"""Facts that came with an imported transcript: each is bound to the words that it repeats, or it is none."""
+"""Facts that came with an imported transcript. Only those whose words were said are kept, bound to these words."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -81,10 +82,7 @@ def withdraw_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord
     :raises FactNotFoundError: the session has no such fact.
     :raises FactNotLive: it was superseded or withdrawn before.
     """
-    load_session(session_id, owner_id=owner_id)
-    with change(session_id) as record:
-        store.withdraw_fact(record, fact_id)
-    return load_fact(fact_id, session_id=session_id)
+    return _change_fact(store.withdraw_fact, session_id, fact_id, owner_id=owner_id)
 
 
 def forbid_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
@@ -93,10 +91,7 @@ def forbid_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
     :raises SessionNotFoundError: the session is not there, or belongs to another person.
     :raises FactNotFoundError: the session has no such fact.
     """
-    load_session(session_id, owner_id=owner_id)
-    with change(session_id) as record:
-        store.forbid_fact(record, fact_id)
-    return load_fact(fact_id, session_id=session_id)
+    return _change_fact(store.forbid_fact, session_id, fact_id, owner_id=owner_id)
 
 
 def allow_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
@@ -105,9 +100,13 @@ def allow_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
     :raises SessionNotFoundError: the session is not there, or belongs to another person.
     :raises FactNotFoundError: the session has no such fact.
     """
+    return _change_fact(store.allow_fact, session_id, fact_id, owner_id=owner_id)
+
+
+def _change_fact(write: Callable[[Change, str], None], session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
     load_session(session_id, owner_id=owner_id)
     with change(session_id) as record:
-        store.allow_fact(record, fact_id)
+        write(record, fact_id)
     return load_fact(fact_id, session_id=session_id)
 
 

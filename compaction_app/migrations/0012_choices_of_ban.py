@@ -1,4 +1,4 @@
-"""A fact that nobody forbade has a word for that, too: none."""
+"""Facts that are not forbidden have an empty ban, which is one of the choices."""
 
 from django.db import migrations, models
 

@@ -31,9 +31,9 @@ from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.words import fold, words_in_order
 
 MOST_COUNTED = 1_000
-"""Items of one summary, those of each kind in turn."""
+"""The most items that are counted for one summary."""
 FEWEST_COUNTED = 8
-"""Items below which a share of them says nothing."""
+"""The fewest items of which a share means something."""
 SAID_AGAIN = 0.6
 """The share of a sentence's telling words that a line has which says the same."""
 LONGEST_LINE, MOST_PLACES = 2_000, 1_000  # characters of a line, and lines in which a word is looked for
@@ -46,7 +46,7 @@ _NEGATION = re.compile(
 
 
 class Shown:
-    """Texts as they are searched for items; made once for many."""
+    """Texts with their indexes, prepared once and searched for many items."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._text = "\n".join(window for text in texts for _, window in windows_of(text))

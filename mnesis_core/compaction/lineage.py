@@ -321,7 +321,7 @@ class _Passages:
         return Support.PARTLY if match.missing or match.share < SUPPORTED else Support.SUPPORTED
 
     def _is_anywhere(self, item: _Item) -> bool:
-        """Return whether some source has an item. A name that none has may be a word that the model writes with a capital."""
+        """Return whether some source has an item. Names always count as found: models capitalise words that are no names."""
         if item.kind is ItemKind.NAME:
             return True
         if item.day:
@@ -398,5 +398,5 @@ def _days_of(piece: _Piece) -> set[Day]:
 
 
 def _is_told(day: Day, told: Day) -> bool:
-    """Return whether a day may be one that was told; its year may be known from elsewhere, a day of a month may not."""
+    """Return whether a day may be one that was told. The year may be missing on either side, the day of the month may not."""
     return day.may_be(told) and (day.day is None or told.day is not None)

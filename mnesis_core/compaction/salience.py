@@ -21,7 +21,7 @@ from mnesis_core.search.words import is_unspaced
 LONGEST_TEXT = 200_000
 """Characters of a text that are read: three quarters from its beginning, the rest from its end."""
 MOST_ITEMS = 1_000
-"""Of one text and kind."""
+"""The most items of each kind in one text."""
 LONGEST_SENTENCE, SHORTEST_SENTENCE = 300, 4
 """Characters of a sentence that can be a decision or an instruction."""
 CAPITALS, WORDS_TO_JUDGE = 0.2, 40

@@ -1,4 +1,4 @@
-"""What a person does not want to be remembered again, recognised by its words."""
+"""Statements that a person has forbidden, recognised by their words."""
 
 from __future__ import annotations
 

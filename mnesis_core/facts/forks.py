@@ -1,4 +1,4 @@
-"""Which facts a fork begins with: those that hold by the words that it copies, and those that were forbidden."""
+"""The facts that a fork begins with: those that its copied messages support, and those that were forbidden."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Copied:
 
 
 def facts_of_fork(facts: Iterable[FactRecord], copied: Copied) -> list[NewFact]:
-    """Return what holds in the fork of all facts of its original, in the order given.
+    """Return the facts of the original that hold in the fork, in the order given.
 
     A fact that was superseded by what was said after the fork's last message holds in the fork; one that a person corrected
     does not.

@@ -115,7 +115,7 @@ class PlannedCall:
     prompt_tokens: int  # Estimated; the most that the call can take is counted from them
     estimated_tokens: int
     parameters: Mapping[str, Any]
-    """Those of the row, beside what is sent with the payload and the most that the call can take."""
+    """The parameters of the row, in addition to those in the payload and the most that the call can take."""
     manifest: Sequence[Mapping[str, Any]]
     digest: str
     context_seq: int | None = None

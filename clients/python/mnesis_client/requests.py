@@ -104,7 +104,7 @@ class Tokens(TypedDict, total=False):
 class RecordedValues(TypedDict, total=False):
     tokens: Tokens
     cost: float
-    """In the currency unit of the model's price."""
+    """The cost in the currency unit of the model's price."""
     finish_reason: str | None
     model: str
     idempotency_key: str

@@ -312,7 +312,7 @@ class Summary(TypedDict):
     last_seq: int
     message_count: int
     branch: int
-    """That it was made for."""
+    """The branch that it was made for."""
     source_ids: list[str]
     file_ids: list[str]
 

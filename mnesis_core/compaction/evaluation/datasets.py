@@ -33,7 +33,7 @@ LONGEST_NAME = 80
 LOCOMO_ANSWERED = (1, 2, 3, 4)
 """Categories of LoCoMo whose questions the conversation answers."""
 LOCOMO_PLAIN = (1, 4)
-"""Those whose answers are words of the conversation."""
+"""The categories whose answers are words of the conversation."""
 _DIALOGUE_ID = re.compile(r"D\d+:\d+")
 # A quote inside a JSON string stands after a backslash, so these find keys and never text about them.
 _QMSUM = re.compile(r'"meeting_transcripts"\s*:')

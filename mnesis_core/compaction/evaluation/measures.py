@@ -13,7 +13,7 @@ from mnesis_core.search.words import fold
 
 
 def said_in(messages: Iterable[ContextMessage], *, without: str = "") -> str:
-    """Return everything that a model reads in these messages as one text, but for what one of them says, such as the question."""
+    """Return everything that a model reads in these messages as one text, except for a given text such as the question."""
     texts = (
         [message.text, *(call.arguments for call in message.tool_calls), *(one.text for one in message.tool_results)]
         for message in messages
@@ -36,13 +36,13 @@ def has_answer(said: str, question: Question) -> bool | None:
 
 
 def misleads(said: str, question: Question) -> bool:
-    """Return whether of a fact that changed only what no longer holds is in a text."""
+    """Return whether a text has only the outdated version of a fact that changed."""
     return bool(question.outdated) and question.outdated in said and question.answer not in said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What the outcomes of a policy come to. Shares are of questions, and None without any."""
+    """The results of a policy, summed up. Shares are of its questions, and None if there are none."""
 
     conversation: str  # empty: all of them
     model: str
@@ -106,7 +106,7 @@ def _told(outcomes: Iterable[Outcome]) -> tuple[float, ...]:
 
 
 def _share(held: Iterable[bool | None]) -> float | None:
-    """Return the share of what holds among what is known."""
+    """Return the share of true values, without counting those that are None."""
     values = [one for one in held if one is not None]
     return fmean(values) if values else None
 
