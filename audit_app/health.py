@@ -20,6 +20,7 @@ from agents_app.queries import count_waiting
 from audit_app.store import find_verification
 from compaction_app.context.fidelity import add_up, bound_of, load_measured
 from compaction_app.context.state import Meter, load_meter
+from compaction_app.queries import later_revisions
 from mnesis_core.context.fitting import Pressure
 from mnesis_core.text import excerpt
 from sessions_app.database.tables import fetch, time_in_sql
@@ -112,7 +113,9 @@ def _messages(about: Inspected) -> Iterator[Check]:
 
 def _fidelity(about: Inspected) -> Iterator[Check]:
     """Yield what summaries kept of names, numbers, dates, decisions and the like, and after that the worst of them."""
-    bound, rows = bound_of(about.id), list(load_measured(about.id).values())
+    bound, measured = bound_of(about.id), load_measured(about.id)
+    revised = later_revisions(list(measured))  # The revision counts in its place.
+    rows = [row for id, row in measured.items() if id not in revised]
     found = add_up(rows, bound=bound)
     if found is None:
         words = "No summary is measured so far: a worker does that after each one that is written."

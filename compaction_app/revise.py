@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from compaction_app import queries, store
+from compaction_app.context.fidelity import bound_of
 from compaction_app.context.state import ContextState, load_state
+from compaction_app.facts.reflect import request_reflection
 from compaction_app.lineage.align import request_alignment
 from compaction_app.store import Revision
 from compaction_app.summary_requests import Work, ask_for_summary
@@ -122,11 +124,7 @@ def apply(preview_id: str, *, owner_id: int | None = None) -> list[str]:
     previews = queries.load_previews(preview_id, owner_id=owner_id)
     names = [name for name in Revision.__dataclass_fields__ if name != "restores_id"]
     revisions = [Revision(**{name: getattr(preview, name) for name in names}) for preview in previews]
-    with change(previews[-1].session_id) as record:
-        store.revise_summaries(record, revisions)
-        for preview in previews:
-            request_alignment(preview.id)
-    return [preview.id for preview in previews]
+    return _write(previews[-1].session_id, revisions)
 
 
 def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None, subtree: bool = False) -> list[str]:
@@ -161,10 +159,19 @@ def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None,
                 **{name: getattr(earlier, name) for name in names},
             )
         )
+    return _write(session_id, revisions)
+
+
+def _write(session_id: str, revisions: list[Revision]) -> list[str]:
+    """Put revisions in their places and return their ids; workers find what their sentences rest on and what they have lost."""
+    is_measured = bound_of(session_id) < 1
     with change(session_id) as record:
         store.revise_summaries(record, revisions)
         for revision in revisions:
             request_alignment(revision.id)
+            if is_measured:
+                # Facts were searched for in the same messages before, so no model is asked again.
+                request_reflection(record, revision.id, by_rule=True)
     return [revision.id for revision in revisions]
 
 

@@ -24,6 +24,7 @@ from django_q.status import Stat
 from agents_app.queries import forgotten_runs, run_states
 from audit_app.health import Check, State
 from audit_app.store import EVERYTHING, count_verifications, find_verification
+from compaction_app.context.fidelity import load_alarms
 from compaction_app.queries import longest_wait, stale_runs
 from mnesis_core.context.fitting import make_budget
 from mnesis_core.errors import ModelNotFoundError
@@ -44,6 +45,7 @@ DAY_SECONDS = 86_400
 CALLS = 1_000  # the newest, among which sessions over their window are looked for
 PARTS = 200  # the newest, among which sessions with an index behind are looked for
 SHOWN = 20
+MEASURED = 2_000  # summaries of the newest sessions, among which those that keep too little are looked for
 MOST_BEHIND = 1_000  # sessions without vectors that are counted
 LAG_SECONDS, LONG_LAG_SECONDS = 30, 300
 SMALL_BYTES, SMALL_SHARE = 2_000_000_000, 0.05  # a disk with less free space is reported
@@ -95,7 +97,7 @@ def site_health() -> SiteHealth:
             "Ready to serve": list(_ready()),
             "Queue and workers": list(_queue(now)),
             "Stuck or failed": [_turns(now), _compactions(now), _operators(now)],
-            "Sessions": [*_windows(), *_index(), *_vectors(), *_reranker(), *_proofs()],
+            "Sessions": [*_windows(), *_fidelity(), *_index(), *_vectors(), *_reranker(), *_proofs()],
             "Providers": list(_brakes(now)),
             "Storage": list(_storage()),
         }
@@ -229,6 +231,29 @@ def _windows() -> Iterator[Check]:
         words = f"Its newest prompt had {used:,} tokens; {excerpt(model, 60)} leaves {budgets[model].usable:,}."
         to_do = "It is compacted before its next call; its page says what stands in the way."
         yield Check("Over its window", State.LOOK, words, to_do, address_of("inspect-health", id), id)
+
+
+def _fidelity() -> Iterator[Check]:
+    measured, alarms = load_alarms(most=MEASURED)
+    if not measured:
+        yield Check("Fidelity", State.NOTE, "No summary is measured so far: a worker does that after each one.")
+        return
+    among = f"of the {measured:,} that were measured{' last' if measured == MEASURED else ''}"
+    if not alarms:
+        yield Check("Fidelity", State.GOOD, f"No summary {among} keeps too little.")
+        return
+    where = f" in {format_counted(len(alarms), 'session')}"
+    told = f"{_keeping(sum(alarms.values()), where)} too little, {among}."
+    to_do = "Nothing is lost in the record. Each session's health names what is missing, and says what helps."
+    yield Check("Fidelity", State.LOOK, told, to_do)
+    for id in sorted(alarms, key=lambda id: -alarms[id])[:SHOWN]:
+        address = address_of("inspect-health", id)
+        yield Check("Fidelity", State.LOOK, f"{_keeping(alarms[id])} too little.", address=address, label=id)
+
+
+def _keeping(summaries: int, where: str = "") -> str:
+    """Return the beginning of a sentence, such as ``2 summaries keep``."""
+    return f"1 summary{where} keeps" if summaries == 1 else f"{summaries:,} summaries{where} keep"
 
 
 def _index() -> Iterator[Check]:

@@ -8,10 +8,11 @@ The ledger has the two numbers of each summary. What is missing is computed when
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compaction_app.queries import expand_messages, load_standing_facts, load_summary_entries
+from compaction_app.queries import expand_messages, later_revisions, load_standing_facts, load_summary_entries
 from mnesis_core.compaction.fidelity import Shown, SourceItem, is_alarm, items_of, measure, spoken_texts, summary_texts
 from mnesis_core.events import EventType
 from mnesis_core.messages import StoredMessage
@@ -20,11 +21,12 @@ from sessions_app.conf import session_config
 from sessions_app.database.tables import fetch
 from sessions_app.record.branch_queries import load_path
 from sessions_app.record.message_queries import load_messages_by_ids
-from sessions_app.record.session_queries import load_session
+from sessions_app.record.session_queries import load_session, visible_sessions
 from sessions_app.record.timeline_queries import load_context_summaries
 
 # The type stands in the statement, since the partial index is used for no parameter.
 _MEASURED = f"SELECT seq, body FROM events WHERE session_id = %s AND type = '{EventType.FIDELITY_MEASURED}' ORDER BY seq DESC LIMIT %s"
+_MEASURED_ANYWHERE = f"SELECT session_id, body FROM events WHERE type = '{EventType.FIDELITY_MEASURED}' ORDER BY session_id DESC, seq DESC LIMIT %s"
 MOST_MEASURED = 10_000
 """The most summaries of a session that are read, the newest ones."""
 MOST_FACTS = 500
@@ -83,6 +85,26 @@ def load_measured(session_id: str) -> dict[str, Measured]:
         row = Measured(summary_id=body["summary_id"], seq=seq, counted=body["counted"], missing=body["missing"])
         found.setdefault(row.summary_id, row)
     return found
+
+
+def load_alarms(*, most: int) -> tuple[int, dict[str, int]]:
+    """Return how many summaries were measured in all sessions, and how many keep too little in each that has such.
+
+    Summaries that were revised and sessions that were deleted do not count; three queries.
+
+    :param most: how many are read, those of the newest sessions
+    """
+    bodies = [(id, json.loads(text)) for id, text in fetch(_MEASURED_ANYWHERE, [most])]
+    newest: dict[str, tuple[str, int, int]] = {}
+    for session_id, body in bodies:
+        newest.setdefault(body["summary_id"], (session_id, body["counted"], body["missing"]))
+    configs = visible_sessions().filter(id__in={id for id, *_ in newest.values()}).values_list("id", "config")
+    bounds = {id: session_config(config).compaction.fidelity_bound for id, config in configs}
+    found = {id: row for id, row in newest.items() if row[0] in bounds}
+    revised = later_revisions(list(found))
+    standing = [row for id, row in found.items() if id not in revised]
+    alarms = Counter(id for id, counted, missing in standing if is_alarm(counted, missing, bound=bounds[id]))
+    return len(standing), alarms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

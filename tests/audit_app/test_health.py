@@ -28,6 +28,7 @@ from sessions_app.models import MessagePart, SearchEntry, Session, StreamJournal
 from sessions_app.pages.permissions import inspected
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
+from tests.compaction_app.test_revisions import revise
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.inspected import add_session, add_summary, add_turn, claim
@@ -64,6 +65,11 @@ def line(session_id: str, name: str) -> Check:
     return next(check for check in found(session_id).checks if check.name == name)
 
 
+def lost(session_id: str, summary_id: str, *, missing: int) -> None:
+    with change(session_id) as record:
+        record.publish(EventType.FIDELITY_MEASURED, summary_id=summary_id, counted=10, missing=missing)
+
+
 def test_a_new_session_and_one_that_was_talked_in_need_nobody(alice: User) -> None:
     session_id = new_session(alice)
     assert found(session_id).is_well
@@ -82,8 +88,7 @@ def test_what_summaries_lost_is_told_with_the_worst_of_them(alice: User) -> None
     assert line(session_id, "Fidelity").state is State.NOTE
     summaries = [add_summary(session_id, run, pair, (2 * at + 1, 2 * at + 2)) for at, pair in enumerate(ids)]
     for summary_id, missing in zip(summaries, (0, 5, 9, 7, 8), strict=True):
-        with change(session_id) as record:
-            record.publish(EventType.FIDELITY_MEASURED, summary_id=summary_id, counted=10, missing=missing)
+        lost(session_id, summary_id, missing=missing)
     total, *worst = (check for check in found(session_id).checks if check.name == "Fidelity")
     assert "Kept in 5 summaries: 21 of 50 names" in total.words
     assert (total.state, "4 of them keep too little." in total.words) == (State.LOOK, True)
@@ -91,6 +96,46 @@ def test_what_summaries_lost_is_told_with_the_worst_of_them(alice: User) -> None
     with change(session_id) as record:
         session_store.update_session(record, config={"compaction": {"fidelity_bound": 0.95}})
     assert line(session_id, "Fidelity").state is State.GOOD
+
+
+def test_a_summary_that_was_revised_is_no_alarm_any_more(alice: User) -> None:
+    session_id = new_session(alice)
+    ids = exchange(session_id, "What about the tides?", "They turn.")
+    summary_id = add_summary(session_id, claim(session_id), ids, (1, 2))
+    lost(session_id, summary_id, missing=9)
+    assert line(session_id, "Fidelity").state is State.LOOK
+    assert [check.state for check in site._fidelity()] == [State.LOOK, State.LOOK]
+    lost(session_id, revise(session_id, summary_id), missing=1)
+    assert "Kept in 1 summary: 9 of 10 names" in line(session_id, "Fidelity").words
+    assert line(session_id, "Fidelity").state is State.GOOD
+    assert [check.state for check in site._fidelity()] == [State.GOOD]
+
+
+@pytest.mark.both_databases
+def test_summaries_that_keep_too_little_are_told_for_the_site(staff: Client, alice: User) -> None:
+    assert [check.state for check in site._fidelity()] == [State.NOTE]
+    sessions = [new_session(alice) for _ in range(4)]
+    for session_id, losses in zip(sessions, ((0,), (9,), (9, 8), (9,)), strict=True):
+        run, at = claim(session_id), 1
+        for missing in losses:
+            ids = exchange(session_id, "What about the tides?", "They turn.")
+            lost(session_id, add_summary(session_id, run, ids, (at, at + 1)), missing=missing)
+            at += 2
+    with change(sessions[3]) as record:
+        session_store.update_session(record, config={"compaction": {"fidelity_bound": 0.95}})
+    page = staff.get("/health/").content.decode()
+    assert "3 summaries in 2 sessions keep too little" in page
+    for session_id, words in ((sessions[1], "1 summary keeps"), (sessions[2], "2 summaries keep")):
+        assert words in page
+        assert f"/sessions/{session_id}/inspect/health/" in page
+    assert sessions[0] not in page
+    assert sessions[3] not in page
+    with change(sessions[2]) as record:
+        session_store.soft_delete_session(record)
+    cache.clear()
+    page = staff.get("/health/").content.decode()
+    assert "1 summary in 1 session keeps too little" in page
+    assert sessions[2] not in page
 
 
 def test_another_persons_health_is_not_found(browser: Client) -> None:

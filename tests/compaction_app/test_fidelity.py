@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from audit_app.proof.verify import verify_session
+from compaction_app import revise
 from compaction_app.compact import compact_now
 from compaction_app.context.fidelity import load_fidelity, load_measured
 from compaction_app.context.state import rebuild_payload
@@ -211,6 +212,39 @@ def test_summaries_of_summaries_are_measured_too(session: SessionRecord) -> None
     assert load_measured(session.id).keys() == kinds.keys()
     assert list_runs(session.id)
     assert verify_session(session.id).problems == []
+
+
+def test_revisions_are_measured_too_and_what_they_lose_is_carried_without_a_model(
+    session: SessionRecord, script: Any
+) -> None:
+    model = script(lambda request: GOOD if "MNESIS-FACTS" not in str(request.payload) else "{}")
+    compacted(session)
+    work_off()
+    [summary] = list_summaries(session.id)
+    assert list_facts(session.id) == []
+    model = script(drafts(POOR, POOR))
+    previewed = revise.preview(summary.id)
+    asked = len(model.requests)
+    [revision] = revise.apply(previewed)
+    work_off()
+    measured = load_measured(session.id)
+    assert measured.keys() == {summary.id, revision}
+    assert measured[revision].counted == measured[summary.id].counted
+    carried = {(fact.statement, fact.method) for fact in list_facts(session.id)}
+    assert (carried, len(model.requests)) == ({(ORDER, "rule"), (CHOICE, "rule")}, asked)
+    [undone] = revise.undo(revision)
+    work_off()
+    assert load_measured(session.id)[undone].missing == measured[summary.id].missing
+    assert verify_session(session.id).problems == []
+
+
+def test_a_bound_of_1_leaves_revisions_unmeasured(session: SessionRecord, script: Any) -> None:
+    configure(session, fidelity_bound=1, reflect=False)
+    script(drafts(POOR))
+    compacted(session)
+    [summary] = list_summaries(session.id)
+    revise.apply(revise.preview(summary.id))
+    assert (queued(), measured(session)) == ([], [])
 
 
 # What is said of it: at REST and JSON-RPC, in the divider, on the summary's page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from mnesis_client import AsyncClient, Client, ConnectionFailed, MnesisError
 from mnesis_client.requests import Quote, Tool, ToolResult
 from tests.journeys.conftest import Caller
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.site import wait_until
 
 
 def raises(code: str) -> pytest.RaisesExc[MnesisError]:
@@ -71,6 +73,30 @@ def test_facts_are_remembered_corrected_withdrawn_and_forbidden(client: Client):
     with raises("QUOTE_NOT_FOUND"):
         client.remember(session_id, "Prefers coffee.", kind="preference", quote={**quote, "text": "coffee"})
     assert "Prefers" not in str(client.context(session_id, question="What do I drink?"))
+
+
+def test_each_sentence_of_a_summary_leads_to_the_messages_that_it_rests_on(caller: Caller, client: Client):
+    session_id = client.create_session()["id"]
+    for number in range(1, 5):
+        said = f"Ines counted {number}47 crates in Harwich. {'The fog came in from the sea. ' * 40}"
+        client.record_turn(session_id, user=said, assistant="Noted.")
+    assert client.compact(session_id, wait=True)["state"] == "completed"
+    [summary] = client.summaries(session_id)
+    wait_until(lambda: any(client.claims(summary["id"])), seconds=60)
+    claims = list(client.claims(summary["id"]))
+    assert [claim["number"] for claim in claims] == list(range(1, len(claims) + 1))
+    assert all(summary["text"][claim["start"] : claim["end"]] == claim["text"] for claim in claims)
+    first = next(claim for claim in claims if "147 crates" in claim["text"])
+    ids = {message["id"]: message["seq"] for message in client.messages(session_id)}
+    assert (first["support"], [ids[said["message_id"]] for said in first["messages"]]) == ("quoted", [1])
+    with raises("SUMMARY_NOT_FOUND"):
+        list(client.claims("sum_none"))
+
+    async def ask() -> list[str]:
+        async with AsyncClient(caller.site.url, key=caller.key) as other:
+            return [claim["id"] async for claim in other.claims(summary["id"])]
+
+    assert asyncio.run(ask()) == [claim["id"] for claim in claims]
 
 
 def test_tool_calls_are_told_with_their_results(client: Client):

@@ -350,6 +350,10 @@ class AsyncClient(AsyncConnection):
         request = requests.get("summaries", summary_id, "expand", deep=deep, cursor=cursor)
         return await self._send(values.Expanded, request)
 
+    def claims(self, summary_id: str) -> AsyncIterator[values.Claim]:
+        """Iterate over the sentences of a summary, each with the messages that it rests on; none before a worker found them."""
+        return self._pages(requests.get("summaries", summary_id, "claims"))
+
     async def search(
         self, q: str, *, session_id: str | None = None, **options: Unpack[requests.SearchOptions]
     ) -> values.Found:

@@ -348,6 +348,10 @@ class Client(Connection):
         request = requests.get("summaries", summary_id, "expand", deep=deep, cursor=cursor)
         return self._send(values.Expanded, request)
 
+    def claims(self, summary_id: str) -> Iterator[values.Claim]:
+        """Iterate over the sentences of a summary, each with the messages that it rests on; none before a worker found them."""
+        return self._pages(requests.get("summaries", summary_id, "claims"))
+
     def search(
         self, q: str, *, session_id: str | None = None, **options: Unpack[requests.SearchOptions]
     ) -> values.Found:

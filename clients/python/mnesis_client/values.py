@@ -325,6 +325,31 @@ class Expanded(TypedDict):
     next_cursor: str | None
 
 
+class RestsOn(TypedDict):
+    """A message that a sentence rests on, through all summaries between them."""
+
+    message_id: str
+    part_id: str
+    seq: int
+
+
+class Claim(TypedDict):
+    """A sentence of a summary. ``start`` and ``end`` count characters of its text as it is stored, from 0."""
+
+    id: str
+    number: int
+    start: int
+    end: int
+    text: str
+    support: Literal["quoted", "supported", "partly", "none"]
+    share: int
+    """Percent of its words that what it rests on has."""
+    missing: list[str]
+    """Its numbers, dates, names and identifiers that were not said there."""
+    messages: list[RestsOn]
+    method: str
+
+
 class Compaction(TypedDict):
     id: str
     state: str
