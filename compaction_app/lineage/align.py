@@ -49,6 +49,8 @@ def align_summary(summary: SummaryRecord) -> bool:
     if is_aligned(summary.id, session_id=summary.session_id):
         return False
     claims = lineage.align(summary.text, _told(summary))
+    # Two workers may come this far at once. A lease would spare one of them some processor and no money, so there is none:
+    # a change has the session alone, and in it ``record_claims`` leaves what is there.
     with change(summary.session_id) as record:
         return record_claims(record, summary.id, claims)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +35,9 @@ from sessions_app.record.session_store import archive_session, soft_delete_sessi
 from tests.compaction_app.test_compaction import add_turns, model_of
 from tests.sessions_app.record_rows import NOW
 from tests.support.cast import make_user
+from tests.support.children import run_child
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish
+from tests.support.site import wait_until
 from tests.support.talks import HOSTILE
 
 pytestmark = pytest.mark.both_databases
@@ -121,6 +126,32 @@ def test_a_condensed_summary_leads_on_to_messages_and_inherits_what_nobody_said(
         ((second, 1),),
         ((first, 2),),
     ]
+    assert verify_session(session_id).problems == []
+
+
+def main(summary_id: str, begun: str) -> int:
+    """Align a summary in a process of its own."""
+    Path(begun).touch()
+    align(summary_id=summary_id)
+    return 0
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_that_align_a_summary_at_once_write_its_claims_once(
+    talk: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    session_id, [first, *_] = talk
+    begun = [tmp_path / "one", tmp_path / "other"]
+    with ThreadPoolExecutor() as workers:
+        with change(session_id):  # Neither can write before both have seen that there are no claims.
+            done = [workers.submit(run_child, __name__, first, file, seconds=60) for file in begun]
+            wait_until(lambda: all(file.exists() for file in begun), seconds=60)
+            time.sleep(1)
+            assert [one.result() for one in done if one.done()] == []
+        assert [one.result() for one in done] == ["", ""]
+    assert len(told(session_id)) == 1
+    assert supports(first) == [("quoted", [1]), ("none", [])]
     assert verify_session(session_id).problems == []
 
 

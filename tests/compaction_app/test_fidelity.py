@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from audit_app.proof.verify import verify_session
 from compaction_app import revise
 from compaction_app.compact import compact_now
-from compaction_app.context.fidelity import load_fidelity, load_measured
+from compaction_app.context.fidelity import load_alarms, load_fidelity, load_measured
 from compaction_app.context.state import rebuild_payload
 from compaction_app.facts.queries import list_facts
 from compaction_app.facts.store import forbid_fact, record_fact, withdraw_fact
@@ -335,13 +335,19 @@ def test_the_list_is_by_kind_with_the_messages_and_shows_hostile_text_as_text(
     assert owner_client.get(f"/api/summaries/{another}/fidelity").status_code == 404
 
 
-def test_what_is_measured_is_read_in_one_query_by_its_own_index(session: SessionRecord) -> None:
+def test_what_is_measured_is_read_by_its_own_index(session: SessionRecord) -> None:
     measure_one(session.id, "sum_1", counted=9, missing=1)
     add_turns(session, 3)
     with CaptureQueriesContext(connection) as queries:
         [row] = load_measured(session.id).values()
     assert (row.kept, len(queries)) == (8, 1)
+    with CaptureQueriesContext(connection) as of_all:
+        assert load_alarms(most=9) == (1, {})
+    assert len(of_all) == 3
     if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN QUERY PLAN {queries.captured_queries[0]['sql']}")
-            assert "event_of_fidelity" in str(cursor.fetchall())
+        for sql in (queries.captured_queries[0]["sql"], of_all.captured_queries[0]["sql"]):
+            with connection.cursor() as cursor:
+                cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
+                plan = str(cursor.fetchall())
+            assert "event_of_fidelity" in plan
+            assert "TEMP B-TREE" not in plan
