@@ -505,9 +505,13 @@ class DifferenceOut(Out):
 
 
 class CompactIn(Schema):
-    """Whether to wait for the end."""
+    """Whether to wait for the end, and the turns to compact."""
 
     wait: bool = False
+    # Named turns have to follow each other; without any, everything but the newest is compacted.
+    turn_ids: Annotated[
+        list[Annotated[str, PydanticField(max_length=40)]] | None, PydanticField(min_length=1, max_length=1000)
+    ] = None
 
 
 LATER = CompactIn()  # what an empty body asks for
@@ -597,14 +601,17 @@ def read_difference(
 
 @by_name("session/compact", may_wait=True)
 @router.post(
-    "/sessions/{session_id}/compact", response={200: CompactionOut, 202: CompactionOut, **ERRORS}, summary="Compact now"
+    "/sessions/{session_id}/compact",
+    response={200: CompactionOut, 202: CompactionOut, **WRITE_ERRORS},
+    summary="Compact now",
 )
 def compact(request: Asker, session_id: str, body: CompactIn = LATER) -> Any:
-    """Summarise everything but the newest turns. With ``wait`` the answer comes when it is done."""
+    """Summarise everything but the newest turns, or the named turns alone. With ``wait`` the answer comes when it is done."""
     load_session(session_id, owner_id=owner_id(request))
+    turn_ids = body.turn_ids or ()
     if body.wait:
-        return compact_now(session_id)
-    return Status(202, queries.load_run(request_manual(session_id)))
+        return compact_now(session_id, turn_ids=turn_ids)
+    return Status(202, queries.load_run(request_manual(session_id, turn_ids=turn_ids)))
 
 
 @router.get("/sessions/{session_id}/compactions", response={200: CompactionList, **ERRORS}, summary="List compactions")

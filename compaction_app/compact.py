@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from django.utils import timezone
@@ -31,14 +32,23 @@ from mnesis_core.compaction.selection import (
     Condensation,
     Situation,
     Span,
+    check_turns,
     choose_prunable,
     next_round,
     outcome,
 )
 from mnesis_core.compaction.transcript import piece_limit
+from mnesis_core.context.branches import LINE
 from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, should_compact
 from mnesis_core.context.refill import Refill
-from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, SessionNotFoundError, TakenOver
+from mnesis_core.errors import (
+    CompactionBusy,
+    ContextChanged,
+    MnesisError,
+    ModelNotFoundError,
+    SessionNotFoundError,
+    TakenOver,
+)
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import Model
 from mnesis_core.records import NewSummary, RunRecord, new_id
@@ -50,6 +60,7 @@ from sessions_app.record.branch_queries import path_in
 from sessions_app.record.change import Change, change
 from sessions_app.record.file_port import keep_text
 from sessions_app.record.lease import Lease, new_owner
+from sessions_app.record.message_queries import places_of_turns
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import open_turn
 
@@ -128,9 +139,9 @@ def request_if_due(record: Change, trigger: Trigger | None) -> str | None:
     return run_id
 
 
-def request_compaction(record: Change, *, trigger: str, size: Size) -> str | None:
+def request_compaction(record: Change, *, trigger: str, size: Size, turn_ids: Sequence[str] = ()) -> str | None:
     """Queue a compaction for a worker and return its id; ``None`` when one is live already."""
-    run_id = store.request_run(record, trigger=trigger)
+    run_id = store.request_run(record, trigger=trigger, turn_ids=turn_ids)
     if run_id is not None:
         record.publish(
             EventType.COMPACTION_TRIGGERED, run_id=run_id, trigger=trigger, tokens=size.tokens, source=size.source.value
@@ -298,11 +309,11 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
                 await asyncio.sleep(POLL_SECONDS)
                 # Not only a look: the process that has it may die, and then this one takes it over.
                 run = await work(compact_session, session_id, run_id=run_id, extra_tokens=extra_tokens)
-            if run.branch != state.branch:
-                run_id, *_ = await db(request)
-                continue
             # A worker that took it over does not know of the extra tokens.
             is_too_large = run.tokens_after is not None and run.tokens_after >= state.budget.hard - extra_tokens
+            if run.branch != state.branch or (run.turn_ids and is_too_large):
+                run_id, *_ = await db(request)
+                continue
             run_id = await db(live_run, session_id) if is_too_large else None
 
     try:
@@ -317,15 +328,16 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
         log_outage(logger, "A session goes on without a compaction", error)
 
 
-def compact_now(session_id: str) -> RunRecord:
-    """Compact on request: everything but the newest turns.
+def compact_now(session_id: str, *, turn_ids: Sequence[str] = ()) -> RunRecord:
+    """Compact on request: everything but the newest turns, or the named turns and nothing else.
 
     Waits for the end, at most for ``wait_seconds`` while another process does the work.
 
     :raises SessionNotFoundError: there is no such session.
+    :raises Conflict: the turns may not be compacted, as ``request_manual`` says.
     """
     deadline = time.monotonic() + session_config(load_session(session_id).config).compaction.wait_seconds
-    run_id = request_manual(session_id)
+    run_id = request_manual(session_id, turn_ids=turn_ids)
     run = compact_session(session_id, run_id=run_id)
     while run.state in LIVE and time.monotonic() < deadline:
         give_back()
@@ -334,10 +346,31 @@ def compact_now(session_id: str) -> RunRecord:
     return run
 
 
-def request_manual(session_id: str) -> str:
-    size = size_of(load_state(session_id))
+def request_manual(session_id: str, *, turn_ids: Sequence[str] = ()) -> str:
+    """Queue a compaction on request and return its id, or that of the live one.
+
+    :raises TurnNotFoundError: one of the named turns is not in the session.
+    :raises CompactionBusy: turns are named, and the live compaction is another one.
+    :raises Conflict: they may not be compacted, as ``check_turns`` says.
+    :raises TurnsNotAdjacent: something else lies between them.
+    """
+    live = live_run(session_id)
+    if live and turn_ids:
+        if set(load_run(live).turn_ids) != set(turn_ids):
+            raise CompactionBusy(run_id=live)
+        return live
+    state = load_state(session_id)
+    size, named = size_of(state), list[str]()
+    if turn_ids:
+        places = places_of_turns(turn_ids, session_id=session_id)
+        path = path_in(state.session, state.branch) or LINE
+        on_branch = {id: [seq for branch, seq in found if path.has(branch, seq)] for id, found in places.items()}
+        named = check_turns(_situation(state, everything=True), on_branch)
     with change(session_id) as record:
-        return live_run(session_id) or request_compaction(record, trigger="manual", size=size) or ""
+        run_id = request_compaction(record, trigger="manual", size=size, turn_ids=named)
+        if run_id is None and named:
+            raise CompactionBusy(run_id=live_run(session_id))
+        return run_id or live_run(session_id) or ""
 
 
 def _compact(attempt: ClaimedRun) -> None:
@@ -349,18 +382,19 @@ def _compact(attempt: ClaimedRun) -> None:
     except ModelNotFoundError:
         model = None
     began, is_manual = time.monotonic(), run.trigger == "manual"
-    choice = choose_prunable(_situation(state, everything=is_manual))
+    situation_of = partial(_situation, everything=is_manual, turn_ids=run.turn_ids)
+    choice = choose_prunable(situation_of(state))
     if choice.part_ids:
         with attempt.held() as record:
             store.prune(record, attempt.run_id, choice.part_ids, tokens=choice.tokens)
         state = attempt.load_state(run.branch)
     for _ in range(state.config.compaction.max_compaction_rounds):
-        chosen = next_round(_situation(state, everything=is_manual))
+        chosen = next_round(situation_of(state))
         if chosen is None:
             break
         _commit(attempt, state, chosen, model=model, began=began)
         state = attempt.load_state(run.branch)
-    last, size = _situation(state, everything=is_manual), size_of(state)
+    last, size = situation_of(state), size_of(state)
     more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
     refill = None if is_manual else _find_refill(state, size)
@@ -375,7 +409,8 @@ def _compact(attempt: ClaimedRun) -> None:
         )
         is_due = last.everything or size.tokens >= state.budget.soft
         if more and is_due and record.branch == run.branch:
-            request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
+            trigger = "manual" if last.everything else "soft"
+            request_compaction(record, trigger=trigger, size=size, turn_ids=run.turn_ids)
 
 
 def _find_refill(state: ContextState, size: Size) -> Refill | None:
@@ -390,9 +425,9 @@ def _find_refill(state: ContextState, size: Size) -> Refill | None:
     )
 
 
-def _situation(state: ContextState, *, everything: bool) -> Situation:
-    turn = open_turn(state.session.id)
-    return state.situation(used=size_of(state).tokens, running_turn_id=turn and turn[0], everything=everything)
+def _situation(state: ContextState, *, everything: bool, turn_ids: Sequence[str] = ()) -> Situation:
+    turn, used = open_turn(state.session.id), size_of(state).tokens
+    return state.situation(used=used, running_turn_id=turn and turn[0], everything=everything, turn_ids=turn_ids)
 
 
 def _commit(

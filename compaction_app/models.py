@@ -44,6 +44,7 @@ class CompactionRun(AppendOnlyModel):
     state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.QUEUED)
     trigger = models.CharField(max_length=16, choices=[(t, t) for t in ("soft", "hard", "manual")])
     branch = models.BigIntegerField(default=0)  # whose context it makes smaller
+    turn_ids = models.JSONField(default=list)  # the only turns that it may summarise; empty for no such restriction
     actor = models.TextField(default="")  # who requested it, or at whose turn it became due (``mnesis_core.actor``)
     attempts = models.IntegerField(default=0)
     lease_owner = models.CharField(max_length=100, default="")

@@ -68,7 +68,7 @@ _USED = (
 )
 _END_OF_LAST_RUN = (
     "SELECT body FROM events WHERE session_id = %s AND seq = (SELECT end_seq FROM compaction_runs WHERE session_id = %s"
-    " AND branch = %s AND state = 'completed' AND end_seq <= %s ORDER BY created_at DESC LIMIT 1)"
+    " AND branch = %s AND state = 'completed' AND end_seq <= %s AND turn_ids = '[]' ORDER BY created_at DESC LIMIT 1)"
 )
 MOST_RUNS = 500
 MOST_PLACES = 20_000  # SQLite allows 32,766 variables in one statement
@@ -179,9 +179,9 @@ def has_changed(run_id: str) -> bool:
 
 
 def last_run(session_id: str, *, branch: int = 0) -> LastRun | None:
-    rows = CompactionRun.objects.filter(session_id=session_id, branch=branch, ended_at__isnull=False).order_by(
-        "-created_at"
-    )
+    """Return the end of a branch's last compaction, but for those of named turns: they leave undone what may be due."""
+    ended = CompactionRun.objects.filter(session_id=session_id, branch=branch, ended_at__isnull=False, turn_ids=[])
+    rows = ended.order_by("-created_at")
     row = rows.values_list("state", "tokens_after", "tokens_before").first()
     if row is None:
         return None
@@ -197,9 +197,13 @@ def last_refill(session_id: str, *, branch: int, at: int) -> Refill | None:
 
 
 def newest_compacted_by_hand(session_id: str) -> int:
-    """Return the number of the newest message when a compaction ended that a person had asked for; 0 without one."""
+    """Return the number of the newest message when a compaction ended that a person had asked for; 0 without one.
+
+    Of a compaction of named turns it is the last message of these.
+    """
     rows = CompactionRun.objects.filter(session_id=session_id, trigger="manual", ended_at__isnull=False)
-    return rows.aggregate(newest=Max("after_message_seq", default=0))["newest"] or 0
+    newest = Case(When(turn_ids=[], then="after_message_seq"), default="summaries__last_seq")
+    return rows.aggregate(newest=Max(newest, default=0))["newest"] or 0
 
 
 def stale_runs(now: datetime) -> list[tuple[str, str]]:

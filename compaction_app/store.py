@@ -106,8 +106,8 @@ def close_calls(record: Change, call_ids: Sequence[str]) -> None:
         turn_store.finish_call(record, call_id, end)
 
 
-def request_run(record: Change, *, trigger: str) -> str | None:
-    """Queue a compaction and return its id; ``None`` when one is live already."""
+def request_run(record: Change, *, trigger: str, turn_ids: Sequence[str] = ()) -> str | None:
+    """Queue a compaction, of nothing but these turns if some are named, and return its id; ``None`` when one is live already."""
     if CompactionRun.objects.filter(session_id=record.session_id, state__in=LIVE).exists():
         return None
     run = _RUNS.row(
@@ -115,12 +115,14 @@ def request_run(record: Change, *, trigger: str) -> str | None:
         session_id=record.session_id,
         trigger=trigger,
         branch=record.branch,
+        turn_ids=list(turn_ids),
         actor=record.actor,
         created_at=record.now,
         lease_expires_at=record.now + LOST_AFTER,
     )
     record.insert(_RUNS, run)
-    record.publish(EventType.COMPACTION_REQUESTED, run_id=run.id, trigger=trigger)
+    named = {"turn_ids": list(turn_ids)} if turn_ids else {}
+    record.publish(EventType.COMPACTION_REQUESTED, run_id=run.id, trigger=trigger, **named)
     return str(run.id)
 
 

@@ -80,6 +80,7 @@ class CompactionOut(Out):
     id: str
     state: str
     trigger: str
+    turn_ids: list[str]  # the only turns that it may summarise; empty for no such restriction
     attempts: int  # workers that have taken it up; more than one when one died
     outcome: str | None
     level: int | None

@@ -40,6 +40,10 @@ class InvalidRequest(MnesisError):
     status, rpc_code, exit_status = 422, -32602, 2
 
 
+class TurnsNotAdjacent(InvalidRequest):
+    """These turns do not follow each other in the context: others, or a summary, lie between them. Name those of one stretch."""
+
+
 class RequestTooLarge(InvalidRequest):
     """The request is larger than this server accepts. Send less, or upload it as a file."""
 
@@ -272,6 +276,30 @@ class NotInHostMode(Conflict):
 
 class PeerNameTaken(Conflict):
     """Another session of yours in host mode has this name. Choose another peer_name."""
+
+
+class CompactionBusy(Conflict):
+    """Another compaction of this session has not ended. Name the turns again when it has."""
+
+
+class TurnNotOnBranch(Conflict):
+    """This turn is on another branch than the chosen one. Choose its branch, or name turns of this one."""
+
+
+class TurnNotEnded(Conflict):
+    """This turn has not ended, so it cannot be compacted. Name it when it has, or leave it out."""
+
+
+class TurnSummarised(Conflict):
+    """A summary already stands for messages of this turn. Leave it out; the context shows what is still verbatim."""
+
+
+class TurnProtected(Conflict):
+    """This turn has messages that stay verbatim, since they are among the newest (compaction.protect_fraction). Leave it out."""
+
+
+class TurnsTooSmall(Conflict):
+    """These turns are so short that a summary would hardly be shorter. Name more of them together."""
 
 
 class TooManyHops(Conflict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
@@ -365,6 +366,7 @@ class RunRecord(HasError):
     after_message_seq: int | None
     actor: str  # Who requested it, or at whose turn it became due (``mnesis_core.actor``).
     branch: int = 0  # whose context it makes smaller
+    turn_ids: Sequence[str] = ()  # the only turns that it may summarise; empty for no such restriction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,7 +169,14 @@ class ContextState(Frame):
         """Return a model with the prices that count here: the session's own prices are those of its own model."""
         return spec_in_session(asked, self.config) if asked.alias == self.session.model else asked
 
-    def situation(self, *, used: int, running_turn_id: str | None = None, everything: bool = False) -> Situation:
+    def situation(
+        self,
+        *,
+        used: int,
+        running_turn_id: str | None = None,
+        everything: bool = False,
+        turn_ids: Sequence[str] = (),
+    ) -> Situation:
         """Return what a round of compaction decides on; ``used`` is the size of the whole context in tokens."""
         return Situation(
             entries=self.entries,
@@ -180,6 +187,7 @@ class ContextState(Frame):
             calibration=self.calibration.ratio,
             running_turn_id=running_turn_id,
             everything=everything,
+            turn_ids=turn_ids,
         )
 
 

@@ -297,6 +297,7 @@ def _compaction(run: RunRecord, axis: Axis) -> StepView:
     began = run.started_at or run.created_at
     size = f"{format_number(run.tokens_before)} → {format_number(run.tokens_after)} tokens"
     count = len(run.summary_ids)
+    of = f" of {format_counted(len(run.turn_ids), 'named turn')}" if run.turn_ids else ""
     done = (
         size if run.tokens_after is not None else "",
         f"level {run.level}" if run.level else "",
@@ -307,7 +308,7 @@ def _compaction(run: RunRecord, axis: Axis) -> StepView:
         kind="compaction",
         id=run.id,
         message_seq=run.after_message_seq or 0,
-        title=f"{run.trigger} compaction",
+        title=f"{run.trigger} compaction{of}",
         text=", ".join(filter(None, done)),
         state="" if run.state == "completed" else run.state,
         error=excerpt(run.error_message or "", TEXT) or run.error_code or "",

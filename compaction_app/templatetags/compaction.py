@@ -16,7 +16,7 @@ from mnesis_core.compaction.selection import Outcome
 from mnesis_core.context.replay import Block, BlockKind
 from mnesis_core.records import CallRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import excerpt
-from sessions_app.pages.markdown import MARKDOWN_LIMIT, format_number, render_markdown, show_invisible
+from sessions_app.pages.markdown import MARKDOWN_LIMIT, format_counted, format_number, render_markdown, show_invisible
 from sessions_app.pages.permissions import address_of
 from sessions_app.pages.transcript import first_words
 from sessions_app.record.timeline_queries import TurnLine
@@ -126,7 +126,6 @@ register.filter("change_reason", lambda reason: REASONS.get(reason, ""))
 register.filter("change_tone", lambda change: TONES.get(change, ""))
 register.filter("colour", lambda kind: COLOURS.get(kind, "other"))
 register.filter("counted_by", lambda source: SOURCES.get(source, ""))
-register.filter("moment_of", lambda trigger: MOMENTS.get(trigger, trigger))
 register.filter("prune_cause", lambda trigger: PRUNE_CAUSES.get(trigger, ""))
 # Of these every value has a name: one without is an error.
 register.filter("kind", lambda kind: KINDS[kind])
@@ -239,7 +238,15 @@ def has_changed(run: RunRecord) -> bool:
 
 @register.filter
 def ending(run: RunRecord | None) -> str:
+    if run and run.turn_ids and run.outcome not in (None, Outcome.ROUNDS_EXHAUSTED):
+        return "It ended with the turns that it was to summarise."
     return ENDINGS.get(run.outcome or "", "") if run else ""
+
+
+@register.filter
+def moment_of(run: RunRecord) -> str:
+    of = f", of {format_counted(len(run.turn_ids), 'named turn')}" if run.turn_ids else ""
+    return MOMENTS.get(run.trigger, run.trigger) + of
 
 
 @register.filter

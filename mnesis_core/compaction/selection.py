@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby, takewhile
 from math import inf
@@ -31,6 +31,14 @@ from mnesis_core.context.entries import (
 )
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget, Pressure, PruneChoice, pressure, select_prunable, whole
 from mnesis_core.context.wording import is_unanswered, summary_row
+from mnesis_core.errors import (
+    TurnNotEnded,
+    TurnNotOnBranch,
+    TurnProtected,
+    TurnsNotAdjacent,
+    TurnsTooSmall,
+    TurnSummarised,
+)
 from mnesis_core.files.references import ManifestName, Named, file_ids_of, files_in_footer, find_file_ids
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
@@ -55,6 +63,7 @@ class Situation:
     calibration: float = 1.0
     running_turn_id: str | None = None
     everything: bool = False  # Summarise all that may be, whatever is used, because a person asked for it.
+    turn_ids: Collection[str] = ()  # Summarise these turns and nothing else; empty for no such restriction.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +106,58 @@ def choose_span(situation: Situation) -> Span | None:
     """
     protected = protected_tail(situation)
     for run in message_runs(situation.entries):
-        span = _take(list(takewhile(lambda message: message.id not in protected, run)), situation)
+        span = _take(list(takewhile(lambda message: message.id not in protected, _named(run, situation))), situation)
         if span is not None:
             return span
     return None
 
 
+def _named(run: Sequence[StoredMessage], situation: Situation) -> Sequence[StoredMessage]:
+    """Return the messages from the first to the last of the named turns, or all where none are named."""
+    if not situation.turn_ids:
+        return run
+    places = [place for place, message in enumerate(run) if message.turn_id in situation.turn_ids]
+    return run[places[0] : places[-1] + 1] if places else ()
+
+
+def check_turns(situation: Situation, turns: Mapping[str, Collection[int]]) -> list[str]:
+    """Return the ids of named turns in order, of which exactly the messages may be summarised now.
+
+    :param turns: the numbers of the messages that each turn has on the branch
+    :raises TurnNotOnBranch: one has no message there.
+    :raises TurnNotEnded: one of them is still going on.
+    :raises TurnSummarised: a summary stands for messages of one.
+    :raises TurnsNotAdjacent: something else lies between them.
+    :raises TurnProtected: one reaches into the protected tail.
+    :raises TurnsTooSmall: they are too little to shrink by being summarised.
+    """
+    standing = {message.seq: message for run in message_runs(situation.entries) for message in run}
+    for turn_id, seqs in turns.items():
+        if not seqs:
+            raise TurnNotOnBranch(turn_id=turn_id)
+        if turn_id == situation.running_turn_id:
+            raise TurnNotEnded(turn_id=turn_id)
+        if not standing.keys() >= set(seqs):
+            raise TurnSummarised(turn_id=turn_id)
+    ids = sorted(turns, key=lambda turn_id: min(turns[turn_id]))
+    named = replace(situation, everything=True, turn_ids=ids)
+    covered = [found for run in message_runs(situation.entries) if (found := _named(run, named))]
+    between = {message.turn_id for run in covered for message in run} - {None, *ids}
+    if len(covered) > 1 or between:
+        raise TurnsNotAdjacent(turn_ids=ids)
+    protected = protected_tail(situation)
+    for message in covered[0]:
+        if message.id in protected:
+            raise TurnProtected(turn_id=message.turn_id or ids[-1])
+    if choose_span(named) is None:
+        raise TurnsTooSmall(turn_ids=ids)
+    return ids
+
+
 def choose_prunable(situation: Situation) -> PruneChoice:
     """Return the outputs to tombstone, no more of them than bring the context down to its target."""
+    if situation.turn_ids:
+        return PruneChoice(part_ids=(), tokens=0, scanned=0)
     excess = inf if situation.everything else (situation.used - situation.budget.target) / situation.calibration
     return select_prunable(situation.entries, situation.config, situation.budget, at_most=max(0, excess))
 
@@ -190,13 +243,17 @@ def _gains(free: Sequence[StoredMessage], situation: Situation) -> list[int]:
     messages = [entry.message for entry in situation.entries if isinstance(entry, MessageEntry)]
     questions = [message for message in messages if message.role == "user"]
     pinned = choose_pinned(questions, situation.config, budget)
+    gains = [0 if message in pinned else _tokens_of(message) for message in free]
     sums: list[int] = []
     tokens = reading = 0
-    for message in free:
-        more = tokens + (0 if message in pinned else _tokens_of(message))
+    for message, gain in zip(free, gains, strict=True):
+        more = tokens + gain
         reading += reading_tokens([message], most)
         is_down = _left(tokens, situation) < budget.soft and _without(more, situation) < budget.target
         is_full = reading > chunk and _is_worth_it(tokens, situation)
+        if is_full and situation.turn_ids:
+            # Of named turns nothing stays that is too little for a summary of its own.
+            is_full = sum(gains[len(sums) :]) >= SMALLEST_SOURCE
         if tokens >= SMALLEST_SOURCE and (is_full or (is_down and not situation.everything)):
             break
         tokens = more
@@ -355,6 +412,8 @@ def next_round(situation: Situation) -> Span | Condensation | None:
     """
     if not situation.everything and situation.used <= situation.budget.target:
         return None
+    if situation.turn_ids:
+        return choose_span(situation)
     if has_too_many_summaries(situation):
         return choose_condensation(situation) or choose_span(situation)
     return choose_span(situation) or choose_condensation(situation)

@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import F, Min, OuterRef, QuerySet, Subquery
 
 from mnesis_core.context.branches import END, Path, Stretch
-from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
+from mnesis_core.errors import MessageNotFoundError, PartNotFoundError, TurnNotFoundError
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_call, estimate_part, estimate_text
 from mnesis_core.messages import (
     UNANSWERED_STATES,
@@ -345,6 +345,21 @@ def seqs_of_messages(ids: Collection[str], *, session_id: str) -> dict[str, int]
     if len(ids) <= MOST_IDS:
         rows = rows.filter(id__in=ids)
     return {id: seq for id, seq in rows.values_list("id", "seq") if id in ids}
+
+
+def places_of_turns(turn_ids: Sequence[str], *, session_id: str) -> dict[str, list[tuple[int, int]]]:
+    """Return the branch and number of each message of some turns, in order; one query.
+
+    :raises TurnNotFoundError: one of them is not in the session.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    rows = Message.objects.filter(session_id=session_id, turn_id__in=[encode_text(id) for id in turn_ids])
+    for turn_id, branch, seq in rows.order_by("seq").values_list("turn_id", "branch", "seq"):
+        found.setdefault(turn_id, []).append((branch, seq))
+    missing = next((id for id in turn_ids if id not in found), None)
+    if missing is not None:
+        raise TurnNotFoundError(turn_id=missing)
+    return found
 
 
 def load_imported(session_ids: Sequence[str]) -> list[tuple[str, str, str, int, int]]:

@@ -49,6 +49,10 @@ class Command(RunCommand):
                 sub.add_argument(
                     "--branch", type=int, help="the branch whose messages are read (default: the chosen one)"
                 )
+            if verb == "compact":
+                sub.add_argument(
+                    "--turn", action="append", help="a turn to compact, repeatable (default: all but the newest turns)"
+                )
             if verb == "choose":
                 sub.add_argument(
                     "branch", type=int, help="the number of the branch that the next message is to continue"
@@ -148,7 +152,7 @@ class Command(RunCommand):
         self._print(SessionOut, fork, options)
 
     def do_compact(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        self._print(CompactionOut, compact_now(session_id), options)
+        self._print(CompactionOut, compact_now(session_id, turn_ids=options["turn"] or ()), options)
 
     def do_approve(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         said = DecisionIn(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])

@@ -335,9 +335,12 @@ class AsyncClient(AsyncConnection):
         """Return what a model was sent, rebuilt from the record, with its digest."""
         return await self._send(dict[str, Any], requests.get("calls", call_id, "payload"))
 
-    async def compact(self, session_id: str, *, wait: bool = False) -> dict[str, Any]:
-        """Ask for a compaction, and with ``wait`` return only when it is done."""
-        return await self._send(dict[str, Any], requests.post("sessions", session_id, "compact", wait=wait))
+    async def compact(
+        self, session_id: str, *, wait: bool = False, turn_ids: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Ask for a compaction, of these turns alone if some are named, and with ``wait`` return only when it is done."""
+        asked = requests.post("sessions", session_id, "compact", wait=wait, turn_ids=turn_ids and list(turn_ids))
+        return await self._send(dict[str, Any], asked)
 
     async def compactions(self, session_id: str) -> list[values.Compaction]:
         return await self._items(requests.get("sessions", session_id, "compactions"))

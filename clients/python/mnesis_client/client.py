@@ -333,9 +333,10 @@ class Client(Connection):
         """Return what a model was sent, rebuilt from the record, with its digest."""
         return self._send(dict[str, Any], requests.get("calls", call_id, "payload"))
 
-    def compact(self, session_id: str, *, wait: bool = False) -> dict[str, Any]:
-        """Ask for a compaction, and with ``wait`` return only when it is done."""
-        return self._send(dict[str, Any], requests.post("sessions", session_id, "compact", wait=wait))
+    def compact(self, session_id: str, *, wait: bool = False, turn_ids: Sequence[str] | None = None) -> dict[str, Any]:
+        """Ask for a compaction, of these turns alone if some are named, and with ``wait`` return only when it is done."""
+        asked = requests.post("sessions", session_id, "compact", wait=wait, turn_ids=turn_ids and list(turn_ids))
+        return self._send(dict[str, Any], asked)
 
     def compactions(self, session_id: str) -> list[values.Compaction]:
         return self._items(requests.get("sessions", session_id, "compactions"))

@@ -354,6 +354,7 @@ class Compaction(TypedDict):
     id: str
     state: str
     trigger: str
+    turn_ids: list[str]
     outcome: str | None
     level: int | None
     tries: list[dict[str, Any]]
