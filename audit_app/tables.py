@@ -28,7 +28,7 @@ from django.db.models.query import QuerySet
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
 from sessions_app.database.fields import plain_field, stored_values
-from sessions_app.record.people_store import home_of
+from sessions_app.record.organisation_store import home_of
 
 # ruff: noqa: S608 - the names in these statements come from the models.
 

@@ -10,10 +10,10 @@ class CompactionConfig(AppConfig):
     def ready(self) -> None:
         # Here, not above: apps.py is read before any model can be made.
         from compaction_app.facts.imports import keep_facts
-        from sessions_app.record import fact_port
+        from sessions_app.record import histories
         from sessions_app.search import index
 
         index.SOURCES["summaries"] = index.Source(
             table="summary_nodes", field="text", part_type="summary", branch="x.branch"
         )
-        fact_port.use(keep_facts)
+        histories.fact_keepers[:] = [keep_facts]

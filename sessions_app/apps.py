@@ -13,7 +13,7 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         # Here, not above: both import models, and apps.py is read before any model can be made.
         from sessions_app.database.guards import checks, migrating, rights, triggers
-        from sessions_app.record.people_store import greet_new_account
+        from sessions_app.record.organisation_store import greet_new_account
         from sessions_app.search import index
 
         checks.register_checks()

@@ -33,7 +33,7 @@ from sessions_app.conf import site_config
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
 from sessions_app.llm.model_store import find_key, touch_key
-from sessions_app.record.people_store import key_actor, user_actor
+from sessions_app.record.organisation_store import key_actor, user_actor
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app.database.guards.rights import lifted
-from sessions_app.record import actor, people_store
+from sessions_app.record import actor, organisation_store
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role
@@ -90,7 +90,7 @@ def _acting() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _strangers() -> None:
     """A test's accounts have the numbers of the last test's."""
-    people_store._refs.clear()
+    organisation_store._refs.clear()
 
 
 class _Thread(threading.Thread):

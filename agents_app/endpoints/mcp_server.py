@@ -24,7 +24,7 @@ from agents_app.endpoints.jsonrpc import METHODS, write
 from agents_app.maps import service
 from agents_app.maps.api import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
-from agents_app.tools.memory import reading, remembering
+from agents_app.tools.memory import reading
 from agents_app.tools.memory.grepping import tokens_for
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
@@ -308,7 +308,7 @@ def facts(caller: Caller, asked: FactsOf) -> str:
     Each comes with its date and the words that it rests on. They are those that hold now, or with at those that held then.
     """
     load_session(asked.session_id, owner_id=caller.owner_id)
-    return remembering.tell_facts(asked.session_id, query=asked.query, subject=asked.subject, at=asked.at)
+    return reading.tell_facts(asked.session_id, query=asked.query, subject=asked.subject, at=asked.at)
 
 
 @_tool("lcm_read", result=str)

@@ -1,9 +1,10 @@
 """Attached servers, the inbox, and operators with their items."""
 
 import django.db.models.deletion
-import mnesis_core.events
 from django.conf import settings
 from django.db import migrations, models
+
+import mnesis_core.events
 
 
 class Migration(migrations.Migration):

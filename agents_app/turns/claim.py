@@ -45,7 +45,7 @@ from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.actor import acting_as
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import PreparedPart, find_tool_part, load_messages_by_ids, prepare_parts
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 from sessions_app.record.session_queries import launched_by_turn, load_session, peer_names
 from sessions_app.record.turn_queries import expired_turns, find_turn_by_key, list_turns, load_turn, open_turn
 

@@ -1,8 +1,9 @@
 """Summaries, what they stand for, and the runs that made them."""
 
 import django.db.models.deletion
-import mnesis_core.events
 from django.db import migrations, models
+
+import mnesis_core.events
 
 
 class Migration(migrations.Migration):

@@ -1,9 +1,10 @@
 """Facts, and the characters that they quote."""
 
 import django.db.models.deletion
+from django.db import migrations, models
+
 import mnesis_core.events
 import sessions_app.database.fields
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):

@@ -1,9 +1,10 @@
 """Reflections: the search for facts in the messages of a summary."""
 
 import django.db.models.deletion
+from django.db import migrations, models
+
 import mnesis_core.events
 import sessions_app.database.fields
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):

@@ -1,9 +1,10 @@
 """Sentences of summaries, and what they rest on."""
 
 import django.db.models.deletion
+from django.db import migrations, models
+
 import mnesis_core.events
 import sessions_app.database.fields
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):

@@ -1,8 +1,9 @@
 """Files that are kept by reference."""
 
 import django.db.models.deletion
-import mnesis_core.events
 from django.db import migrations, models
+
+import mnesis_core.events
 
 
 class Migration(migrations.Migration):

@@ -18,7 +18,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import Budget
 from mnesis_core.errors import ModelTimeout
-from mnesis_core.files.explore import fitting
+from mnesis_core.files.detection import fitting
 from mnesis_core.files.references import NO_IDS, Named, without_footer
 from mnesis_core.files.source import encoding_of, shown
 from mnesis_core.llm.interface import ModelSpec, Reply, Request, Usage

@@ -20,8 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mnesis_core.files.detection import detect
-from mnesis_core.files.explore import explore, explore_plainly
+from mnesis_core.files.detection import detect, explore, explore_plainly
 from mnesis_core.files.source import Source
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000

@@ -1,17 +1,18 @@
-"""The kind of a file: by its first bytes where they are clear, else by its name, else by what it looks like.
+"""Exploring a file: its kind is found, and the module of that kind asked.
 
-Bytes come first: a program renamed to ``.txt`` is not text, and a ``.csv`` may be a spreadsheet.
+The kind is found by the first bytes where they are clear, else by the name, else by what it looks like: a program renamed to ``.txt`` is not text, and a ``.csv`` may be a spreadsheet.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import struct
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from mnesis_core.files.source import HEAD_BYTES, Source, encoding_of
+from mnesis_core.files.source import HEAD_BYTES, SUMMARY_CHARACTERS, Findings, Source, Unreadable, encoding_of, shown
 
 BINARY, TEXT = "binary", "text"
 
@@ -257,3 +258,65 @@ def zip_list(source: Source) -> tuple[int, int]:
     else:
         [length] = struct.unpack_from("<L", tail, at + 12)
     return before + (at if at_64 < 0 else at_64) - length, length
+
+
+PROBLEM_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exploration:
+    kind: str
+    explorer: str  # the module's name and version, as ``csv-1``
+    summary: str
+    covered: str
+    # Why the kind's own module could not read the file; the summary then describes its text or bytes.
+    problem: str = ""
+
+
+def explore(source: Source) -> Exploration:
+    """Describe a file. One that its kind's module cannot read is described as text or bytes, with the reason."""
+    kind = detect(source)
+    try:
+        return _exploration(kind, kind, source)
+    except Unreadable as error:
+        problem = _message(source, error)
+    except MemoryError:
+        problem = "it needs more memory than it may have"
+    except RecursionError:
+        problem = "it is nested too deeply"
+    except Exception as error:  # a parser meets other people's bytes, and may raise anything
+        problem = f"its parser gave up ({type(error).__name__}: {_message(source, error)})"
+    return explore_plainly(source, kind, problem=problem)
+
+
+def explore_plainly(source: Source, kind: Kind, *, problem: str) -> Exploration:
+    return _exploration(kind, plain_kind(source), source, problem=problem)
+
+
+def _message(source: Source, error: Exception) -> str:
+    return shown(str(error).replace(str(source.path), source.name), characters=PROBLEM_CHARACTERS)
+
+
+def _exploration(kind: Kind, read_as: Kind, source: Source, *, problem: str = "") -> Exploration:
+    # Not at the top: loading the parsers of every kind would take a second and much of the memory that one may have.
+    module = importlib.import_module(f"mnesis_core.files.kinds.{read_as.module}")
+    findings: Findings = getattr(module, read_as.function)(source)
+    lines = [f"Not read as {kind.name}: {problem}"] if problem else []
+    return Exploration(
+        kind=kind.name,
+        explorer=kind.explorer,
+        summary=fitting([*lines, *findings.lines]),
+        covered=findings.covered,
+        problem=problem,
+    )
+
+
+def fitting(lines: list[str]) -> str:
+    kept: list[str] = []
+    length = 0
+    for line in lines:
+        length += len(line) + 1
+        if length > SUMMARY_CHARACTERS:
+            return "\n".join([*kept, f"({len(lines) - len(kept):,} more lines are left out)"])
+        kept.append(line)
+    return "\n".join(kept)

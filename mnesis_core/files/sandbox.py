@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mnesis_core.files.explore import Exploration
+from mnesis_core.files.detection import Exploration
 
 CHILD = "mnesis_core.files.child"
 _ROOT = Path(__file__).resolve().parents[2]

@@ -47,8 +47,7 @@ from sessions_app.database.fields import Head
 from sessions_app.llm.model_store import revoke_key
 from sessions_app.llm.spending_store import check_account_limits, put_account_limits
 from sessions_app.pages.permissions import address_of
-from sessions_app.record.organisation_store import are_several
-from sessions_app.record.people_store import names_of
+from sessions_app.record.organisation_store import are_several, names_of
 from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
 
 PARTS_PER_PAGE = 100

@@ -31,7 +31,7 @@ from sessions_app.conf import DEMO, check_listed, get_model, spec_of
 from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
 from sessions_app.ownership import HOME_OF_OWNER
-from sessions_app.record.people_store import home_of
+from sessions_app.record.organisation_store import home_of
 
 MICROS = 1_000_000
 LARGEST_PRICE = 1_000_000

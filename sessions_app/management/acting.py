@@ -12,7 +12,7 @@ from mnesis_core.actor import Actor, ActorKind, Via
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import new_request_id
 from sessions_app.record.actor import serving
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 
 
 class RecordCommand(BaseCommand):

@@ -3,10 +3,10 @@
 from typing import Any
 
 import django.db.models.deletion
-import mnesis_core.events
 from django.conf import settings
 from django.db import migrations, models
 
+import mnesis_core.events
 from sessions_app.search.index import engine
 
 

@@ -1,8 +1,9 @@
 """What an embedding model made of texts, and how far that is in each session: derived, as the search index is."""
 
 import django.db.models.deletion
-import sessions_app.database.fields
 from django.db import migrations, models
+
+import sessions_app.database.fields
 
 
 class Migration(migrations.Migration):

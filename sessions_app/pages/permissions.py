@@ -18,7 +18,7 @@ from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.records import SessionRecord, record_of
 from mnesis_core.text import excerpt
 from sessions_app.pages.markdown import shown_title
-from sessions_app.record.people_store import names_of, ref_of
+from sessions_app.record.organisation_store import names_of, ref_of
 from sessions_app.record.session_queries import load_session
 
 View = Callable[..., HttpResponse]

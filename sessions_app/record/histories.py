@@ -47,7 +47,7 @@ from mnesis_core.transcripts.values import (
     TranscriptMessage,
     TranscriptTurn,
 )
-from sessions_app.record import fact_port, file_port, message_queries, message_store, session_store, turn_store
+from sessions_app.record import file_port, message_queries, message_store, session_store, turn_store
 from sessions_app.record.branch_queries import last_seqs, path_through
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import PreparedPart
@@ -59,6 +59,8 @@ KEY_LENGTH = 200
 MESSAGES, TURNS = 500, 100  # of a fork, which are read and written at a time
 UNANSWERED = "The session was forked before this tool had answered."
 Progress = Callable[[int, int], None]  # turns done, turns in all
+fact_keepers: list[Callable[[str, Sequence[tuple[TranscriptFact, int]]], int]] = []
+"""What ``compaction_app`` plugs in: it writes facts, each with the number of the message that says it, and counts the new ones."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +114,8 @@ def store_transcripts(
             report.messages_stored += len(step.messages)
             report.parts_stored += sum(len(message.parts) for message in step.messages)
             progress(report.turns_stored + report.turns_known, total)
-        report.facts_stored += fact_port.keep_facts(session_id, growth.said(transcript.facts))
+        if said := growth.said(transcript.facts):
+            report.facts_stored += sum(keep(session_id, said) for keep in fact_keepers)
     return report
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, assert_never
 
 from django.db import connection
-from django.db.models import F, Min, OuterRef, QuerySet, Subquery
+from django.db.models import F, Min, OuterRef, Q, QuerySet, Subquery
 
 from mnesis_core.context.branches import END, Path, Stretch
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError, TurnNotFoundError
@@ -46,6 +46,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.records import LiveText, MessageEnd, PartPlace, UsageRecord, record_of
 from mnesis_core.text import decode_text, encode_text
+from mnesis_core.turns.interactions import STATES, InteractionStatus, ToolInteraction
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal
@@ -526,3 +527,46 @@ def journal_texts(session_id: str, *, message_id: str | None = None) -> list[Liv
         LiveText(message_id=id, part_index=index, part_type=kind, text="".join(texts))
         for (id, index, kind), texts in pieces.items()
     ]
+
+
+_COLUMNS = {
+    "arguments": F("tool_input"),
+    "result": F("output"),
+    "error": F("error_message"),
+    "state": F("tool_state"),
+    "part_id": F("id"),
+    "seq": F("message__seq"),
+    "turn_id": F("message__turn_id"),
+}
+_OWN = ("tool_call_id", "tool_name", "part_index", "message_id", "started_at", "completed_at")
+
+
+def list_interactions(
+    session_id: str,
+    *,
+    turn_id: str | None = None,
+    tool: str | None = None,
+    status: InteractionStatus | None = None,
+    after: tuple[int, int] | None = None,
+    limit: int = 100,
+) -> list[ToolInteraction]:
+    """Return tool calls with their results in the order of the record, in one query.
+
+    :param after: number of the message and place in it of a call: return only later ones
+    """
+    rows = MessagePart.objects.filter(session_id=session_id, message__session_id=session_id, part_type="tool")
+    if turn_id is not None:
+        rows = rows.filter(message__turn_id=turn_id)
+    if tool is not None:
+        rows = rows.filter(tool_name=tool)
+    if status is not None:
+        rows = rows.filter(tool_state__in=STATES[status])
+    if after is not None:
+        seq, index = after
+        rows = rows.filter(Q(message__seq__gt=seq) | Q(message__seq=seq, part_index__gt=index))
+    found = rows.order_by("message__seq", "part_index").values(*_OWN, "late_output", **_COLUMNS)
+    return [_interaction(**row) for row in found[:limit]]
+
+
+def _interaction(*, late_output: str | None, result: str | None, **columns: Any) -> ToolInteraction:
+    return ToolInteraction(result=late_output if result is None else result, **columns)

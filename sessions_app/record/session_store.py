@@ -35,7 +35,7 @@ from sessions_app.models import Branch, DirectoryEntry, Session
 from sessions_app.ownership import HOME
 from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 
 WRITER = 7_663_912  # the writers' advisory lock on PostgreSQL; SQLite has one writer anyway
 RECORD_SECONDS = 300.0  # between two rounds of a process

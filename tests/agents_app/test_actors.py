@@ -31,7 +31,7 @@ from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key, revoke_key
 from sessions_app.models import Event, Turn
 from sessions_app.record.actor import acting_as
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 from tests.mnesis_site.test_sockets import open_socket
 from tests.support.cast import caller_of
 from tests.support.hosts import Make, _hosts, call, host, send, turns_ended

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from agents_app.endpoints.mcp_server import TOOLS
-from agents_app.tools.memory import remembering
+from agents_app.tools.memory import reading
 from compaction_app.facts import store
 from mnesis_core.errors import InvalidRequest, SessionNotFoundError
 from mnesis_core.facts.values import FactKind
@@ -61,12 +61,12 @@ def test_what_was_said_stays_data_on_its_own_line(told: SessionRecord) -> None:
 
 
 def test_an_answer_has_a_bounded_number_of_facts(session: SessionRecord) -> None:
-    assert ask(session, "lcm_facts") == remembering.NOTHING
+    assert ask(session, "lcm_facts") == reading.NO_FACTS
     with change(session.id) as record:
-        for number in range(remembering.PAGE + 5):
+        for number in range(reading.FACTS + 5):
             store.record_fact(record, new_fact(f"Fact {number}.", subject=""))
     text = ask(session, "lcm_facts")
-    assert text.count("\n- ") == remembering.PAGE
+    assert text.count("\n- ") == reading.FACTS
     assert text.endswith("There are more: narrow them by query or subject.")
 
 

@@ -26,7 +26,7 @@ from sessions_app.models import DirectoryEntry, Event, Person, Session, Turn
 from sessions_app.record import session_store
 from sessions_app.record.actor import SYSTEM, acting_as
 from sessions_app.record.change import change
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 from tests.audit_app.conftest import NewDatabase
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user

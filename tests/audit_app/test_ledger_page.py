@@ -24,7 +24,7 @@ from mnesis_core.events import EventType
 from sessions_app.models import Event, MessagePart, Session
 from sessions_app.pages.permissions import SEES_RECORDS
 from sessions_app.record.change import change
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 from sessions_app.record.session_store import update_session
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user

@@ -17,7 +17,7 @@ from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db
 from sessions_app.models import Event
 from sessions_app.record.actor import acting_as
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 from tests.compaction_app.test_compaction import WORDS, add_turns, model_of
 from tests.support.story import say
 

@@ -12,7 +12,7 @@ from files_app.tasks import explore
 from mnesis_core.actor import Actor, ActorKind
 from sessions_app.models import Event
 from sessions_app.record.actor import acting_as
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 from tests.support.talks import new_session
 
 

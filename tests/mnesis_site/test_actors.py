@@ -32,7 +32,7 @@ from sessions_app.llm.model_store import create_key
 from sessions_app.management.acting import RecordCommand
 from sessions_app.operations import OPERATIONS
 from sessions_app.record.actor import current_actor
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import ref_of
 from tests.mnesis_site.test_mcp import ask as ask_mcp
 
 # Committed, because what is tried has connections of its own.

@@ -24,7 +24,7 @@ from sessions_app.models import (
     StreamJournal,
     Turn,
 )
-from sessions_app.record.people_store import home_of
+from sessions_app.record.organisation_store import home_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MAIN_MODELS = (Session, Turn, Message, MessagePart, ContextItem, Event)

@@ -16,10 +16,10 @@ from pytest_django import Settings
 from mnesis_core.actor import Actor, ActorKind
 from mnesis_core.errors import ImmutableFieldError
 from sessions_app.models import Event, Person, Turn
-from sessions_app.record import people_store, session_store
+from sessions_app.record import organisation_store, session_store
 from sessions_app.record.actor import acting_as, context_of, current_actor, current_request, identified_as, serving
 from sessions_app.record.change import change
-from sessions_app.record.people_store import names_of, ref_of
+from sessions_app.record.organisation_store import names_of, ref_of
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.talks import exchange, new_session
@@ -102,7 +102,7 @@ def test_an_account_has_one_pseudonym_that_says_nothing_of_it(ada: User) -> None
     assert names_of([ref, ref_of(bob.pk), "nobody"]) == {ref: "ada", ref_of(bob.pk): "bob"}
     ada.email = "ada@example.org"
     ada.save()
-    people_store._refs.clear()
+    organisation_store._refs.clear()
     assert ref_of(ada.pk) == ref
 
 
@@ -133,7 +133,7 @@ def test_processes_that_need_it_at_once_get_the_same_one() -> None:
 
     def need(_: int) -> str:
         together.wait(30)
-        people_store._refs.clear()
+        organisation_store._refs.clear()
         try:
             return ref_of(bob.pk)
         finally:

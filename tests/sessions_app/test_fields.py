@@ -25,7 +25,7 @@ from sessions_app.database.fields import (
 from sessions_app.database.guards.rules import AppendOnlyModel
 from sessions_app.database.tables import Table
 from sessions_app.models import MessagePart, Session
-from sessions_app.record.people_store import home_of
+from sessions_app.record.organisation_store import home_of
 
 pytestmark = pytest.mark.both_databases
 

@@ -35,8 +35,14 @@ from sessions_app.llm.spending_store import load_paid_calls
 from sessions_app.models import Event, Organisation, Person, Session
 from sessions_app.record import organisation_store, session_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.organisation_store import add_organisation, default_id, find_organisation, list_organisations
-from sessions_app.record.people_store import home_of, move_person
+from sessions_app.record.organisation_store import (
+    add_organisation,
+    default_id,
+    find_organisation,
+    home_of,
+    list_organisations,
+    move_person,
+)
 from sessions_app.record.session_queries import list_peers, list_sessions, load_session
 from tests.sessions_app.record_rows import plain
 from tests.support.belongings import belongings, person

@@ -21,7 +21,7 @@ from sessions_app.llm.model_store import put_model
 from sessions_app.models import Session
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.people_store import home_of
+from sessions_app.record.organisation_store import home_of
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
 pytestmark = pytest.mark.django_db

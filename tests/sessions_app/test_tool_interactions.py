@@ -16,8 +16,7 @@ from mnesis_core.text import printable
 from sessions_app.models import MessagePart
 from sessions_app.record import message_store
 from sessions_app.record.change import change
-from sessions_app.record.message_queries import load_messages
-from sessions_app.record.tool_queries import list_interactions
+from sessions_app.record.message_queries import list_interactions, load_messages
 from tests.support.cast import make_user
 from tests.support.talks import HOSTILE, new_session, say, tool
 

@@ -32,7 +32,7 @@ from sessions_app.record.actor import SYSTEM, acting_as
 from sessions_app.record.change import change
 from sessions_app.record.histories import begin_fork, copy_messages
 from sessions_app.record.message_queries import load_messages
-from sessions_app.record.people_store import home_of
+from sessions_app.record.organisation_store import home_of
 from sessions_app.record.session_queries import load_session
 from tests.sessions_app.record_rows import plain
 from tests.support.format_vectors import DIRECTORIES, FOLDER, SESSIONS, TREE, write

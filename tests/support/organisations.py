@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sessions_app.models import Organisation, Person
-from sessions_app.record.organisation_store import add_organisation
-from sessions_app.record.people_store import ref_of
+from sessions_app.record.organisation_store import add_organisation, ref_of
 
 
 def put_into(slug: str, user_id: int) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from agents_app.tools.memory import grepping, reading, remembering
+from agents_app.tools.memory import grepping, reading
 from agents_app.tools.memory.reach import Found, find, is_handle, load_family, wanted_id
 from agents_app.tools.registry import ToolContext, ToolScope, tool
 from mnesis_core.errors import NotFound
@@ -108,7 +108,7 @@ def lcm_facts(context: ToolContext, query: str = "", subject: str = "", at: str 
     takes. query narrows them by words, subject by what they are about. They are those that hold now, or with at
     (2026-11-26, or a time) those that held then.
     """
-    return remembering.tell_facts(context.session_id, query=query, subject=subject, at=at)
+    return reading.tell_facts(context.session_id, query=query, subject=subject, at=at)
 
 
 @tool(read_only=True, scope=ToolScope.SUB_AGENT)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from time import monotonic
 
-from agents_app.tools.memory.paths import Paths, load_paths
-from agents_app.tools.memory.reach import Family, find, wanted_id
+from agents_app.tools.memory.reach import Family, Paths, find, load_paths, wanted_id
 from compaction_app.queries import covering_summaries, load_summary, within_summary
 from files_app.queries import list_files, load_file_reference, search_file, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, NotFound

@@ -1,4 +1,4 @@
-"""The sessions that memory tools may see: the session itself, those above it, and what any of them has launched.
+"""The sessions that memory tools may see, itself, those above it and what any of them has launched, and their branches.
 
 Sessions of other people are not there for them, whatever id is named (decision 26).
 """
@@ -6,7 +6,7 @@ Sessions of other people are not there for them, whatever id is named (decision 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,7 +15,9 @@ from agents_app.tools.registry import ToolContext
 from compaction_app.queries import load_run, load_summary
 from files_app.queries import load_file_reference
 from mnesis_core import errors
-from mnesis_core.records import SessionNode, find_ids
+from mnesis_core.context.branches import Branch, Path, path_to
+from mnesis_core.records import SessionNode, SummaryRecord, find_ids
+from sessions_app.record.branch_queries import load_branches, load_path, place_of
 from sessions_app.record.message_queries import find_message_at, find_part_of_call
 from sessions_app.record.session_queries import find_file_part, load_line, load_session, session_of
 
@@ -130,3 +132,43 @@ def _look_up(id: str, owner_id: int, *, session_id: str = "") -> tuple[type[erro
         return error, Found(kind=kind, id=id, session_id=session_of_id(id, owner_id))
     except errors.NotFound:
         return error, None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    session_id: str
+    chosen: Path | None  # the path that the session goes on with; ``None`` in a session without branches
+    branches: Mapping[int, Branch]
+
+    def beside(self, branch: int, seq: int) -> str:
+        """Return what is to be said of a message that is on another branch; an empty text for one on the chosen path.
+
+        :param branch: its branch, or any that it is before the end of
+        """
+        if self.chosen is None or any(
+            self.chosen.has(at, seq) for at, *_ in path_to(self.branches, branch).within(seq, seq)
+        ):
+            return ""
+        return f"on branch {branch}, beside the path of this conversation"
+
+    def beside_summary(self, summary: SummaryRecord) -> str:
+        return self.beside(summary.branch, summary.last_seq)
+
+    def beside_message(self, message_id: str) -> str:
+        place = place_of(self.session_id, message_id) if self.chosen is not None else None
+        return self.beside(*place[:2]) if place else ""
+
+    def through(self, message_id: str) -> Path | None:
+        """Return the chosen path if a message is on it, else that to the end of its branch."""
+        place = place_of(self.session_id, message_id) if self.chosen is not None else None
+        return path_to(self.branches, place[0]) if place and self.beside(*place[:2]) else self.chosen
+
+
+def load_paths(session_id: str) -> Paths:
+    """Read the branches of a session; one query where there are none.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    chosen = load_path(session_id)
+    branches = {} if chosen is None else load_branches(session_id)
+    return Paths(session_id=session_id, chosen=chosen, branches=branches)

@@ -11,8 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
 from mnesis_core.text import write_time
-from sessions_app.record.organisation_store import add_organisation, find_organisation, list_organisations
-from sessions_app.record.people_store import move_person
+from sessions_app.record.organisation_store import add_organisation, find_organisation, list_organisations, move_person
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mnesis_core.files.detection import detect
-from mnesis_core.files.explore import explore as explore_any
+from mnesis_core.files.detection import explore as explore_any
 from mnesis_core.files.kinds.docx import explore
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource

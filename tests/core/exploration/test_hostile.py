@@ -7,8 +7,7 @@ import pkgutil
 import pytest
 
 from mnesis_core.files import kinds
-from mnesis_core.files.detection import KINDS, Kind
-from mnesis_core.files.explore import explore
+from mnesis_core.files.detection import KINDS, Kind, explore
 from mnesis_core.files.source import SUMMARY_CHARACTERS
 from tests.core.exploration.conftest import MakeSource
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.files.explore import explore as explore_any
+from mnesis_core.files.detection import explore as explore_any
 from mnesis_core.files.kinds.python import explore
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource

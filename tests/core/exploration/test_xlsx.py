@@ -9,7 +9,7 @@ import openpyxl
 import pytest
 
 from mnesis_core.files.detection import detect
-from mnesis_core.files.explore import explore as explore_any
+from mnesis_core.files.detection import explore as explore_any
 from mnesis_core.files.kinds import xlsx
 from mnesis_core.files.kinds.xlsx import explore
 from mnesis_core.files.source import Unreadable
