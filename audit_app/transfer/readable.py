@@ -148,8 +148,13 @@ def opening_of(session: SessionRecord) -> Opening:
 def entries_of(session: SessionRecord) -> Iterator[Entry]:
     """Yield the messages and compactions of a session in order, reading ``MESSAGES`` messages at a time."""
     path = path_in(session)
-    others = {} if path is None else _others(session.id, path)  # branch -> the message after which it is another one
+    others: dict[int, int] = {}  # branch -> the message after which it is another one
     leaving: dict[int, list[int]] = defaultdict(list)
+    if path is not None:
+        branches, ends = load_branches(session.id), last_seqs(session.id)
+        left = {stretch.branch: stretch.last_seq for stretch in path.stretches}
+        begun = {number: left.get(number, branches[number].after_seq if number else 0) for number in sorted(ends)}
+        others = {number: after for number, after in begun.items() if after < ends[number]}
     for number, after in others.items():
         leaving[after].append(number)
     yield from _entries(session.id, path, leaving)
@@ -157,13 +162,6 @@ def entries_of(session: SessionRecord) -> Iterator[Entry]:
         what = f"another continuation of message {after}" if after else "another beginning"
         yield Entry(heading=f"Branch {number}", at=None, facts=(what,), blocks=())
         yield from _entries(session.id, Path((Stretch(number, after + 1, END),)), leaving)
-
-
-def _others(session_id: str, path: Path) -> dict[int, int]:
-    branches, ends = load_branches(session_id), last_seqs(session_id)
-    left = {stretch.branch: stretch.last_seq for stretch in path.stretches}
-    begun = {number: left.get(number, branches[number].after_seq if number else 0) for number in sorted(ends)}
-    return {number: after for number, after in begun.items() if after < ends[number]}
 
 
 def _entries(session_id: str, path: Path | None, leaving: Mapping[int, Sequence[int]]) -> Iterator[Entry]:
@@ -190,6 +188,8 @@ def format_time(time: datetime) -> str:
 def _message_entry(message: StoredMessage, row: Any, also: Sequence[int]) -> Entry:
     usage = usage_of(row)
     tokens = f"{format_count(usage.tokens_input)} tokens in, {format_count(usage.tokens_output)} out"
+    more = f" and {len(also) - MOST_NAMED:,} more" if len(also) > MOST_NAMED else ""
+    words = "branch" if len(also) == 1 else "branches"
     facts = (
         show_invisible(row.model),
         tokens if usage.tokens_input is not None or usage.tokens_output is not None else "",
@@ -197,7 +197,7 @@ def _message_entry(message: StoredMessage, row: Any, also: Sequence[int]) -> Ent
         "summary that it came with" if message.is_summary else "",
         "" if row.outcome in (None, "complete") else f"ended {row.outcome}",
         show_invisible(f"{row.error_code}: {row.error_message or ''}") if row.error_code else "",
-        _also_in(also),
+        f"also continued in {words} {', '.join(map(str, also[:MOST_NAMED]))}{more}" if also else "",
     )
     return Entry(
         heading=SPEAKERS.get(message.role, message.role),
@@ -207,12 +207,6 @@ def _message_entry(message: StoredMessage, row: Any, also: Sequence[int]) -> Ent
         seq=message.seq,
         role=message.role,
     )
-
-
-def _also_in(branches: Sequence[int]) -> str:
-    more = f" and {len(branches) - MOST_NAMED:,} more" if len(branches) > MOST_NAMED else ""
-    words = "branch" if len(branches) == 1 else "branches"
-    return f"also continued in {words} {', '.join(map(str, branches[:MOST_NAMED]))}{more}" if branches else ""
 
 
 def _blocks(parts: Sequence[StoredPart]) -> tuple[Block, ...]:
@@ -247,20 +241,17 @@ def _block(part: Part) -> Block:
             return Block(title="Change to files", facts=(files,), passages=(_passage("", part.unified_diff, "diff"),))
         case ProviderPart() | UnknownPart():
             return _sealed(part)
-        case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
-            return Block(title=_mark(part))
+        case CompactionMarkerPart():
+            count = f"{part.compacted_message_count:,} messages"
+            return Block(title=f"{count} were compacted here by the system this history comes from")
+        case StepStartPart() | StepFinishPart():
+            return Block(title=f"Step {part.step_index} {'begins' if isinstance(part, StepStartPart) else 'ends'}")
         case _:
             assert_never(part)
 
 
-def _mark(part: CompactionMarkerPart | StepStartPart | StepFinishPart) -> str:
-    if isinstance(part, CompactionMarkerPart):
-        return f"{part.compacted_message_count:,} messages were compacted here by the system this history comes from"
-    return f"Step {part.step_index} {'begins' if isinstance(part, StepStartPart) else 'ends'}"
-
-
 def _sealed(part: ProviderPart | UnknownPart) -> Block:
-    """Return what nobody is to read here; the session's own export has it word for word."""
+    """Return what no one is to read here; the session's own export has it word for word."""
     title, kind = "A part of a kind this version does not know", part.type
     if isinstance(part, ProviderPart):
         title, kind = f"Kept for {show_invisible(part.provider)}", part.kind

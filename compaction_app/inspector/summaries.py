@@ -234,22 +234,16 @@ def load_roots(about: Inspected, *, offset: int, branch: int | None = None) -> L
     """
     graph, path = queries.load_graph(about.id), path_in(about, branch)
     spans = timeline_queries.load_context_spans(about.id, at=timeline_queries.NOW, path=path)
-    items: list[Node | Span] = [*_roots(about.id, graph, path), *spans]
+    roots = graph.roots()
+    if path is not None:
+        nodes = serving(about.id, graph, path)
+        ids = {node.id for node in nodes}
+        # On another path a summary may be a source of one that reaches further there.
+        standing = [node for node in nodes if node.superseded_seq is None]
+        roots = [node for node in standing if ids.isdisjoint(above.id for above in graph.parents(node.id))]
+    items: list[Node | Span] = [*roots, *spans]
     items.sort(key=lambda item: item if isinstance(item, tuple) else (item.first_seq, item.last_seq))
     return _summary_rows(about, graph, items, offset)
-
-
-def _roots(session_id: str, graph: Graph, path: Path | None) -> list[Node]:
-    if path is None:
-        return graph.roots()
-    nodes = serving(session_id, graph, path)
-    ids = {node.id for node in nodes}
-    # On another path a summary may be a source of one that reaches further there.
-    return [
-        node
-        for node in nodes
-        if node.superseded_seq is None and ids.isdisjoint(above.id for above in graph.parents(node.id))
-    ]
 
 
 def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row]:

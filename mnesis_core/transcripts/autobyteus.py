@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from mnesis_core.facts.values import HIGHEST_SALIENCE, FactRecord, FactState
-from mnesis_core.messages import DataPart, Part, StoredMessage, ToolPart, ToolState, text_of
+from mnesis_core.messages import DataPart, StoredMessage, ToolPart, ToolState, text_of
 from mnesis_core.records import SummaryRecord
 
 FORMAT = "autobyteus"
@@ -90,7 +90,8 @@ def semantic_items(facts: Iterable[FactRecord]) -> Iterator[dict[str, Any]]:
 def _traces(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, Trace]]:
     seqs: Counter[str] = Counter()
     for message in messages:
-        if _is_episode(message):
+        labels = {stored.part.label if isinstance(stored.part, DataPart) else "" for stored in message.parts}
+        if labels == {_EPISODE}:
             continue
         turn_id = turn_id_of(message)
         records = _records(message)
@@ -145,10 +146,6 @@ def _records(message: StoredMessage) -> list[Trace]:
     return [record for records in kept if isinstance(records, list) for record in records if isinstance(record, dict)]
 
 
-def _is_episode(message: StoredMessage) -> bool:
-    return bool(message.parts) and all(_has_label(stored.part, _EPISODE) for stored in message.parts)
-
-
 def _kept(message: StoredMessage, label: str) -> Iterator[Any]:
     for stored in message.parts:
         if isinstance(stored.part, DataPart) and stored.part.label == label:
@@ -156,7 +153,3 @@ def _kept(message: StoredMessage, label: str) -> Iterator[Any]:
                 yield json.loads(stored.part.text)
             except (ValueError, RecursionError):
                 continue
-
-
-def _has_label(part: Part, label: str) -> bool:
-    return isinstance(part, DataPart) and part.label == label

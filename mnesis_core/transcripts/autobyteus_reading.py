@@ -199,21 +199,16 @@ class _Agent(TranscriptDraft):
         place.message.records.append({**_rest(trace, content=str, **types), "tool_call_id": call_id})
 
     def _message(self, trace: dict[str, Any], role: Role) -> MessageDraft:
-        message = MessageDraft(
-            external_id=self._unique(text_in(trace, "id")), role=role, created_at=time_of(trace.get("ts"))
-        )
-        self.add(message, starts_turn=self._is_first)
-        self._is_first, self._has_result = False, False
-        return message
-
-    def _unique(self, id: str) -> str:
-        wanted = found = identifier(id or "trace")
+        wanted = found = identifier(text_in(trace, "id") or "trace")
         number = 1
         while found in self._ids:
             number += 1
             found = identifier(f"{wanted}#{number}")
         self._ids.add(found)
-        return found
+        message = MessageDraft(external_id=found, role=role, created_at=time_of(trace.get("ts")))
+        self.add(message, starts_turn=self._is_first)
+        self._is_first, self._has_result = False, False
+        return message
 
 
 def _rest(trace: dict[str, Any], **types: Any) -> dict[str, Any]:

@@ -192,7 +192,13 @@ class Conversation(TranscriptDraft):
             draft.parts += [TextPart(text=block["text"]), *map(_citation, sources)]
             return _without(block, "text", "citations") if sources else _without(block, "text")
         if kind in _OPAQUE and (kind != "thinking" or isinstance(block.get("thinking"), str)):
-            return self._thinking(draft, block, kind)
+            if text_in(block, "thinking"):
+                draft.parts.append(ReasoningPart(text=block["thinking"]))
+            is_signed = kind != "thinking" or isinstance(block.get("signature"), str)
+            if not is_signed:
+                return _without(block, "thinking")
+            draft.parts.append(ProviderPart(provider=PROVIDER, kind=kind, data=dump_json(block)))
+            return _only_kind(block)
         if kind.endswith("tool_use"):
             return self._call(draft, record, index, block)
         if _is_result(block) and self._result(block, time_of(record.get("timestamp"))):
@@ -201,15 +207,6 @@ class Conversation(TranscriptDraft):
             draft.show(media)
             return rest_of_block(block)
         draft.parts.append(data_part(FORMAT, kind or "block", block))
-        return _only_kind(block)
-
-    def _thinking(self, draft: MessageDraft, block: dict[str, Any], kind: str) -> Any:
-        if text_in(block, "thinking"):
-            draft.parts.append(ReasoningPart(text=block["thinking"]))
-        is_signed = kind != "thinking" or isinstance(block.get("signature"), str)
-        if not is_signed:
-            return _without(block, "thinking")
-        draft.parts.append(ProviderPart(provider=PROVIDER, kind=kind, data=dump_json(block)))
         return _only_kind(block)
 
     def _call(self, draft: MessageDraft, record: dict[str, Any], index: int, block: dict[str, Any]) -> Any:
@@ -293,7 +290,15 @@ class Conversation(TranscriptDraft):
         output, others = _output_of(block.get("content"))
         call_id = text_in(block, "tool_use_id")
         if text_in(block, "type") != "tool_result":
-            return self._providers_result(block, call_id)
+            # Give a call that the provider ran its result word for word, whatever it holds.
+            content = block.get("content")
+            failed = block.get("is_error") is True or text_in(content, "type").endswith("_error")
+            place = self.answer(call_id, content if isinstance(content, str) else dump_json(content), failed=failed)
+            ran = place.message.parts[place.index] if place is not None else None
+            if place is not None and isinstance(ran, ProviderToolPart):
+                told = {**load_json(ran.data), "result": _without(block, "tool_use_id", "content")}
+                place.message.parts[place.index] = replace(ran, data=dump_json(told))
+            return place
         place = self.answer(call_id, output, failed=block.get("is_error") is True, at=at)
         if place is None:
             return None
@@ -306,17 +311,6 @@ class Conversation(TranscriptDraft):
             )
         if len(list_in(block, "content")) - len(others) > 1:
             self.tally.note("tool results of several texts are joined by line breaks")
-        return place
-
-    def _providers_result(self, block: dict[str, Any], call_id: str) -> CallPlace | None:
-        """Give a call that the provider ran its result word for word, whatever it holds."""
-        content = block.get("content")
-        failed = block.get("is_error") is True or text_in(content, "type").endswith("_error")
-        place = self.answer(call_id, content if isinstance(content, str) else dump_json(content), failed=failed)
-        ran = place.message.parts[place.index] if place is not None else None
-        if place is not None and isinstance(ran, ProviderToolPart):
-            told = {**load_json(ran.data), "result": _without(block, "tool_use_id", "content")}
-            place.message.parts[place.index] = replace(ran, data=dump_json(told))
         return place
 
     def _other(self, raw: str, record: dict[str, Any]) -> None:

@@ -160,14 +160,13 @@ def select_context(session_id: str, *, at: int, path: Path | None) -> list[Query
     rows = ContextItem.objects.filter(session_id=session_id, added_seq__lte=at)
     if path is None:
         return [rows.filter(Q(removed_seq__isnull=True) | Q(removed_seq__gt=at))]
-    return [rows.filter(_stands(*batch)) for batch in _batches(session_id, path, at)] or [rows.none()]
-
-
-def _stands(ids: Sequence[str], stretches: Sequence[Stretch]) -> Q:
-    which = Q(item_id__in=ids)
-    for branch, first, last in stretches:
-        which |= Q(item_type="message", branch=branch, position__range=(first, last))
-    return which
+    found: list[QuerySet[ContextItem]] = []
+    for ids, stretches in _batches(session_id, path, at):
+        which = Q(item_id__in=ids)
+        for branch, first, last in stretches:
+            which |= Q(item_type="message", branch=branch, position__range=(first, last))
+        found.append(rows.filter(which))
+    return found or [rows.none()]
 
 
 def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:

@@ -39,7 +39,6 @@ from mnesis_core.records import (
 )
 from mnesis_core.text import encode_text
 from mnesis_core.transcripts.values import (
-    InlineFile,
     LinkKind,
     ParseResult,
     Transcript,
@@ -183,9 +182,12 @@ class _Growth:
             self._here = where or self._turns.get(step.key, self._here)
 
     def _store(self, step: _Step) -> None:
-        files = {
-            file.source: _prepare_file(file, self._owner_id) for message in step.messages for file in message.files
-        }
+        files: dict[str, file_port.PreparedFile] = {}
+        for file in chain.from_iterable(message.files for message in step.messages):
+            path = file.name or f"imported/{file.source.rpartition(':')[2][:16]}{SUFFIXES.get(file.media_type, '')}"
+            files[file.source] = file_port.prepare_file(
+                file.data, owner_id=self._owner_id, path=path, file_id=new_id("file")
+            )
         ready = [
             message_queries.prepare_parts(_with_file(part, files) for part in message.parts)
             for message in step.messages
@@ -259,12 +261,6 @@ def _stored_id(external_id: str) -> str:
 def _free_key(name: str, place: int, taken: Collection[str]) -> str:
     names = (*([name] if name else []), f"#{place}")
     return next(each for each in chain(names, (f"#{place}.{n}" for n in count(2))) if each not in taken)
-
-
-def _prepare_file(file: InlineFile, owner_id: int) -> file_port.PreparedFile:
-    ending = SUFFIXES.get(file.media_type, "")
-    path = file.name or f"imported/{file.source.rpartition(':')[2][:16]}{ending}"
-    return file_port.prepare_file(file.data, owner_id=owner_id, path=path, file_id=new_id("file"))
 
 
 def _with_file(part: Part, files: Mapping[str, file_port.PreparedFile]) -> Part:

@@ -16,7 +16,7 @@ from compaction_app.queries import expand_messages, expand_step, load_run, load_
 from files_app.contents import find_size, read_content
 from files_app.queries import MOST_LINES, load_file_reference, load_file_references, read_lines, read_range, versions_of
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
-from mnesis_core.facts.values import FactRecord, FactState
+from mnesis_core.facts.values import FactState
 from mnesis_core.files.references import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.maps.values import ItemState, OperatorKind, RunRecord, RunState
@@ -499,17 +499,13 @@ def tell_facts(session_id: str, *, query: str = "", subject: str = "", at: str =
     facts = list_facts(session_id, query=query, subject=subject, state=state, at=when, limit=FACTS + 1)
     if not facts:
         return NO_FACTS
-    more = ["There are more: narrow them by query or subject."] if len(facts) > FACTS else []
-    return "\n".join([FACTS_HEAD, *(line for fact in facts[:FACTS] for line in _fact_lines(fact)), *more])
-
-
-def _fact_lines(fact: FactRecord) -> Iterator[str]:
-    about = f", about {_shown(fact.subject)}" if fact.subject else ""
-    yield f"- {fact.kind.replace('_', ' ')}{about}, {fact.said_at:%Y-%m-%d}: {_shown(fact.statement)}"
-    for said in fact.quotes:
-        yield f'  #{said.seq} {said.role}: "{_shown(said.text)}"'
-    if not fact.quotes:
-        yield "  written by the person"
+    lines = [FACTS_HEAD]
+    for fact in facts[:FACTS]:
+        about = f", about {_shown(fact.subject)}" if fact.subject else ""
+        lines.append(f"- {fact.kind.replace('_', ' ')}{about}, {fact.said_at:%Y-%m-%d}: {_shown(fact.statement)}")
+        quotes = [f'  #{said.seq} {said.role}: "{_shown(said.text)}"' for said in fact.quotes]
+        lines += quotes or ["  written by the person"]
+    return "\n".join([*lines, *(["There are more: narrow them by query or subject."] if len(facts) > FACTS else [])])
 
 
 def _shown(text: str) -> str:

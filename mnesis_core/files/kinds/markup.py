@@ -172,7 +172,19 @@ class _Markdown:
         elif (fence := _FENCE.match(line)) is not None:
             self._take_fence(line, *fence.groups())
         elif not self.fence:
-            self._take_text(line)
+            self.words += len(line.split())
+            self.links += len(_LINK.findall(line))
+            self.images += len(_IMAGE.findall(line))
+            self.table_rows += line.startswith("|")
+            if (heading := _HEADING.match(line)) is not None:
+                self._take_heading(len(heading.group(1)), heading.group(2).strip().rstrip("#"))
+                line = ""
+            elif self.above and (underline := _UNDERLINE.fullmatch(line)) is not None:
+                self._take_heading(1 if underline.group(1)[0] == "=" else 2, self.above)
+                line = ""
+            elif line.strip() and len(self.first_text) < TEXT_CHARACTERS:
+                self.first_text += " " + line.strip()[:TEXT_CHARACTERS]
+            self.above = line.strip()[:TEXT_CHARACTERS] if not line.startswith(("|", "-", "*", ">")) else ""
 
     def _take_fence(self, line: str, marks: str, language: str) -> None:
         if not self.fence:
@@ -182,21 +194,6 @@ class _Markdown:
         elif marks.startswith(self.fence) and line.strip() == marks:
             self.fence = ""
         self.above = ""
-
-    def _take_text(self, line: str) -> None:
-        self.words += len(line.split())
-        self.links += len(_LINK.findall(line))
-        self.images += len(_IMAGE.findall(line))
-        self.table_rows += line.startswith("|")
-        if (heading := _HEADING.match(line)) is not None:
-            self._take_heading(len(heading.group(1)), heading.group(2).strip().rstrip("#"))
-            line = ""
-        elif self.above and (underline := _UNDERLINE.fullmatch(line)) is not None:
-            self._take_heading(1 if underline.group(1)[0] == "=" else 2, self.above)
-            line = ""
-        elif line.strip() and len(self.first_text) < TEXT_CHARACTERS:
-            self.first_text += " " + line.strip()[:TEXT_CHARACTERS]
-        self.above = line.strip()[:TEXT_CHARACTERS] if not line.startswith(("|", "-", "*", ">")) else ""
 
     def _take_heading(self, level: int, title: str) -> None:
         if len(self.headings) < MOST_HEADINGS:

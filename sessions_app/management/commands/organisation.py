@@ -37,7 +37,13 @@ class Command(BaseCommand):
             elif options["action"] == "list":
                 self._list(as_json=options["as_json"])
             else:
-                self._move(options["username"], options["organisation"])
+                user = get_user_model().objects.filter(username=options["username"]).first()
+                if user is None:
+                    raise NotFound(f"There is no user {options['username']!r}.")
+                organisation = find_organisation(options["organisation"])
+                move_person(user.pk, organisation.id)
+                stay = "Sessions and API keys of before stay where they were."
+                self.stderr.write(f"{user.username} is in {organisation.slug}. {stay}")
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from error
 
@@ -52,13 +58,3 @@ class Command(BaseCommand):
             return
         for one in found:
             self.stdout.write(f"{one.slug}  {one.id}  {one.name}".rstrip())
-
-    def _move(self, username: str, name: str) -> None:
-        user = get_user_model().objects.filter(username=username).first()
-        if user is None:
-            raise NotFound(f"There is no user {username!r}.")
-        organisation = find_organisation(name)
-        move_person(user.pk, organisation.id)
-        self.stderr.write(
-            f"{username} is in {organisation.slug}. Sessions and API keys of before stay where they were."
-        )
