@@ -372,6 +372,10 @@ class DatabaseUnavailable(NotReady):
     retry_after = 2
 
 
+class MigrationsMissing(NotReady):
+    """The database lacks migrations. Run 'manage.py migrate' as the owner of its tables, then this again."""
+
+
 class StorageFull(NotReady):
     """The server's disk is full, so nothing was written. Ask again when there is space; reading still works."""
 

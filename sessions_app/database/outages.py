@@ -1,4 +1,4 @@
-"""Outages (of the database, disk space, Redis): what callers are told, and what the log says once a minute."""
+"""Outages (of the database, its migrations, disk space, Redis): what callers are told, and what the log says once a minute."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ from collections.abc import Iterable
 import redis
 from pydantic import ValidationError
 
-from mnesis_core.errors import DatabaseUnavailable, InvalidRequest, MnesisError, NotReady, StorageFull
+from mnesis_core.errors import (
+    DatabaseUnavailable,
+    InvalidRequest,
+    MigrationsMissing,
+    MnesisError,
+    NotReady,
+    StorageFull,
+)
 from sessions_app.database.threads import AWAY, drop_broken
 
 logger = logging.getLogger(__name__)
 
 LOG_INTERVAL_SECONDS = 60.0
 DISK_FULL = "53100"  # PostgreSQL's SQLSTATE
+NO_SUCH = {"42P01", "42703"}  # the SQLSTATEs of a table or column that is not there
+_NO_SUCH = ("no such table", "no such column", "has no column named")  # SQLite has words only
 LONGEST_FIELD = 200  # characters of a path that are repeated: a caller may have written a key of any length
 _logged_at: dict[tuple[str, str], float] = {}
 
@@ -30,6 +39,9 @@ def outage_of(exception: BaseException | None) -> NotReady | None:
         is_full |= isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         if is_full or getattr(cause, "sqlstate", None) == DISK_FULL:
             return StorageFull()
+        is_lacking = isinstance(cause, sqlite3.OperationalError) and any(words in str(cause) for words in _NO_SUCH)
+        if is_lacking or getattr(cause, "sqlstate", None) in NO_SUCH:
+            return MigrationsMissing()
         cause = cause.__cause__
     return DatabaseUnavailable() if isinstance(exception, AWAY) else None
 

@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from agents_app.turns import lifecycle
+from mnesis_core.errors import NotReady
 from sessions_app.database.guards.known_databases import emptied, is_known, missing_file, name_of, remember
 from sessions_app.database.guards.migrating import one_at_a_time
 from tests.support.databases import site_database
@@ -67,6 +68,25 @@ def test_six_processes_migrate_a_new_database_at_once_and_all_succeed(tmp_path: 
         assert [process.returncode for process in processes] == [0] * 6, said
         assert not [line for text in said for line in text.splitlines() if not line.startswith("Waiting for another")]
         assert manage("migrate", "--check", environment=environment).returncode == 0
+
+
+@pytest.mark.slow
+def test_every_command_says_that_migrations_are_missing(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    talk = tmp_path / "talk.json"
+    talk.write_text('{"messages": [{"role": "user", "content": "Ahoy"}, {"role": "assistant", "content": "Hello"}]}')
+    commands = [
+        ("evaluate_memory", str(talk)),
+        ("sessions", "list"),
+        ("model", "list"),
+        ("summaries", "align", "--all"),
+        ("export", "--all", "--out", str(tmp_path / "all.jsonl")),
+    ]
+    with site_database("not_migrated") as database:
+        for command in commands:
+            with subtests.test(command[0]):
+                done = manage(*command, environment=environment_for(tmp_path / "data", **database))
+                assert "MIGRATIONS_MISSING: The database lacks migrations. Run 'manage.py migrate'" in done.stderr
+                assert (done.returncode, "Traceback" in done.stderr) == (NotReady.exit_status, False)
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
-from mnesis_core.errors import DatabaseUnavailable, StorageFull
+from mnesis_core.errors import DatabaseUnavailable, MigrationsMissing, StorageFull
 from sessions_app.database import outages
 from sessions_app.database.outages import log_failure, log_outage, outage_of
 
@@ -57,6 +57,14 @@ def test_no_room_for_a_file_or_in_postgresql_is_no_room(error: Exception) -> Non
 @pytest.mark.parametrize("error", [OperationalError("refused"), InterfaceError("closed")])
 def test_a_database_that_fails_is_unavailable(error: Exception) -> None:
     assert isinstance(outage_of(error), DatabaseUnavailable)
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1 FROM not_there", "SELECT not_there FROM sessions"])
+@pytest.mark.django_db
+def test_what_is_not_there_calls_for_a_migration(statement: str) -> None:
+    with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
+        cursor.execute(statement)
+    assert isinstance(outage_of(caught.value), MigrationsMissing)
 
 
 @pytest.mark.parametrize("error", [None, ValueError("a mistake"), OSError(errno.ENOENT, "no such file")])
