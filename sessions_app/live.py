@@ -187,11 +187,15 @@ class SessionFeed:
                 await self._follower.pause(seconds=pause)
 
     async def _read(self) -> None:
+        def read_news() -> list[News]:
+            events = load_events(self.session_id, after=self.seq, limit=PAGE)
+            return [News(event=event, frame=event_frame(event), whole=load_streamed_text(event)) for event in events]
+
         texts = hub.texts(self.session_id)
         if texts is None:
             texts = await db(load_live_texts, self.session_id)
         self.texts, self._deltas = texts, {}
-        while events := await db(_read_news, self.session_id, self.seq):
+        while events := await db(read_news):
             self._news.extend(events)
             self.seq = events[-1].event.seq
             self._notify()
@@ -224,11 +228,6 @@ def feed_of(session_id: str) -> SessionFeed:
     if feed is None or feed.loop is not asyncio.get_running_loop():
         feed = _feeds[session_id] = SessionFeed(session_id)
     return feed
-
-
-def _read_news(session_id: str, after: int) -> list[News]:
-    events = load_events(session_id, after=after, limit=PAGE)
-    return [News(event=event, frame=event_frame(event), whole=load_streamed_text(event)) for event in events]
 
 
 def load_streamed_text(event: LedgerEvent) -> LiveText | None:

@@ -26,12 +26,11 @@ from agents_app.tools.pages import ToolList, show_tools
 from agents_app.turns import branches, claim, lifecycle
 from agents_app.turns.branches import BranchList
 from agents_app.turns.overview import ForkingOut, InboxList, InboxMessageOut, SessionRead, inbox_page, session_begun
-from mnesis_core.records import TurnRecord
 from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.conf import list_models
 from sessions_app.database.threads import waiting_for
-from sessions_app.live import Check, Frame, follow, make_check, viewer_of
+from sessions_app.live import Frame, follow, make_check, viewer_of
 from sessions_app.operations import by_name, waited_for
 from sessions_app.record import session_queries
 from sessions_app.schemas import ErrorOut, Limit, Out, Place, TurnOut
@@ -198,17 +197,17 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     what it ``waits_for`` to ``/tool-results``.
     """
     started = waiting_for(lifecycle.start_turn)(session_id, owner_id=owner_id(request), **body.arguments())
-    if body.stream or wants_stream(request):
-        check = make_check(viewer_of(request), session_id)
-        return event_stream(_until_turn_stops(started.turn, after=started.seq - 1, check=check))
-    return Status(202, started.turn)
+    if not (body.stream or wants_stream(request)):
+        return Status(202, started.turn)
+    check = make_check(viewer_of(request), session_id)
 
+    async def until_turn_stops() -> AsyncIterator[Frame]:
+        async for frame in follow(session_id, after=started.seq - 1, check=check):
+            yield frame
+            if frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == started.turn.id:
+                return
 
-async def _until_turn_stops(turn: TurnRecord, *, after: int, check: Check) -> AsyncIterator[Frame]:
-    async for frame in follow(turn.session_id, after=after, check=check):
-        yield frame
-        if frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn.id:
-            return
+    return event_stream(until_turn_stops())
 
 
 @by_name("turn/answer")

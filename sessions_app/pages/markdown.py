@@ -138,17 +138,17 @@ def draw_formula(tex: str, *, is_block: bool) -> str | None:
         drawn = _TEX.convert_with_local_state(tex, displaystyle=is_block)
     except LatexError:
         return None
+
+    def style_as_class(style: re.Match[str]) -> str:
+        names = (MATH_CLASSES.get(declaration.strip()) for declaration in style[1].split(";"))
+        return f'class="{" ".join(filter(None, names))}"'
+
     level = 0
     for tag in _TAG.finditer(drawn):
         level += 0 if tag[2] else -1 if tag[1] else 1
         if level > MOST_LEVELS:
             return None
-    return _MATHML_CLEANER.clean(_STYLE.sub(_style_as_class, drawn))
-
-
-def _style_as_class(style: re.Match[str]) -> str:
-    names = (MATH_CLASSES.get(declaration.strip()) for declaration in style[1].split(";"))
-    return f'class="{" ".join(filter(None, names))}"'
+    return _MATHML_CLEANER.clean(_STYLE.sub(style_as_class, drawn))
 
 
 def _parse_inline_formula(state: StateInline, silent: bool) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, assert_never
 
 from django.db import connection
 from django.db.models import F, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from mnesis_core.context.branches import END, Path, Stretch
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError, TurnNotFoundError
@@ -531,7 +532,7 @@ def journal_texts(session_id: str, *, message_id: str | None = None) -> list[Liv
 
 _COLUMNS = {
     "arguments": F("tool_input"),
-    "result": F("output"),
+    "result": Coalesce("output", "late_output"),
     "error": F("error_message"),
     "state": F("tool_state"),
     "part_id": F("id"),
@@ -564,9 +565,5 @@ def list_interactions(
     if after is not None:
         seq, index = after
         rows = rows.filter(Q(message__seq__gt=seq) | Q(message__seq=seq, part_index__gt=index))
-    found = rows.order_by("message__seq", "part_index").values(*_OWN, "late_output", **_COLUMNS)
-    return [_interaction(**row) for row in found[:limit]]
-
-
-def _interaction(*, late_output: str | None, result: str | None, **columns: Any) -> ToolInteraction:
-    return ToolInteraction(result=late_output if result is None else result, **columns)
+    found = rows.order_by("message__seq", "part_index").values(*_OWN, **_COLUMNS)
+    return [ToolInteraction(**row) for row in found[:limit]]

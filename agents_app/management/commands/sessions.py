@@ -127,9 +127,15 @@ class Command(RunCommand):
 
     def do_branches(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         found = branches.list_branches(session_id, owner_id=owner_id)
+
+        def line(branch: BranchOut) -> str:
+            begins = f"after {branch.after_message_id}" if branch.after_message_id else "with the session"
+            end = f", to {branch.last_message_id}" if branch.last_message_id else ""
+            return f"{'*' if branch.is_chosen else ' '} {branch.number}  {branch.messages} messages {begins}{end}"
+
         self.show(
             lambda: BranchList(items=found).model_dump()["items"],
-            lambda: map(_branch_line, found),
+            lambda: map(line, found),
             as_json=options["as_json"],
         )
 
@@ -190,12 +196,6 @@ class Command(RunCommand):
             lambda: [f"{record.id}  {record.state}"],
             as_json=options["as_json"],
         )
-
-
-def _branch_line(branch: BranchOut) -> str:
-    begins = f"after {branch.after_message_id}" if branch.after_message_id else "with the session"
-    end = f", to {branch.last_message_id}" if branch.last_message_id else ""
-    return f"{'*' if branch.is_chosen else ' '} {branch.number}  {branch.messages} messages {begins}{end}"
 
 
 def _line_of(message: dict[str, Any]) -> str:

@@ -87,6 +87,14 @@ def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> Abs
 
 @asynccontextmanager
 async def _http(address: ServerAddress, secrets: dict[str, str]) -> AsyncGenerator[Any, None]:
+    async def pin_address(request: httpx2.Request) -> None:
+        try:
+            await asyncio.to_thread(pin, request, host_lists().addresses)
+        except NotListed as error:
+            raise httpx2.ConnectError(error.message, request=request) from error
+        except OSError as error:
+            raise httpx2.ConnectError(str(error), request=request) from error
+
     headers = {
         # A token by itself is a bearer's.
         name: f"Bearer {value}" if name.lower() == "authorization" and " " not in value else value
@@ -98,22 +106,13 @@ async def _http(address: ServerAddress, secrets: dict[str, str]) -> AsyncGenerat
         transport=_BoundedTransport(),
         # A redirect would have to be checked by itself.
         follow_redirects=False,
-        event_hooks={} if address.entered_on_host else {"request": [_pin_address]},
+        event_hooks={} if address.entered_on_host else {"request": [pin_address]},
     )
     async with (
         client,
         streamable_http_client(address.url, http_client=client, max_sse_event_size=MOST_BYTES) as streams,
     ):
         yield streams
-
-
-async def _pin_address(request: httpx2.Request) -> None:
-    try:
-        await asyncio.to_thread(pin, request, host_lists().addresses)
-    except NotListed as error:
-        raise httpx2.ConnectError(error.message, request=request) from error
-    except OSError as error:
-        raise httpx2.ConnectError(str(error), request=request) from error
 
 
 @asynccontextmanager
