@@ -148,7 +148,8 @@ class ImportOut(Out, Schema):
     "/sessions/import", response={202: ImportOut, **IMPORT_ERRORS}, summary="Import sessions", openapi_extra=FILES
 )
 def import_files(request: HttpRequest) -> Any:
-    """Bring in files, up to 50 at once: exports of this program, Claude Code, ChatGPT, OpenAI chat, LoCoMo, Autobyteus; also gzipped.
+    """Bring in files, up to 50 at once: exports of this program, Claude Code, ChatGPT, OpenAI chat, LoCoMo, Autobyteus; also gzipped,
+    and the memory of Autobyteus' agents as a zip.
 
     A worker does it; ask the address with its ``id`` how far it is. Repeating an import adds only what is new.
     """

@@ -44,14 +44,15 @@ from compaction_app.queries import ends_of_summaries
 from mnesis_core.actor import read_actor
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
 from mnesis_core.events import FORMAT_VERSION
+from mnesis_core.files.kinds.archive import ZipMembers
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
 from mnesis_core.records import is_id, new_id
 from mnesis_core.transcripts import FORMATS, detect_format
-from mnesis_core.transcripts.autobyteus_reading import is_of_layout
+from mnesis_core.transcripts.autobyteus_reading import by_agent, is_of_layout
 from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions
-from mnesis_core.transcripts.values import NamedSource
+from mnesis_core.transcripts.values import NamedSource, ParseResult
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
 from sessions_app.record import session_store
@@ -72,6 +73,7 @@ PACE = 0.5  # seconds between two notes of progress
 MOST_NOTES = 50
 MOST_ATTEMPTS = 3
 _GZIP = b"\x1f\x8b"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # with files, and empty
 _OURS = f'{{"format":"{FORMAT}"'.encode()
 
 _File = tuple[str, Path]
@@ -494,6 +496,9 @@ class _ImportJob:
         for name, path in [file for file in files if file not in companions] or files:
             with _open(path) as file:
                 first = file.read(FIRST_BYTES)
+            if first.startswith(_ZIP):
+                self._import_zip(path)
+                continue
             if not first.lstrip().startswith(_OURS):
                 format = detect_format(name, first)
                 beside = [other for other in companions if other[1] != path] if format == "claude_code" else []
@@ -523,6 +528,18 @@ class _ImportJob:
         self._import_transcript(name, path, "autobyteus", companions)
         return [file for file in files if file not in layout]
 
+    def _import_zip(self, path: Path) -> None:
+        archive = ZipMembers(path, most_bytes=site_config().files.import_unpacked_bytes)
+        for names in by_agent(archive.names):
+            with ExitStack() as stack:
+                first, *others = [
+                    NamedSource(name=name.rpartition("/")[2], source=stack.enter_context(archive.open(name)))
+                    for name in names
+                ]
+                progress = partial(self._note, "read", "bytes", total=0)
+                result = FORMATS["autobyteus"](first.source, name=first.name, companions=others, progress=progress)
+            self._store(result)
+
     def _import_transcript(self, name: str, path: Path, format: Any, companions: list[tuple[str, Path]]) -> None:
         with ExitStack() as stack:
             result = FORMATS[format](
@@ -531,6 +548,9 @@ class _ImportJob:
                 companions=[NamedSource(name=name, source=stack.enter_context(_open(at))) for name, at in companions],
                 progress=lambda done: self._note("read", "bytes", done, 0),
             )
+        self._store(result)
+
+    def _store(self, result: ParseResult) -> None:
         stored = store_transcripts(
             result,
             owner=User.objects.get(pk=self.about.owner_id),

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from mnesis_core.errors import InvalidRequest
 from mnesis_core.facts.quotes import SPEAKERS, find_words
 from mnesis_core.facts.values import HIGHEST_SALIENCE, LONGEST_STATEMENT, LONGEST_SUBJECT, FactKind, plain_subject
 from mnesis_core.messages import DataPart, Role, TextPart, ToolPart
@@ -47,6 +48,23 @@ MOST_FACTS = 1_000  # that are looked for in what was said
 def is_of_layout(name: str) -> bool:
     """Return whether a file is one of the layout, by its name."""
     return PurePath(name).name.removesuffix(".gz") in FILES
+
+
+def by_agent(names: Iterable[str]) -> list[list[str]]:
+    """Return which files of a zip archive are the memory of each agent: those of a folder where there are traces.
+
+    :raises InvalidRequest: there is none
+    """
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        if PurePath(name).name in FILES:
+            folders.setdefault(str(PurePath(name).parent), []).append(name)
+    agents = [files for files in folders.values() if any("raw_traces" in PurePath(name).name for name in files)]
+    if not agents:
+        raise InvalidRequest(
+            "The zip archive holds no raw_traces.jsonl, and only Autobyteus' memory is imported as one.", field="file"
+        )
+    return agents
 
 
 def parse(

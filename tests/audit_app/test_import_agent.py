@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from audit_app.proof.verify import verify_session
+from audit_app.transfer import imports
 from audit_app.transfer.readable import memory_files
 from compaction_app.facts import store
 from compaction_app.facts.queries import every_fact
@@ -20,7 +24,7 @@ from mnesis_core.facts.values import FactState
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions
-from tests.audit_app.test_import_page import bring, browser, folder, reader  # noqa: F401
+from tests.audit_app.test_import_page import bring, browser, folder, limit, reader  # noqa: F401
 from tests.core.test_transcripts_autobyteus import SEED, call, result, semantic, trace
 from tests.support.facts import new_fact, place_of
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
@@ -174,6 +178,104 @@ def test_a_folder_of_agents_is_imported_whole(reader: User, tmp_path: Path, caps
     (tmp_path / "empty").mkdir()
     with pytest.raises(CommandError, match=r"raw_traces\.jsonl"):
         call_command("import_transcript", str(tmp_path / "empty"), user=reader.username)
+
+
+def packed(files: dict[str, bytes] | list[tuple[str, bytes]], **options: Any) -> bytes:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED, **options) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a name is there twice
+        for name, content in files.items() if isinstance(files, dict) else files:
+            archive.writestr(name, content)
+    return whole.getvalue()
+
+
+def agents(*names: str) -> dict[str, bytes]:
+    return {
+        f"memory/agents/{agent}/{name}": lines([record | {"agent": agent} for record in records])
+        for agent in names
+        for name, records in AGENT.items()
+    }
+
+
+def test_a_zip_of_agents_is_imported_like_the_folder(
+    bring: Callable[..., Any],  # noqa: F811
+    reader: User,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = packed(
+        {**agents("agent_1", "agent_2"), "memory/README.md": b"Mine.", "memory/agents/empty/semantic.jsonl": b""}
+    )
+    told = bring(("memory.zip", whole))
+    assert (told["state"], len(told["sessions"])) == ("done", 2)
+    again = bring(("renamed", whole))
+    assert {session["id"] for session in again["sessions"]} == {session["id"] for session in told["sessions"]}
+    path = tmp_path / "memory.zip"
+    path.write_bytes(whole)
+    call_command("import_transcript", str(path), user=reader.username, json=True)
+    reports = json.loads(capsys.readouterr().out)
+    assert [(report["format"], report["turns_stored"], report["turns_known"]) for report in reports] == [
+        ("autobyteus", 0, 3)
+    ] * 2
+    assert len(list_sessions(owner_id=reader.pk)) == 2
+
+
+def test_what_an_export_writes_as_a_zip_comes_in_as_it_was(
+    bring: Callable[..., Any],  # noqa: F811
+    reader: User,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    [first] = bring(*((name, lines(records)) for name, records in AGENT.items()))["sessions"]
+    call_command("export", first["id"], out=str(tmp_path / "memory.zip"), format="autobyteus")
+    [second] = bring(("memory.zip", (tmp_path / "memory.zip").read_bytes()))["sessions"]
+    assert memory(second["id"]) == memory(first["id"])
+
+
+def test_a_zip_that_is_damaged_or_not_safe_ends_in_words(
+    bring: Callable[..., Any],  # noqa: F811
+    reader: User,  # noqa: F811
+    subtests: pytest.Subtests,
+) -> None:
+    one = agents("agent_1")
+    good, [name, *_] = packed(one), one
+    broken = bytearray(good)
+    broken[60:90] = bytes(30)  # within the first file
+    locked = bytearray(good)
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = -1
+        while (at := locked.find(signature, at + 1)) >= 0:
+            locked[at + offset] |= 1
+    for content, words in (
+        (good[:-30], "no readable zip archive"),
+        (bytes(broken), "cannot be read"),
+        (bytes(locked), "encrypted"),
+        (packed({}), "holds no raw_traces.jsonl"),
+        (packed({"conversations.json": b"[]"}), "holds no raw_traces.jsonl"),
+        (packed([*one.items(), (name, b"{}")]), "twice"),
+        (packed({"../../agents/a/raw_traces.jsonl": one[name]}), "leaves its folder"),
+        (packed({"/etc/raw_traces.jsonl": one[name]}), "absolute path"),
+        (packed({"a/raw_traces.jsonl": b"\x00\xff{" * 500}), ""),
+    ):
+        with subtests.test(words):
+            told = bring(("memory.zip", content))
+            assert (told["state"], told["error"]["code"]) == ("failed", "INVALID_REQUEST")
+            assert words in told["error"]["message"]
+    assert list_sessions(owner_id=reader.pk) == []
+
+
+def test_a_zip_may_not_unpack_to_more_than_an_import_may_have(
+    bring: Callable[..., Any],  # noqa: F811
+    reader: User,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = packed(
+        {f"agents/{number}/raw_traces.jsonl": lines([trace(number, "user", "a" * 900_000)]) for number in range(3)}
+    )
+    assert len(whole) < 10_000
+    limit(monkeypatch, imports, import_unpacked_bytes=2_000_000)
+    told = bring(("memory.zip", whole))
+    assert (told["state"], told["error"]["code"]) == ("failed", "REQUEST_TOO_LARGE")
+    assert len(list_sessions(owner_id=reader.pk)) == 2, "it counts what is unpacked, not what the list claims"
 
 
 def test_the_seeds_example_is_told_to_a_model(bring: Callable[..., Any], browser: Client) -> None:  # noqa: F811

@@ -1,4 +1,4 @@
-"""Archives and compressed files: what is in them, read from their lists or in a stream, and never unpacked. Documents of
+"""Archives and compressed files: what is in them, read from their lists or in a stream, and never unpacked to disk. Documents of
 office programs are zip archives too, and are checked here before their own modules read them.
 """
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import stat
 import tarfile
@@ -14,9 +15,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
+from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.files.detection import zip_list
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
@@ -45,6 +47,7 @@ READ_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError),
     *(SyntaxError, NotImplementedError),
 )
+_MEMBER_ERRORS = (*READ_ERRORS, EOFError, RuntimeError, lzma.LZMAError)
 _OLD_DOCUMENT = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -142,6 +145,79 @@ def _zip_entries(source: Source, most_bytes: int, too_long: str) -> tuple[list[z
             return archive.infolist(), archive.comment
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
+
+
+class ZipMembers:
+    """The files in a zip archive, each unpacked while it is read and none written to disk, so that no name leads anywhere.
+
+    :param most_bytes: that may be unpacked, of all files together
+    :raises InvalidRequest: it is no readable archive, lists too much, or names a file twice or in a way that is not safe
+    """
+
+    def __init__(self, path: Path, *, most_bytes: int) -> None:
+        source = Source(path=path, name=path.name, size=path.stat().st_size)
+        too_long = f"the list of its entries is larger than {MOST_LIST_BYTES:,} bytes"
+        try:
+            infos, _ = _zip_entries(source, MOST_LIST_BYTES, too_long)
+        except Unreadable as error:
+            raise InvalidRequest(str(error), field="file") from None
+        self._path, self._infos = path, dict[str, zipfile.ZipInfo]()
+        self.most_bytes = self.room = most_bytes
+        for info in infos:
+            name = info.orig_filename or info.filename
+            if info.is_dir():
+                continue
+            if problem := _problem(name, is_link=stat.S_ISLNK(info.external_attr >> 16)):
+                raise InvalidRequest(f"{shown(name)} in the zip archive is {problem}", field="file")
+            if name in self._infos:
+                raise InvalidRequest(f"{shown(name)} is in the zip archive twice", field="file")
+            self._infos[name] = info
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._infos)
+
+    def open(self, name: str) -> io.BufferedReader:
+        """Open a file. Reading it raises what is said here, too.
+
+        :raises InvalidRequest: it is encrypted or damaged, or packed in a way that is not known here
+        :raises RequestTooLarge: more than ``most_bytes`` of the archive would be unpacked
+        """
+        info = self._infos[name]
+        if info.flag_bits & 1:
+            raise InvalidRequest(f"{shown(name)} in the zip archive is encrypted", field="file")
+        try:
+            return io.BufferedReader(_Member(self, zipfile.ZipFile(self._path).open(info)), _STEP)
+        except _MEMBER_ERRORS as error:
+            raise _unreadable(name, error) from None
+
+
+class _Member(io.RawIOBase):
+    def __init__(self, archive: ZipMembers, file: IO[bytes]) -> None:
+        self._archive, self._file = archive, file
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._file.read(len(buffer))
+        except _MEMBER_ERRORS as error:
+            raise _unreadable(self._file.name, error) from None
+        self._archive.room -= len(data)
+        if self._archive.room < 0:
+            most = self._archive.most_bytes
+            raise RequestTooLarge(f"The zip archive holds more than the {most:,} bytes that an import may have.")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _unreadable(name: str, error: Exception) -> InvalidRequest:
+    return InvalidRequest(f"{shown(name)} in the zip archive cannot be read: {shown(str(error))}", field="file")
 
 
 def _stream(source: Source, name: str, stream: _Bounded, file: IO[bytes]) -> Findings:

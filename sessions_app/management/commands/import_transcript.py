@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain
@@ -17,11 +18,12 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.management.base import CommandError
 
 from mnesis_core.errors import MnesisError
+from mnesis_core.files.kinds.archive import ZipMembers
 from mnesis_core.transcripts import FORMATS, detect_format
-from mnesis_core.transcripts.autobyteus_reading import is_of_layout
+from mnesis_core.transcripts.autobyteus_reading import by_agent, is_of_layout
 from mnesis_core.transcripts.claude_code import is_companion
-from mnesis_core.transcripts.values import NamedSource
-from sessions_app.conf import default_model, get_spec
+from mnesis_core.transcripts.values import NamedSource, ParseResult
+from sessions_app.conf import default_model, get_spec, site_config
 from sessions_app.management.acting import RecordCommand, find_user
 from sessions_app.record.histories import store_transcripts
 
@@ -31,7 +33,7 @@ FIRST_BYTES = 65_536
 class Command(RecordCommand):
     help = (
         "Import conversations: Claude Code JSONL (with its sub-agents' files beside it), LoCoMo JSON, "
-        "OpenAI chat JSON or JSONL, the ChatGPT export, Autobyteus' memory (a folder). Files may be gzipped. Repeating an import adds only what is new."
+        "OpenAI chat JSON or JSONL, the ChatGPT export, Autobyteus' memory (a folder, or a zip of one). Files may be gzipped. Repeating an import adds only what is new."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -42,12 +44,15 @@ class Command(RecordCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        reports = []
+        reports: list[dict[str, Any]] = []
         try:
             owner = find_user(options["user"])
             model = get_spec(options["model"] or default_model(), user_id=owner.pk).alias
             for path in chain.from_iterable(map(_files_of, options["files"])):
-                reports.append(self._import(path, options["format"], owner, model))
+                if path.suffix == ".zip":
+                    reports += self._import_zip(path, owner, model)
+                else:
+                    reports.append(self._import(path, options["format"], owner, model))
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
         if options["json"]:
@@ -75,12 +80,35 @@ class Command(RecordCommand):
                 for file in beside:
                     if file.is_file() and file != path and is_companion(file.name):
                         companions.append(NamedSource(name=file.name, source=stack.enter_context(_open(file))))
-            read = self._progress("read", "bytes")
-            result = FORMATS[format](source, name=path.name, companions=companions, progress=lambda done: read(done, 0))
+            result = self._read(format, NamedSource(name=path.name, source=source), companions)
+        return self._store(path.name, result, owner, model)
+
+    def _import_zip(self, path: Path, owner: AbstractBaseUser, model: str) -> Iterator[dict[str, Any]]:
+        try:
+            archive = ZipMembers(path, most_bytes=site_config().files.import_unpacked_bytes)
+        except OSError as error:
+            raise CommandError(f"{path} cannot be read: {error.strerror}", returncode=2) from None
+        for names in by_agent(archive.names):
+            with ExitStack() as stack:
+                sources = [
+                    NamedSource(name=name.rpartition("/")[2], source=stack.enter_context(archive.open(name)))
+                    for name in names
+                ]
+                result = self._read("autobyteus", sources[0], sources[1:])
+            yield self._store(path.name, result, owner, model)
+
+    def _read(self, format: str, file: NamedSource, companions: list[NamedSource]) -> ParseResult:
+        read = self._progress("read", "bytes")
+        result = FORMATS[format](
+            file.source, name=file.name, companions=companions, progress=lambda done: read(done, 0)
+        )
         self._end_line()
+        return result
+
+    def _store(self, name: str, result: ParseResult, owner: AbstractBaseUser, model: str) -> dict[str, Any]:
         stored = store_transcripts(result, owner=owner, model=model, progress=self._progress("stored", "turns"))
         self._end_line()
-        report = {"file": path.name} | result.report.as_dict() | asdict(stored)
+        report = {"file": name} | result.report.as_dict() | asdict(stored)
         self._tell(report)
         return report
 
