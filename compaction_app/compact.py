@@ -233,7 +233,7 @@ def claim(session_id: str, run_id: str, *, extra_tokens: int = 0) -> ClaimedRun 
         return None
     state = load_state(session_id, branch=load_run(run_id).branch)
     lease = Lease(owner=new_owner(), seconds=state.config.compaction.lease_seconds)
-    tokens = meter_of(state).used_tokens + extra_tokens
+    tokens = meter_of(state).context_tokens + extra_tokens
     with change(session_id) as record:
         fence = store.claim_run(
             record, run_id, lease_owner=lease.owner, lease_seconds=lease.seconds, tokens_before=tokens
@@ -296,7 +296,7 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
     def request() -> tuple[str | None, int, ContextState]:
         state = load_state(session_id)
         # The tools of a first call are in no earlier call: only the caller's size includes them.
-        extra_tokens = max(0, size.tokens - meter_of(state).used_tokens)
+        extra_tokens = max(0, size.tokens - meter_of(state).context_tokens)
         trigger = trigger_of(state, size=size)
         with change(session_id) as record:
             return live_run(session_id) or request_if_due(record, trigger), extra_tokens, state

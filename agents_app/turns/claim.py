@@ -22,7 +22,8 @@ from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_
 from agents_app.turns import transactions
 from agents_app.turns.branches import continue_after
 from compaction_app.compact import find_trigger, request_if_due
-from compaction_app.context.state import load_frame, meter_of, read_newest_state
+from compaction_app.context.retrieval import size_of_prompt
+from compaction_app.context.state import load_frame
 from files_app.contents import content_size, read_content
 from files_app.intake import explore_file
 from files_app.queries import load_file_reference, versions_of
@@ -31,7 +32,6 @@ from mnesis_core.actor import read_actor
 from mnesis_core.config import Config
 from mnesis_core.files.references import part_of_file
 from mnesis_core.llm.interface import Outcome, Usage, cost_micros
-from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, Part, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import FileReference, MessageEnd, SessionRecord, TurnRecord, TurnState, WaitsFor
 from mnesis_core.spending import highest_of, passed_by
@@ -346,16 +346,12 @@ def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
         return None
     text = inbox.joined(messages, peer_names({message.sender for message in messages}, owner_id=session.owner_id))
     # A message that no limit leaves room for waits until the day is over, or until a limit is raised.
-    if limits := limits_for(session):
-        state = read_newest_state(load_frame(session.id))
-        most = Usage(
-            input_tokens=min(meter_of(state).used_tokens + estimate_text(text), state.budget.usable),
-            output_tokens=state.budget.reserved_output,
-        )
-        if passed_by(highest_of(most.total_tokens, cost_micros(state.spec, most)), look(limits)) is not None:
-            return None
-
     said = Message(role="user", parts=(TextPart(text=text),))
+    if limits := limits_for(session):
+        frame = load_frame(session.id)
+        most = Usage(input_tokens=size_of_prompt(frame, said), output_tokens=frame.budget.reserved_output)
+        if passed_by(highest_of(most.total_tokens, cost_micros(frame.spec, most)), look(limits)) is not None:
+            return None
     parts = prepare_parts(said.parts)
     lease = {"lease_owner": lease_owner, "lease_seconds": config.turn.lease_seconds}
     actor = inbox.actor_of(messages, for_ref=ref_of(session.owner_id))

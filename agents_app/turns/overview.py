@@ -41,9 +41,11 @@ class ContextOut(Out):
 
     ``source`` says what corrects our estimate: the ``provider``'s reports in this session, those in other sessions
     of the ``model``, or nothing (``estimated``); ``error`` by what share corrected estimates missed the reports.
+    ``used_tokens`` has messages that a compaction shows again, ``context_tokens`` does not: it is what the thresholds are for.
     """
 
     used_tokens: int
+    context_tokens: int
     usable_tokens: int
     soft_tokens: int
     hard_tokens: int

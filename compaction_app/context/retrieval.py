@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compaction_app.context.state import ContextState
+from compaction_app.context.state import ContextState, Frame, read_newest_state
 from mnesis_core.context.branches import END, LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.context.passages import Found, Passages, choose_passages
 from mnesis_core.context.refill import take_refill
 from mnesis_core.context.wording import is_tombstoned
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.messages import StoredMessage, text_of
+from mnesis_core.messages import Message, StoredMessage, text_of
 from mnesis_core.search.questions import LONGEST_QUESTION, parse_question
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.message_queries import load_messages_by_ids
@@ -46,6 +46,13 @@ class Retriever:
             parts = [stored.part for stored in question.parts] if question else []
             self._passages = retrieve(state, text_of(tuple(parts)), question=question)
         return self._passages
+
+
+def size_of_prompt(frame: Frame, said: Message) -> int:
+    """Return the tokens of the prompt that will be sent when this has been said, with the tools of the last call."""
+    state = read_newest_state(frame, said=said)
+    prompt = state.assemble(passages=Retriever().passages_for(state))
+    return min(prompt.used_tokens + state.tool_tokens, state.budget.usable)
 
 
 def _newest_question(state: ContextState) -> StoredMessage | None:

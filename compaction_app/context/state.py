@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
 from typing import Any
+
+from django.utils import timezone
 
 from compaction_app.context.manifests import load_manifest
 from compaction_app.context.refills import load_refill
@@ -50,7 +52,7 @@ from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.facts.values import FactRecord
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.tokens import Calibration, calibration_after
-from mnesis_core.messages import StoredMessage
+from mnesis_core.messages import Message, StoredMessage, StoredPart
 from mnesis_core.providers.rendering import GIVERS, digest, render
 from mnesis_core.records import CallRecord, SessionRecord, record_of
 from sessions_app.conf import get_spec_to_read, session_config
@@ -85,7 +87,8 @@ class BuiltContext:
 class Meter:
     """The size of the context and of its parts, in tokens."""
 
-    used_tokens: int
+    used_tokens: int  # what a prompt takes, or where something has to be left out, what all of it would take
+    context_tokens: int  # the same without a refill, which gives way: the number that the thresholds are for
     usable_tokens: int
     soft_tokens: int
     hard_tokens: int
@@ -99,7 +102,7 @@ class Meter:
 
     @property
     def pressure(self) -> Pressure:
-        return pressure_between(self.used_tokens, soft=self.soft_tokens, hard=self.hard_tokens)
+        return pressure_between(self.context_tokens, soft=self.soft_tokens, hard=self.hard_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,36 +238,49 @@ def read_state(frame: Frame, *, at: int | None = None, branch: int | None = None
     return _state_of(frame, context_queries.load_context(frame.session.id, at=at, path=path), at=at, path=path)
 
 
-def read_newest_state(frame: Frame, *, branch: int | None = None) -> ContextState:
+def read_newest_state(frame: Frame, *, branch: int | None = None, said: Message | None = None) -> ContextState:
     """Read a context to be measured, not sent: all of one that fits, else its end, its summaries and the size of the rest.
 
     So the texts that are read are bounded by the window, however much was said since the last compaction. In a tree all
     of it is read, by default of the chosen branch.
 
+    :param said: what the user is about to say: the context as it will be then
     :raises BranchNotFoundError: the session has no such branch.
     """
-    if frame.session.branch_seq or branch:
-        return read_state(frame, branch=branch)
+    session_id = frame.session.id
+    path = path_in(frame.session, branch)
+    if path is not None:
+        return _state_of(frame, _with(said, frame, context_queries.load_context(session_id, path=path)), path=path)
     items = max(FEWEST_READ, frame.budget.usable // USUAL_TOKENS)
-    state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items), is_sent=False)
+    state = _state_of(frame, _with(said, frame, context_queries.load_newest_context(session_id, items=items)))
     while state.unread_tokens:
         messages = [entry for entry in state.entries if isinstance(entry, MessageEntry)]
         tokens = sum(whole(entry).tokens for entry in messages) * state.calibration.ratio
         if tokens > state.budget.usable and any(entry.message.role == "user" for entry in messages):
             break  # nothing older than these can come into the prompt, but for summaries
         items *= READ_MORE
-        state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items), is_sent=False)
+        state = _state_of(frame, _with(said, frame, context_queries.load_newest_context(session_id, items=items)))
     return state
 
 
-def _state_of(
-    frame: Frame, rows: ContextRows, *, at: int | None = None, path: Path | None = None, is_sent: bool = True
-) -> ContextState:
+def _with(said: Message | None, frame: Frame, rows: ContextRows) -> ContextRows:
+    if said is None:
+        return rows
+    parts = tuple(
+        StoredPart(id=f"next_{index}", index=index, part=part, token_estimate=0)
+        for index, part in enumerate(said.parts)
+    )
+    seq, now = frame.session.message_seq + 1, timezone.now()
+    message = StoredMessage(id="next", seq=seq, turn_id=None, role=said.role, parts=parts, created_at=now)
+    return replace(rows, messages=[*rows.messages, MessageEntry(position=seq, message=message)])
+
+
+def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None, path: Path | None = None) -> ContextState:
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     entries, branch = _entries_of(frame.session.id, rows), path.branch if path else 0
     pinned = [] if rows.unread_tokens else _load_pinned(frame, entries, path or LINE)
     room, refill = 0, list[StoredMessage]()
-    if is_sent:
+    if not rows.unread_tokens:  # else the context is too large for one
         room, refill = load_refill(
             frame.session.id, entries, pinned, branch=branch, at=seq if at is None else at, path=path
         )
@@ -303,6 +319,8 @@ def _load_pinned(frame: Frame, entries: Sequence[ContextEntry], path: Path) -> l
     newest = message_queries.newest_of_user(
         frame.session.id, path, last_seq=last_seq, limit=frame.config.compaction.protect_turns
     )
+    # What is about to be said is not in the record.
+    newest += [entry.message for entry in questions if not newest or entry.message.seq > newest[-1].seq]
     pinned = choose_pinned(newest, frame.config, frame.budget)
     return [message for message in pinned if message.id not in standing]
 
@@ -319,7 +337,7 @@ def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | 
 
 
 def size_of(state: ContextState) -> Size:
-    return Size(tokens=meter_of(state).used_tokens, source=state.calibration.source)
+    return Size(tokens=meter_of(state).context_tokens, source=state.calibration.source)
 
 
 def load_meter(session_id: str, *, branch: int | None = None) -> Meter:
@@ -330,8 +348,10 @@ def meter_of(state: ContextState) -> Meter:
     assembled = state.assemble()
     breakdown = asdict(assembled.breakdown) | {"tools": state.tool_tokens}
     breakdown["free"] = max(0, breakdown["free"] - state.tool_tokens)
+    context_tokens = assembled.wanted_tokens + ceil(state.unread_tokens * state.calibration.ratio) + state.tool_tokens
     return Meter(
-        used_tokens=assembled.wanted_tokens + ceil(state.unread_tokens * state.calibration.ratio) + state.tool_tokens,
+        used_tokens=max(context_tokens, assembled.used_tokens + state.tool_tokens),
+        context_tokens=context_tokens,
         usable_tokens=state.budget.usable,
         soft_tokens=state.budget.soft,
         hard_tokens=state.budget.hard,

@@ -13,11 +13,13 @@ from agents_app.turns import lifecycle
 from compaction_app.compact import compact, compact_now
 from compaction_app.context.manifests import load_manifest
 from compaction_app.context.refills import find_refill, load_refill
-from compaction_app.context.state import ContextState, load_state, rebuild_payload
+from compaction_app.context.retrieval import size_of_prompt
+from compaction_app.context.state import ContextState, load_frame, load_meter, load_state, rebuild_payload
 from compaction_app.queries import cover, list_runs, list_summaries, live_run
 from mnesis_core.context.manifests import rows_beside
 from mnesis_core.context.refill import Refill
 from mnesis_core.llm.interface import Request, ToolCall
+from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord, TurnState
 from sessions_app.database.threads import db
@@ -192,3 +194,24 @@ async def test_a_worker_summarises_while_the_turn_goes_on(alice, script) -> None
     assert len([run for run in runs if run.state == "completed"]) >= 2
     assert all(TASK in prompt for prompt in prompts(model.requests))
     assert (await db(cover, session.id)).ok
+
+
+@pytest.mark.parametrize("steps", [9, 11, 14, 17])
+async def test_what_is_said_before_a_call_of_its_size_is_what_the_call_takes(alice, script, steps) -> None:
+    script(reader(steps, tool="archive"))
+    session = await archive_session(alice)
+    await say(session, TASK)
+    question = "Which page of the archive has the harbour master's own words?"
+    meter, state = await db(load_meter, session.id), await db(load_state, session.id)
+    sent = await db(state.build, state.assemble().tools)
+    assert meter.used_tokens == sent.assembled.used_tokens + state.tool_tokens
+    assert bool(state.refill) == (steps > 12)
+    assert (meter.used_tokens > meter.context_tokens) == bool(state.refill)
+    assert sum(meter.breakdown.values()) == pytest.approx(meter.usable_tokens, abs=3)
+    said = Message(role="user", parts=(TextPart(text=question),))
+    before = await db(size_of_prompt, await db(load_frame, session.id), said)
+    await say(session, question)
+    [*_, earlier, call] = [call for call in (await db(list_calls, session.id))[::-1] if call.purpose == "turn"]
+    assert earlier.message_id != call.message_id
+    ratio = call.parameters["calibration"]["ratio"]
+    assert before == pytest.approx(call.estimated_tokens * ratio, abs=5)

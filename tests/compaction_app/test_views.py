@@ -96,6 +96,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     view = view_meter(
         Meter(
             used_tokens=1_200,
+            context_tokens=1_200,
             usable_tokens=4_200,
             soft_tokens=2_520,
             hard_tokens=4_200,
@@ -130,6 +131,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
 def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pressure: str) -> None:
     meter = Meter(
         used_tokens=used,
+        context_tokens=used,
         usable_tokens=4_200,
         soft_tokens=2_520,
         hard_tokens=4_200,

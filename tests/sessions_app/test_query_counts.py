@@ -438,7 +438,7 @@ def test_each_operation_costs_what_it_costs(messages: int) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("messages", "cost"), [(10, 6), (200, 8)])
+@pytest.mark.parametrize(("messages", "cost"), [(10, 7), (200, 9)])
 def test_the_meter_reads_further_back_until_the_window_is_full(messages: int, cost: int) -> None:
     scene = make_scene(make_user("alice"), messages)
     assert observe(lambda s: load_meter(s.id), scene)[0] == cost
