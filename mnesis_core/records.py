@@ -1,4 +1,4 @@
-"""Sessions, turns, model calls, compactions and summaries as queries return them: frozen values; and the ids of rows."""
+"""Sessions, turns, calls of models and tools, compactions and summaries as queries return them; and the ids of rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from mnesis_core.messages import UNANSWERED_STATES, ToolState
 from mnesis_core.text import text_of_bytes
 
 R = TypeVar("R")
@@ -460,3 +461,37 @@ def _reader_of(kind: Any, *given: str) -> tuple[tuple[str, ...], attrgetter[Any]
     # Two names at least, since ``attrgetter`` returns a bare value for one.
     names = tuple(field.name for field in fields(kind) if field.name not in given)
     return names, attrgetter(*names)
+
+
+class InteractionStatus(StrEnum):
+    PENDING = "PENDING"  # It has not ended: it waits or runs.
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInteraction:
+    tool_call_id: str
+    turn_id: str
+    tool_name: str
+    arguments: str  # as the model wrote them, which is JSON if it wrote what it was asked for
+    result: str | None  # whole, even where prompts have a tombstone in its place; also one that came late
+    error: str | None
+    state: str
+    part_id: str
+    part_index: int
+    message_id: str
+    seq: int
+    started_at: datetime | None
+    completed_at: datetime | None
+
+    @property
+    def status(self) -> InteractionStatus:
+        return next(status for status, states in STATES.items() if self.state in states)
+
+
+STATES: dict[InteractionStatus, tuple[ToolState, ...]] = {
+    InteractionStatus.PENDING: UNANSWERED_STATES,
+    InteractionStatus.SUCCESS: (ToolState.COMPLETED,),
+    InteractionStatus.ERROR: (ToolState.ERROR,),
+}

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage
-from mnesis_core.records import TurnRecord
-from mnesis_core.turns.interactions import InteractionStatus
+from mnesis_core.records import InteractionStatus, TurnRecord
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of

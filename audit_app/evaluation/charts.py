@@ -1,13 +1,18 @@
-"""The charts of an evaluation: the answers that prompts show, their tokens, and the facts that are shown by their age."""
+"""The charts of an evaluation: the answers that prompts show, their tokens, and the facts that are shown by their age.
+
+A page draws them, and ``write_pictures`` makes SVG files that need nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from mnesis_core.compaction.evaluation.measures import Row, present_by_age, sum_up
+from django.template.loader import render_to_string
+
+from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, present_by_age, say_share, sum_up
 from mnesis_core.compaction.evaluation.values import POLICIES, Policy, Report
-from mnesis_core.compaction.evaluation.wording import POLICY_NAMES, say_share
 from sessions_app.llm.usage import HEIGHT, WIDTH, Chart, draw_bar
 from sessions_app.pages.markdown import format_count, round_up, show_invisible
 
@@ -135,3 +140,17 @@ def _group(row: Row) -> tuple[str, int]:
 def _label(row: Row, rows: Sequence[Row]) -> str:
     window = f"{row.window:,}"
     return window if len({one.model for one in rows}) == 1 else f"{show_invisible(row.model)}, {window}"
+
+
+def write_pictures(charts: Sequence[Chart], folder: Path) -> list[tuple[str, str]]:
+    """Write a file for each chart and return their titles and names."""
+    written = []
+    for chart in charts:
+        name = f"{chart.name.lower().replace(' ', '-')}.svg"
+        groups = len(chart.times) or 1
+        labels = [(1_000 * (place + 0.5) / groups, label) for place, label in enumerate(chart.times)]
+        legend = [(place, 200 * (place - 1), label) for place, label in enumerate(chart.series, 1)]
+        values = {"chart": chart, "labels": labels, "legend": legend}
+        (folder / name).write_text(render_to_string("audit_app/evaluation_chart.svg", values), encoding="utf-8")
+        written.append((chart.name, name))
+    return written

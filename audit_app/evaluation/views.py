@@ -12,9 +12,8 @@ from django.shortcuts import redirect, render
 from audit_app.evaluation.charts import draw_report
 from audit_app.evaluation.evaluate import ask_worker
 from audit_app.evaluation.reports import heard_of, list_reports, load_report
-from mnesis_core.compaction.evaluation.measures import Row, sum_up
+from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, say_share, sum_up, table_of
 from mnesis_core.compaction.evaluation.values import Report
-from mnesis_core.compaction.evaluation.wording import POLICY_NAMES, say_share, table_of
 from mnesis_core.errors import NotFound
 from sessions_app.pages.markdown import format_counted
 from sessions_app.pages.permissions import inspected

@@ -16,18 +16,21 @@ from dataclasses import dataclass, field, replace
 from django.utils import timezone
 from django_q.tasks import async_task
 
+from compaction_app.context.fidelity import items_of_summary, load_shown, messages_under
 from compaction_app.facts import store
-from compaction_app.facts.carry import Lost, carry, find_lost
 from compaction_app.facts.queries import ReflectionRecord, find_reflection, forgotten_reflections
 from compaction_app.queries import load_run, load_summary
 from compaction_app.store import close_calls
 from compaction_app.summary_requests import limits_of_compaction, planned_call
 from mnesis_core.actor import read_actor
-from mnesis_core.compaction.reflection import BY_RULE, PROMPT, Found, questions_about, read_facts, spoken
+from mnesis_core.compaction.fidelity import Shown, SourceItem, measure
+from mnesis_core.compaction.reflection import BY_RULE, PROMPT, Found, carried_facts, questions_about, read_facts, spoken
 from mnesis_core.compaction.requests import Question, messages_row
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.errors import CallNotFoundError, MnesisError, ModelCallAbandoned, SessionNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.facts.values import NewFact
 from mnesis_core.llm.interface import Model, Reply, Request, spec_in_session
 from mnesis_core.llm.retrying import patience_of
 from mnesis_core.messages import StoredMessage
@@ -45,6 +48,7 @@ from sessions_app.record.change import Change, change
 from sessions_app.record.lease import Lease, new_owner
 from sessions_app.record.message_queries import load_messages_by_ids
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.timeline_queries import NOW
 from sessions_app.record.turn_queries import running_reflection_calls
 
 logger = logging.getLogger(__name__)
@@ -253,3 +257,38 @@ class ReflectionCalls(ModelCaller[Found]):
         others = [other for other in self.models[1:] if self._asked.tokens <= piece_limit(other.spec, self.config)]
         self.models = others or self.models
         return bool(others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The items that a summary has lost, and the facts that carry some of them over."""
+
+    summary_id: str
+    counted: int
+    missing: tuple[SourceItem, ...]
+    facts: tuple[NewFact, ...] = ()
+
+
+def find_lost(summary: SummaryRecord, *, facts: Iterable[str] = ()) -> Lost:
+    """Return what a summary has lost, read with no lock held.
+
+    :param facts: statements that are about to be written
+    """
+    items = items_of_summary(summary)
+    missing = measure(items, load_shown(summary, at=NOW, facts=facts)).missing
+    carried = carried_facts(missing, messages_under(summary)) if missing else ()
+    return Lost(summary_id=summary.id, counted=len(items), missing=missing, facts=tuple(carried))
+
+
+def carry(record: Change, lost: Lost | None, *, reflection_id: str) -> None:
+    """Write what was lost as facts, except what was a fact before or is forbidden, and publish how much is still missing.
+
+    In an archived session no fact is written.
+    """
+    if lost is None:
+        return
+    facts = () if record.archived else store.without_forbidden(record, store.without_stated(record, lost.facts))
+    for fact in facts:
+        store.record_fact(record, replace(fact, reflection_id=reflection_id))
+    left = measure(lost.missing, Shown(fact.statement for fact in facts)).missing
+    record.publish(EventType.FIDELITY_MEASURED, summary_id=lost.summary_id, counted=lost.counted, missing=len(left))

@@ -7,11 +7,9 @@ from mnesis_core.llm.interface import Model, ModelSpec
 from mnesis_core.llm.reranking import Reranker
 from mnesis_core.providers.credentials import provider_of
 from mnesis_core.providers.demo import DemoModel
-from mnesis_core.providers.demo_embedding import DemoEmbedder
-from mnesis_core.providers.demo_reranking import DemoReranker
+from mnesis_core.providers.demo_search import DemoEmbedder, DemoReranker
 from mnesis_core.providers.litellm_ import LiteLLMModel
-from mnesis_core.providers.litellm_embedding import LiteLLMEmbedder
-from mnesis_core.providers.litellm_reranking import LiteLLMReranker
+from mnesis_core.providers.litellm_search import LiteLLMEmbedder, LiteLLMReranker
 
 
 def make_model(spec: ModelSpec) -> Model:

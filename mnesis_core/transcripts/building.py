@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import DataPart, Part, ProviderToolPart, Role, TextPart, ToolPart, ToolState
-from mnesis_core.transcripts.media import Media
 from mnesis_core.transcripts.reading import (
     ByteCount,
     Element,
+    Media,
     UnreadableRecord,
     dump_json,
     identifier,

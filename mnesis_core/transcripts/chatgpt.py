@@ -33,8 +33,16 @@ from mnesis_core.transcripts.building import (
     family_of,
     read_families,
 )
-from mnesis_core.transcripts.media import kind_of_media
-from mnesis_core.transcripts.reading import count_in, identifier, list_in, mapping_in, one_line, text_in, time_of
+from mnesis_core.transcripts.reading import (
+    count_in,
+    identifier,
+    kind_of_media,
+    list_in,
+    mapping_in,
+    one_line,
+    text_in,
+    time_of,
+)
 from mnesis_core.transcripts.values import NamedSource, ParseResult, Progress, Source
 
 FORMAT = "chatgpt"

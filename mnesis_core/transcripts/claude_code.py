@@ -40,7 +40,6 @@ from mnesis_core.transcripts.building import (
     nothing_readable,
     readable_lines,
 )
-from mnesis_core.transcripts.media import read_block, rest_of_block, without_bytes
 from mnesis_core.transcripts.reading import (
     ByteCount,
     UnreadableRecord,
@@ -51,8 +50,11 @@ from mnesis_core.transcripts.reading import (
     load_json,
     mapping_in,
     one_line,
+    read_block,
+    rest_of_block,
     text_in,
     time_of,
+    without_bytes,
 )
 from mnesis_core.transcripts.values import (
     ROOT,

@@ -38,10 +38,10 @@ from mnesis_core.transcripts.building import (
     refuse_companions,
     unreadable_part,
 )
-from mnesis_core.transcripts.media import Media, read_media
 from mnesis_core.transcripts.reading import (
     ByteCount,
     Element,
+    Media,
     count_in,
     dump_json,
     identifier,
@@ -50,6 +50,7 @@ from mnesis_core.transcripts.reading import (
     one_line,
     read_document,
     read_elements,
+    read_media,
     text_in,
     time_of,
 )

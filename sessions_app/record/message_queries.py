@@ -45,9 +45,17 @@ from mnesis_core.messages import (
     ToolState,
     UnknownPart,
 )
-from mnesis_core.records import LiveText, MessageEnd, PartPlace, UsageRecord, record_of
+from mnesis_core.records import (
+    STATES,
+    InteractionStatus,
+    LiveText,
+    MessageEnd,
+    PartPlace,
+    ToolInteraction,
+    UsageRecord,
+    record_of,
+)
 from mnesis_core.text import decode_text, encode_text
-from mnesis_core.turns.interactions import STATES, InteractionStatus, ToolInteraction
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction.evaluation.measures import has_answer, misleads, present_by_age, said_in, sum_up
+from mnesis_core.compaction.evaluation.measures import (
+    has_answer,
+    misleads,
+    present_by_age,
+    said_in,
+    sum_up,
+    table_of,
+    write_markdown,
+)
 from mnesis_core.compaction.evaluation.planting import MOST_FACTS, plant
 from mnesis_core.compaction.evaluation.policies import roll, send_full, send_rolling, send_truncated, size_of
 from mnesis_core.compaction.evaluation.values import (
@@ -21,7 +29,6 @@ from mnesis_core.compaction.evaluation.values import (
     Told,
     read_report,
 )
-from mnesis_core.compaction.evaluation.wording import table_of, write_markdown
 from mnesis_core.config import Config
 from mnesis_core.context.fitting import Budget, make_budget
 from mnesis_core.errors import InvalidRequest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction.sentences import LONGEST_SENTENCE, MOST_SENTENCES, sentences_of
+from mnesis_core.compaction.lineage import LONGEST_SENTENCE, MOST_SENTENCES, sentences_of
 from mnesis_core.compaction.transcript import HEADER
 
 

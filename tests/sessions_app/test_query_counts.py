@@ -21,7 +21,7 @@ from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from compaction_app.context.fidelity import load_measured
 from compaction_app.context.state import Frame, build_context, load_frame, load_meter, read_state
-from compaction_app.facts.carry import find_lost
+from compaction_app.facts.reflect import find_lost
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.errors import ModelTimeout

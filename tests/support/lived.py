@@ -12,7 +12,7 @@ from agents_app import store as operator_store
 from compaction_app import store as compaction_store
 from compaction_app.compact import request_if_due
 from compaction_app.facts import store as fact_store
-from compaction_app.facts.carry import Lost, carry
+from compaction_app.facts.reflect import Lost, carry
 from files_app.contents import put_content
 from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.compaction.requests import Attempt

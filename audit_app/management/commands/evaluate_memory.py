@@ -14,7 +14,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit_app.evaluation.charts import draw_report
+from audit_app.evaluation.charts import draw_report, write_pictures
 from audit_app.evaluation.estimate import estimate_micros
 from audit_app.evaluation.evaluate import (
     CONVERSATIONS,
@@ -29,13 +29,11 @@ from audit_app.evaluation.evaluate import (
     new_report,
 )
 from audit_app.evaluation.job import Job
-from audit_app.evaluation.pictures import write_pictures
 from audit_app.evaluation.reports import write_report
 from audit_app.terminal import ProgressLine
-from mnesis_core.compaction.evaluation.measures import sum_up
+from mnesis_core.compaction.evaluation.measures import say_measured, sum_up, table_of, write_markdown
 from mnesis_core.compaction.evaluation.planting import MOST_FACTS
 from mnesis_core.compaction.evaluation.values import LARGEST_NUMBER, POLICIES, Measurement, Report, Told
-from mnesis_core.compaction.evaluation.wording import say_measured, table_of, write_markdown
 from mnesis_core.errors import MnesisError
 from mnesis_core.records import is_id
 from sessions_app.pages.markdown import format_money

@@ -1,6 +1,6 @@
-"""The demo embedding model ``demo/embedding``: offline, deterministic, shipped, and without any knowledge of meaning.
+"""The demo models of search, ``demo/embedding`` and ``demo/rerank``: offline, deterministic, without knowledge of meaning.
 
-Each word adds a few numbers that are drawn from a hash of its beginning, so texts with the same or similarly beginning
+In an embedding each word adds a few numbers that are drawn from a hash of its beginning, so texts with the same or similarly beginning
 words are near. It shows what an embedding model does to a search and what it costs, not how much one helps.
 """
 
@@ -37,3 +37,14 @@ def _numbers(text: str) -> list[float]:
         for place in range(DIMENSIONS):
             numbers[place] += (-1, 0, 0, 1)[drawn >> 2 * place & 3]
     return numbers
+
+
+class DemoReranker:
+    """Scores a text by the share of the question's words that it has. It shows the option, not what a reranker gains."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    async def rerank(self, question: str, texts: Sequence[str], *, seconds: float) -> tuple[float, ...]:
+        words = {*fold(question).split()}
+        return tuple(len(words & {*fold(text).split()}) / max(1, len(words)) for text in texts)

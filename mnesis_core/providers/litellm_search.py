@@ -1,4 +1,4 @@
-"""Embedding models of every real provider, through litellm (``litellm_``, the one module that knows it)."""
+"""Embedding models and rerankers of every real provider, through litellm (``litellm_``, the one module that knows it)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from mnesis_core.errors import ModelError
 from mnesis_core.llm.embeddings import Embedded, checked_vectors
 from mnesis_core.llm.interface import ModelSpec, Source, Usage
+from mnesis_core.llm.reranking import checked_scores
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.answer import DeadlinePassed, before, believable_usage, deadline_in
 from mnesis_core.providers.credentials import key_and_address
@@ -57,3 +58,33 @@ def _usage(answer: Any, texts: Sequence[str]) -> Usage:
     counted = believable_usage(prompt=getattr(getattr(answer, "usage", None), "prompt_tokens", None), answer=0)
     estimate = sum(map(estimate_text, texts))
     return counted or Usage(input_tokens=estimate, output_tokens=0, source=Source.ESTIMATED)
+
+
+class LiteLLMReranker:
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    async def rerank(self, question: str, texts: Sequence[str], *, seconds: float) -> tuple[float, ...]:
+        key, address = key_and_address(self.spec)
+        litellm = await warm_up()
+        call = litellm.arerank(
+            model=self.spec.litellm_model,
+            query=question,
+            documents=list(texts),
+            top_n=len(texts),
+            return_documents=False,
+            api_key=key,
+            api_base=address,
+            timeout=seconds,
+            num_retries=0,
+            max_retries=0,
+        )
+        try:
+            answer = await before(deadline_in(seconds), with_listed_addresses(self.spec, call))
+            return checked_scores(getattr(answer, "results", None) or (), self.spec, count=len(texts))
+        except DeadlinePassed:
+            raise out_of_time(self.spec, seconds, has_begun=False) from None
+        except ModelError:
+            raise
+        except Exception as error:  # Whatever the provider did is an error of ours.
+            raise model_error(error, self.spec, has_begun=False) from error
