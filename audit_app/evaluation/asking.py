@@ -182,17 +182,13 @@ class Asker:
         tokens = estimate_message(parts)
         return StoredMessage(
             id=new_id("msg"),
-            seq=self._last_seq + 1,
+            seq=(self._messages[-1].seq if self._messages else 0) + 1,
             turn_id=None,
             role="user",
             parts=(StoredPart(id=new_id("part"), index=0, part=parts[0], token_estimate=tokens),),
             created_at=timezone.now(),
             token_estimate=tokens,
         )
-
-    @cached_property
-    def _last_seq(self) -> int:
-        return self._messages[-1].seq if self._messages else 0
 
 
 async def _complete(model: Model, request: Request) -> Reply:

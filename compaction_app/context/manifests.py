@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from compaction_app.queries import spans_of_summaries
 from mnesis_core.context.branches import LINE
@@ -37,19 +36,15 @@ def with_manifests(calls: Sequence[CallRecord]) -> list[CallRecord]:
     whole: list[CallRecord] = []
     rows = 0
     for call in calls:
-        manifest = _unfolded(call, outlines) if is_folded(call.manifest) else call.manifest
+        manifest = call.manifest
+        if is_folded(manifest):
+            with suppress(ValueError):
+                manifest = unfold_manifest(read_manifest(manifest), outlines.of(call), at=call.context_seq)
         rows += len(manifest)
         if whole and rows > MOST_ROWS:
             break
         whole.append(replace(call, manifest=manifest))
     return whole
-
-
-def _unfolded(call: CallRecord, outlines: _Outlines) -> list[Any]:
-    try:
-        return unfold_manifest(read_manifest(call.manifest), outlines.of(call), at=call.context_seq)
-    except ValueError:
-        return call.manifest
 
 
 def shown_beside(session_id: str, message_id: str, first_seq: int) -> Iterator[tuple[str, int, Row]]:

@@ -193,8 +193,14 @@ class ReflectionCalls(ModelCaller[Found]):
         """
         self.messages = messages
         found = Found()
+
+        def choose_models() -> None:
+            alias = self.config.compaction.model or self.session.model
+            own = get_model(alias, user_id=self.session.owner_id)
+            self.models = [own, *load_fallbacks(alias, self.session, self.config)]
+
         try:
-            await self.in_thread(self._choose_models)
+            await self.in_thread(choose_models)
             spec = self.models[0].spec
             for question in questions_about(messages, spec=spec, limit=piece_limit(spec, self.config)):
                 self.question = question
@@ -202,11 +208,6 @@ class ReflectionCalls(ModelCaller[Found]):
         finally:
             await close_connections()
         return found
-
-    def _choose_models(self) -> None:
-        alias = self.config.compaction.model or self.session.model
-        own = get_model(alias, user_id=self.session.owner_id)
-        self.models = [own, *load_fallbacks(alias, self.session, self.config)]
 
     async def plan(self) -> PlannedCall:
         model = self.models[0]

@@ -196,7 +196,12 @@ def items_of(sources: Iterable[SourceText]) -> list[SourceItem]:
                 found.pop(key, None)
                 found[key] = SourceItem(item=item, source=source)
     kinds = [[one for one in found.values() if one.item.kind is kind] for kind in ItemKind]
-    return _limited(kinds)
+    # The newest of each kind, as many as there may be in all.
+    kept: list[SourceItem] = []
+    for place, items in enumerate(kinds):
+        most = (MOST_COUNTED - len(kept)) // (len(kinds) - place)
+        kept += items[-most:]
+    return kept
 
 
 def measure(items: Sequence[SourceItem], shown: Shown) -> Fidelity:
@@ -211,15 +216,6 @@ def measure(items: Sequence[SourceItem], shown: Shown) -> Fidelity:
 def stems_of(text: str) -> frozenset[str]:
     words = (word for word in words_in_order(text) if word not in FUNCTION_WORDS and not word.isdecimal())
     return frozenset(map(stem_of, words))
-
-
-def _limited(kinds: list[list[SourceItem]]) -> list[SourceItem]:
-    """Return the newest of each kind, as many as there may be in all."""
-    kept: list[SourceItem] = []
-    for place, items in enumerate(kinds):
-        most = (MOST_COUNTED - len(kept)) // (len(kinds) - place)
-        kept += items[-most:]
-    return kept
 
 
 def _key(item: SalientItem) -> Any:

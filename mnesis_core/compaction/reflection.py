@@ -171,13 +171,15 @@ def _proposals(text: str) -> list[Any] | None:
 def _fact(proposal: Any, messages: Mapping[int, StoredMessage], *, alias: str) -> NewFact | None:
     if not isinstance(proposal, dict):
         return None
-    statement, kind, subject, quote = (_word(proposal, name) for name in ("statement", "kind", "subject", "quote"))
+    said = (proposal.get(name) for name in ("statement", "kind", "subject", "quote"))
+    statement, kind, subject, quote = (value.strip() if isinstance(value, str) else "" for value in said)
     place_in = proposal.get("message")
     message = messages.get(place_in) if type(place_in) is int else None
     if message is None or not 0 < len(statement) <= LONGEST_STATEMENT or kind not in SALIENCE:
         return None
     place = find_quote([message], quote)
-    if place is None or not _has_numbers_of(statement, _text_of(message)):
+    # Models get numbers wrong even beside a true quotation.
+    if place is None or not set(_NUMBER.findall(statement)) <= set(_NUMBER.findall(_text_of(message))):
         return None
     return NewFact(
         statement=statement,
@@ -190,16 +192,6 @@ def _fact(proposal: Any, messages: Mapping[int, StoredMessage], *, alias: str) -
         model=alias,
         places=(place,),
     )
-
-
-def _word(proposal: Mapping[str, Any], name: str) -> str:
-    value = proposal.get(name)
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _has_numbers_of(statement: str, text: str) -> bool:
-    """Return whether a statement has no number that the text lacks: models get those wrong even beside a true quotation."""
-    return set(_NUMBER.findall(statement)) <= set(_NUMBER.findall(text))
 
 
 def _text_of(message: StoredMessage) -> str:

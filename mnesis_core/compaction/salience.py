@@ -251,7 +251,12 @@ def _names(text: str) -> Iterator[tuple[int, int]]:
     """Yield words with a capital letter that is not there because a sentence begins, neighbouring ones as one name."""
     words = list(_WORD.finditer(text))
     lower = {word[0] for word in words if word[0].islower()}
-    within = [word[0] for word in words if not _begins_sentence(text, word.start())]
+
+    def begins_sentence(at: int) -> bool:
+        before = text[max(0, at - 6) : at]
+        return not before.strip() or "\n" in before or _BEFORE_NAME.search(before) is not None
+
+    within = [word[0] for word in words if not begins_sentence(word.start())]
     inner = {word for word in within if word[:1].isupper()}
     capitals = sum(word in inner and word.lower() not in _NO_NAMES for word in within)
     if len(within) >= WORDS_TO_JUDGE and capitals > CAPITALS * len(within):
@@ -285,11 +290,6 @@ def _may_be_name(word: str, lower: set[str], inner: set[str]) -> bool:
 def _possessive(word: str) -> str:
     found = _POSSESSIVE.search(word)
     return found[0] if found else ""
-
-
-def _begins_sentence(text: str, at: int) -> bool:
-    before = text[max(0, at - 6) : at]
-    return not before.strip() or "\n" in before or _BEFORE_NAME.search(before) is not None
 
 
 def _sentences(text: str) -> Iterator[tuple[ItemKind, int, int]]:

@@ -292,7 +292,15 @@ class _Reader:
 
     def _read_text(self, line: str) -> None:
         if period := _PERIOD.match(line):
-            self._read_period(period)
+            first, last, since, until, people = period.groups()
+            self.source.messages += [int(first), int(last or first)]
+            self.source.days += [day for text in (since, until) if text and (day := _day_in(text))]
+            self.source.undated += (since is None) - self.is_new
+            self.is_new = False
+            self.day_of_summary = since if since and not until else ""
+            names = tuple(people.split(" and ")) if people else ()
+            self.source.people = self.source.people or names
+            self.spoken = _spoken_by(names)
         elif heading := _HEADING.match(line):
             self.heading = _KNOWN_HEADINGS.get(heading[1].lower(), "")
         elif line.endswith(CHANGED):
@@ -316,17 +324,6 @@ class _Reader:
         elif not heading and role == "tool" and _FAILURE.match(text):
             heading = FAILURES
         self._tell(text, role, heading, said)
-
-    def _read_period(self, period: re.Match[str]) -> None:
-        first, last, since, until, people = period.groups()
-        self.source.messages += [int(first), int(last or first)]
-        self.source.days += [day for text in (since, until) if text and (day := _day_in(text))]
-        self.source.undated += (since is None) - self.is_new
-        self.is_new = False
-        self.day_of_summary = since if since and not until else ""
-        names = tuple(people.split(" and ")) if people else ()
-        self.source.people = self.source.people or names
-        self.spoken = _spoken_by(names)
 
 
 def _spoken_by(names: tuple[str, ...] = ()) -> re.Pattern[str]:
