@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Source, ToolSpec
+from mnesis_core.llm.parameters import read_parameters
 from mnesis_core.messages import (
     AudioPart,
     CitationPart,
@@ -118,6 +119,26 @@ class LimitsIn(Schema):
         return TurnLimits(**self.dict())
 
 
+class ParametersIn(Schema):
+    """What a model is asked with. Null leaves one to the session, then to the model's entry, then to the provider.
+
+    ``tool_choice`` and ``response_format`` are in the form of OpenAI's Chat Completions.
+    """
+
+    model_config = ConfigDict(extra="allow")  # What is not known is refused by its name.
+
+    temperature: Any = None
+    top_p: Any = None
+    max_output_tokens: Any = None
+    effort: Any = None
+    verbosity: Any = None
+    stop: Any = None
+    seed: Any = None
+    tool_choice: Any = None
+    parallel_tool_calls: Any = None
+    response_format: Any = None
+
+
 class TurnStartIn(MessageIn):
     """A user's message, and what of the session is different for this turn."""
 
@@ -125,6 +146,7 @@ class TurnStartIn(MessageIn):
     system_prompt: str | None = None
     limits: LimitsIn | None = None
     on_doom_loop: Literal["continue", "stop"] | None = None
+    parameters: ParametersIn = ParametersIn()
     host_mode: StrictBool | None = None  # whether the session takes messages of peers from now on; null: no change
     # Ids of files of the session that go with the message.
     files: Annotated[list[str], Field(max_length=50)] = []
@@ -145,6 +167,7 @@ class TurnStartIn(MessageIn):
             on_doom_loop=self.on_doom_loop,
             host_mode=self.host_mode,
             model=self.model,
+            parameters=read_parameters(self.parameters.dict()),
         )
         is_said = self.parent_id is None or self.message is not None or self.parts is not None
         return {

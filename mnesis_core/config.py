@@ -115,6 +115,9 @@ class TurnConfig:
     doom_loop_threshold: int = bounded(3, 2, 10)  # Identical consecutive tool calls (seed 000).
     # What follows when there are too many: with ``continue`` the model is told and goes on, with ``stop`` the turn ends.
     on_doom_loop: str = "continue"
+    # What becomes of a parameter that the model does not take: with ``drop`` the call goes without it, and says so; with
+    # ``refuse`` the turn is not started. A response format is asked for in words and checked either way.
+    unsupported_parameters: str = "drop"
     lease_seconds: float = bounded(15.0, 0.05, 86_400)
     heartbeat_seconds: float = bounded(0.25, 0.01, 3_600)  # How often leases are renewed and interrupts read.
     tool_timeout_seconds: float = bounded(60.0, 0.01, 86_400)
@@ -339,6 +342,8 @@ class Config:
     fallbacks: tuple[str, ...] = ()
     context_window: int = bounded(0, 0, 10_000_000)  # Tokens; overrides the model's window when above 0.
     max_output_tokens: int = bounded(0, 0, 10_000_000)  # Tokens; overrides the model's longest answer when above 0.
+    # What a model is asked with (``mnesis_core.llm.parameters``, which checks it), before what its entry has.
+    parameters: dict[str, Any] = field(default_factory=dict)
 
 
 def _bounds(kind: Any, path: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
@@ -350,7 +355,10 @@ def _bounds(kind: Any, path: str = "") -> Iterator[tuple[str, tuple[float, float
 
 
 BOUNDS = dict(_bounds(Config))
-CHOICES = {"turn.on_doom_loop": ("continue", "stop")}
+CHOICES = {
+    "turn.on_doom_loop": ("continue", "stop"),
+    "turn.unsupported_parameters": ("drop", "refuse"),
+}
 LONGEST_TEXT = 200  # characters
 LONGEST_LIST = 100  # values
 
@@ -410,9 +418,18 @@ def _override(value: Any, changes: Any, path: str) -> Any:
         if name not in known:
             raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
         current = getattr(value, name)
+        if isinstance(current, dict):
+            result[name] = current | _checked_object(where, change)
+            continue
         is_section = is_dataclass(current)
         result[name] = _override(current, change, where) if is_section else _check_value(where, known[name], change)
     return replace(value, **result)
+
+
+def _checked_object(where: str, change: Any) -> dict[str, Any]:
+    if not isinstance(change, dict):
+        raise InvalidRequest(f"{where} must be an object", field=where)
+    return change
 
 
 def _check_value(where: str, kind: Any, change: Any) -> Any:

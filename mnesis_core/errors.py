@@ -70,6 +70,10 @@ class UnknownParameter(InvalidRequest):
     """The address has a query parameter that this endpoint does not know. Leave it out, or correct its name."""
 
 
+class ParameterNotSupported(InvalidRequest):
+    """The model does not take this parameter. Leave it out, ask another model, or set turn.unsupported_parameters to drop."""
+
+
 class InvalidTemplate(InvalidRequest):
     """The prompt template cannot be used: it must be a Jinja template that names 'item'."""
 
@@ -501,6 +505,10 @@ class ModelStreamBroken(ModelError):
 
 class ModelReplyIncomplete(ModelError):
     """The stream ended without proof that the answer is whole. What arrived is kept."""
+
+
+class ResponseFormatNotMet(ModelError):
+    """The model did not answer in the format that was asked for, not even when told what is wrong. What it said is kept."""
 
 
 class ModelCallAbandoned(ModelError):

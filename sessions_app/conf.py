@@ -20,6 +20,7 @@ from mnesis_core.config import Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.embeddings import Embedder
 from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
+from mnesis_core.llm.parameters import KEPT_NAMES, read_parameters, read_stored
 from mnesis_core.llm.reranking import Reranker
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
@@ -49,7 +50,7 @@ def site_config() -> Config:
     if not path:
         return Config()
     try:
-        return override(Config(), tomllib.loads(Path(path).read_text()))
+        return _checked(override(Config(), tomllib.loads(Path(path).read_text())))
     except OSError as error:
         raise ImproperlyConfigured(f"MNESIS_CONFIG: {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, InvalidRequest) as error:
@@ -82,7 +83,13 @@ def session_config(overrides: dict[str, Any]) -> Config:
 
 def checked_config(overrides: dict[str, Any]) -> Config:
     """:raises InvalidRequest: an override is unknown or out of its bounds."""
-    return override(site_config(), overrides)
+    return _checked(override(site_config(), overrides))
+
+
+def _checked(config: Config) -> Config:
+    """:raises InvalidRequest: one of its parameters is unknown or out of its bounds."""
+    read_parameters(config.parameters, allowed=KEPT_NAMES)
+    return config
 
 
 def default_model() -> str:
@@ -238,6 +245,7 @@ def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
             cache_write=row.cache_write_micros_per_million,
         ),
         prices_source=LimitSource(row.prices_source),
+        parameters=read_stored(row.parameters),
         fallbacks=tuple(row.fallbacks),
         refusal="",
         listed_addresses=None,

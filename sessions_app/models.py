@@ -592,6 +592,8 @@ class LanguageModel(models.Model):
     total_timeout_seconds = models.FloatField(default=1800.0)
     fallbacks = models.JSONField(default=list, blank=True)
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
+    parameters = models.JSONField(default=dict, blank=True)
+    """What it is asked with where neither a session nor a turn asks for another value (``mnesis_core.llm.parameters``)."""
     is_restricted = models.BooleanField(default=False)
     """If set, only users named by a ``ModelGrant`` may use the model; without grants no one may."""
     entered_on_host = models.BooleanField(default=False, editable=False)

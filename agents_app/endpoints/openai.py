@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
-from ninja import Field, Router, Schema
+from ninja import Router, Schema
 from pydantic import BaseModel, ConfigDict
 
 from agents_app.turns import lifecycle
@@ -24,7 +24,9 @@ from agents_app.turns.claim import StartedTurn, ToolResult
 from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
+from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
 from mnesis_core.messages import RefusalPart, TextPart
+from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
 from mnesis_core.turns import completions
@@ -127,8 +129,6 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
     stream_options: StreamOptionsIn | None = None
     tools: list[ToolIn] | None = None
     tool_choice: Any = None
-    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
 
@@ -151,8 +151,8 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
             tools=tools,
             session=where,
             user=self.user or "",
-            max_output_tokens=self.max_completion_tokens or self.max_tokens or 0,
-            unused=completions.unused(parameters, in_session=bool(where)),
+            parameters=completions.read_asked(parameters),
+            unused=completions.unused(parameters),
         )
 
 
@@ -160,13 +160,15 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
 class RunningAnswer:
     """A request whose turn runs, or has run.
 
-    ``answered_part`` is the call whose result the request brings: what was said up to it is no part of the answer.
+    ``answered_part`` is the call whose result the request brings: what was said up to it is no part of the answer. Of an
+    answer in JSON (``is_json``) only the last message counts, once it is whole and checked.
     """
 
     session: SessionRecord
     started: StartedTurn
     viewer: Viewer
     answered_part: str = ""
+    is_json: bool = False
 
 
 async def ask(
@@ -183,7 +185,7 @@ async def ask(
     """
     session, diff, is_nameless = await db(_find_place, request, owner, idempotency_key)
     if diff.results:
-        return await _answer_tools(session, diff, viewer)
+        return replace(await _answer_tools(session, diff, viewer), is_json=is_json_format(request.parameters))
     try:
         started = await lifecycle.start_turn(
             session.id,
@@ -194,13 +196,14 @@ async def ask(
             options=TurnOptions(
                 tools=request.tools,
                 system_prompt=None if diff.system_prompt == session.system_prompt else diff.system_prompt,
+                parameters=request.parameters,
             ),
         )
     except errors.MnesisError:
         if is_nameless:
             await db(lifecycle.delete_session, session.id, owner_id=owner.pk)
         raise
-    return RunningAnswer(session=session, started=started, viewer=viewer)
+    return RunningAnswer(session=session, started=started, viewer=viewer, is_json=is_json_format(request.parameters))
 
 
 async def follow_answer(asked: RunningAnswer) -> AsyncIterator[Piece]:
@@ -211,8 +214,9 @@ async def follow_answer(asked: RunningAnswer) -> AsyncIterator[Piece]:
     sent = 0
     if asked.started.is_new or not await db(_is_answered, asked):
         async for text in _texts(asked):
-            sent += len(text)
-            yield text
+            if not asked.is_json:
+                sent += len(text)
+                yield text
     answered = await db(_read_answer, asked)
     if rest := answered.text[sent:]:
         yield rest
@@ -246,7 +250,7 @@ def _find_place(
             model=request.model,
             system_prompt=diff.system_prompt or "",
             labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
-            config={**ONE_TURN, "max_output_tokens": request.max_output_tokens} if is_one_turn else {},
+            config=ONE_TURN if is_one_turn else {},
             first_message=diff.message,
             origin=ORIGIN,
             external_id=name,
@@ -346,7 +350,8 @@ def _read_answer(asked: RunningAnswer) -> completions.Answered:
         asking = [message.role != "assistant" or message.id in told for message in messages]
     messages = messages[max((at for at, is_asking in enumerate(asking) if is_asking), default=-1) + 1 :]
     parts = [stored.part for message in messages for stored in message.parts]
-    text = completions.joined(part.text for part in parts if isinstance(part, TextPart))
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    text = completions.joined(texts[-1:] if asked.is_json else texts)
     if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
         raise errors.error_of(
             turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
@@ -369,6 +374,15 @@ def _read_answer(asked: RunningAnswer) -> completions.Answered:
     )
 
 
+def _not_taken(session: SessionRecord, request: completions.CompletionRequest, owner: int) -> list[str]:
+    """Return which parameters of a request its model does not take, by OpenAI's names."""
+    if request.parameters == NO_PARAMETERS:
+        return []
+    spec = get_spec(session.model, user_id=owner)
+    settled = settle_parameters(spec, request.parameters, has_tools=bool(request.tools))
+    return [completions.PARAMETERS[name] for name in settled.not_taken]
+
+
 def head_of(asked: RunningAnswer) -> completions.Head:
     turn = asked.started.turn
     created = int(turn.created_at.timestamp())
@@ -387,7 +401,7 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
     headers = {
         SESSION: asked.session.id,
         TURN: asked.started.turn.id,
-        UNUSED: ", ".join(wanted.unused),
+        UNUSED: ", ".join(sorted({*wanted.unused, *await db(_not_taken, asked.session, wanted, owner_id(request))})),
         "Cache-Control": "no-store",
         "X-Accel-Buffering": "no",
     }

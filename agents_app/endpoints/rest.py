@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import Query, Router, Status
+from pydantic import BeforeValidator
 
 from agents_app.schemas import (
     ApprovalIn,
@@ -26,6 +27,7 @@ from agents_app.tools.pages import ToolList, show_tools
 from agents_app.turns import branches, claim, lifecycle
 from agents_app.turns.branches import BranchList
 from agents_app.turns.overview import ForkingOut, InboxList, InboxMessageOut, SessionRead, inbox_page, session_begun
+from mnesis_core.llm.parameters import Parameters
 from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.conf import list_models
@@ -62,6 +64,8 @@ class ModelOut(Out):
     prices: PricesOut
     prices_source: str
     fallbacks: tuple[str, ...]  # the models that are asked, in this order, when this one gives no answer
+    # What it is asked with unless a session or a turn says otherwise.
+    parameters: Annotated[dict[str, Any], BeforeValidator(Parameters.as_dict)]
 
 
 class ModelList(Out):

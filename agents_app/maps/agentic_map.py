@@ -27,6 +27,7 @@ from agents_app.turns.claim import claim_turn
 from agents_app.turns.overview import used_by_tree
 from agents_app.turns.runner import runner
 from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned, NotFound, TurnCancelled
+from mnesis_core.llm.parameters import Parameters
 from mnesis_core.maps import prompts
 from mnesis_core.maps import values as maps
 from mnesis_core.maps.throughput import Failure
@@ -217,7 +218,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
                 message=task.message,
                 idempotency_key=f"{self.run.id} {item.number} {item.attempts}",
                 lease_owner=runner.owner,
-                options=TurnOptions(limits=task.limits, temperature=self.run.spec.temperature),
+                options=TurnOptions(limits=task.limits, parameters=Parameters(temperature=self.run.spec.temperature)),
             ).turn
 
         turn = await launched(claim)

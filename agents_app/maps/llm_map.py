@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from files_app.queries import load_file_reference, read_of_session
 from mnesis_core.context.entries import read_manifest
 from mnesis_core.errors import BudgetExhausted, TurnCancelled
 from mnesis_core.llm.interface import Outcome, Reply, Request, Usage, cost_micros, spec_in_session
+from mnesis_core.llm.parameters import Parameters, merge, read_stored
 from mnesis_core.llm.retrying import Patience
 from mnesis_core.maps.prompts import CURRENT, FIRST, judge_reply, map_payload, prompt_version
 from mnesis_core.maps.throughput import Failure, failure_of_call, pause_before_attempt
@@ -36,6 +38,7 @@ from mnesis_core.maps.values import (
     read_item,
 )
 from mnesis_core.providers.answer import estimate_payload
+from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import CallRecord, MessageEnd, NewCall
 from mnesis_core.spending import Allowance, Spent, passed_by
@@ -59,6 +62,10 @@ class LlmExecutor(ItemExecutor[PlannedCall, tuple[Reply, int, int]]):
         self.spec = self.model.spec
         if self.alias == self.session.model:
             self.spec = spec_in_session(self.spec, session_config(self.session.config))
+        own, session = Parameters(temperature=run.spec.temperature), session_config(self.session.config)
+        asked = merge(own, read_stored(session.parameters), self.spec.parameters)
+        # The run says itself how its answers are to be.
+        self._parameters = replace(asked, tool_choice=None, parallel_tool_calls=None, response_format=None)
         self._limits: tuple[SpendingLimit, ...] = ()
         self._limits_at = 0.0
 
@@ -68,12 +75,12 @@ class LlmExecutor(ItemExecutor[PlannedCall, tuple[Reply, int, int]]):
         return super().prepare(items)
 
     def make_question(self, item: ItemRecord, value: Any, attempts: Sequence[AttemptRecord]) -> PlannedCall:
-        payload = map_payload(self.run.spec, value, attempts)
+        asked = settle_parameters(self.spec, self._parameters, has_tools=False)
+        payload = map_payload(self.run.spec, value, attempts) | asked.sent
         tokens = estimate_payload(payload)
         request = Request(
             payload=payload,
             max_output_tokens=max(1, min(self.spec.max_output_tokens, self.spec.context_window - tokens)),
-            temperature=self.run.spec.temperature,
             seconds=self.run.spec.timeout_seconds,
         )
         # ``rebuild_map_payload`` makes the question again from this row.
@@ -85,7 +92,7 @@ class LlmExecutor(ItemExecutor[PlannedCall, tuple[Reply, int, int]]):
             purpose="map",
             prompt_tokens=tokens,
             estimated_tokens=tokens,
-            parameters={"temperature": request.temperature},
+            parameters={"not_taken": asked.not_taken} if asked.not_taken else {},
             manifest=[row | {"prompt": CURRENT.version}],
             digest=digest(payload),
         )

@@ -31,7 +31,7 @@ from mnesis_core.maps import values as maps
 from mnesis_core.maps.prompts import schema_of
 from mnesis_core.maps.schema import compile_schema
 from mnesis_core.maps.template import compile_template
-from mnesis_core.providers.litellm_ import supports_schemas
+from mnesis_core.providers.litellm_parameters import takes_format
 from mnesis_core.records import FileReference, SessionRecord
 from mnesis_core.spending import TurnLimits, tightest
 from mnesis_core.text import nests_within, text_digest
@@ -251,7 +251,7 @@ def _spec_of(asked: MapRequest, session: SessionRecord, turn_id: str) -> maps.Op
     schema = schema_of(spec)
     if schema is None or schema.response_format is None or is_agentic or asked.native_schema is False:
         return spec
-    return replace(spec, native_schema=asked.native_schema or supports_schemas(model.litellm_model))
+    return replace(spec, native_schema=asked.native_schema or takes_format(model, schema.response_format))
 
 
 def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -> Any:

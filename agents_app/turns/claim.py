@@ -21,6 +21,7 @@ from agents_app import store
 from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_message, load_taken, spoken_at
 from agents_app.turns import transactions
 from agents_app.turns.branches import continue_after
+from agents_app.turns.parameters import check_parameters
 from compaction_app.compact import find_trigger, request_if_due
 from compaction_app.context.retrieval import size_of_prompt
 from compaction_app.context.state import load_frame
@@ -32,13 +33,14 @@ from mnesis_core.actor import read_actor
 from mnesis_core.config import Config
 from mnesis_core.files.references import part_of_file
 from mnesis_core.llm.interface import Outcome, Usage, cost_micros
+from mnesis_core.llm.parameters import NO_PARAMETERS
 from mnesis_core.messages import Message, Part, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import FileReference, MessageEnd, SessionRecord, TurnRecord, TurnState, WaitsFor
 from mnesis_core.spending import highest_of, passed_by
 from mnesis_core.text import encode_text, text_of_bytes
 from mnesis_core.turns import inbox
 from mnesis_core.turns.options import TurnOptions, check_options, read_options, texts_of, write_options
-from sessions_app.conf import session_config, site_config
+from sessions_app.conf import get_spec_to_read, session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.llm.limits import limits_for, look
 from sessions_app.record import message_store, session_store, turn_store
@@ -99,6 +101,8 @@ def claim_turn(
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     _check_request(message, earlier, options, config, may_be_silent=bool(earlier or parent_id))
+    if options.parameters != NO_PARAMETERS or config.parameters:
+        check_parameters(get_spec_to_read(options.model or session.model), config, options)
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
     digest = _request_digest(message, files, asked, parent_id)

@@ -22,6 +22,16 @@ from psycopg_pool import PoolTimeout
 
 from agents_app.tools import registry
 from agents_app.turns import transactions
+from agents_app.turns.parameters import (
+    check_tool_choice,
+    format_problem,
+    format_text,
+    offered,
+    parameters_of,
+    settle_call,
+    with_correction,
+    with_words,
+)
 from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
 from compaction_app.compact import compact_before_call, request_during_turn
 from compaction_app.context.retrieval import Retriever
@@ -30,9 +40,11 @@ from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
 from mnesis_core.llm import interface as llm
+from mnesis_core.llm.parameters import Parameters
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
 from mnesis_core.messages import Message, TextPart, ToolPart
+from mnesis_core.providers.rendering import digest
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
 from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS
@@ -118,13 +130,16 @@ def _load_calls(turn: TurnRecord, is_resumed: bool) -> tuple[ModelCalls, ToolCal
     tools = {name: tool for name, tool in tools.items() if name not in options.tool_names}
     progress = load_progress(turn) if is_resumed else Progress()
     spending = TurnSpending(limits_for(session, turn=turn))
+    asked_frame = frame if turn.model == session.model else load_frame(turn.session_id, model=turn.model)
+    asked = parameters_of(asked_frame.spec, frame.config, options)
+    check_tool_choice(asked, tools.keys() | options.tool_names)
     model_calls = ModelCalls(
         turn,
         home=frame,
-        frame=frame if turn.model == session.model else load_frame(turn.session_id, model=turn.model),
+        frame=asked_frame,
         model=get_model(turn.model, user_id=session.owner_id),
         options=options,
-        tool_specs=(*(tool.spec for tool in tools.values()), *options.tools),
+        tool_specs=offered((*(tool.spec for tool in tools.values()), *options.tools), asked),
         progress=progress,
         spending=spending,
     )
@@ -168,8 +183,14 @@ async def take_steps(asked: ModelCalls, tools: ToolCalls) -> TurnEnd | None:
             if asked.progress.steps >= config.max_steps:
                 return TurnEnd.of(TurnState.INCOMPLETE, errors.StepLimitReached(steps=config.max_steps))
             reply, calls = await asked.ask_model()
-            if not calls:
+            if calls:
+                continue
+            problem = format_problem(asked.spec, asked.parameters, reply)
+            if not problem:
                 return TurnEnd.of(STATE_OF[reply.outcome], reply.error)
+            if asked.problem:
+                return TurnEnd.of(TurnState.FAILED, errors.ResponseFormatNotMet(problem))
+            asked.problem = problem
 
 
 async def _finish(turn: TurnRecord, asked: ModelCalls | None, end: TurnEnd) -> None:
@@ -301,9 +322,11 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
     ) -> None:
         self.turn, self.turn_id = turn, turn.id
         self.options = options
-        self.frame = _with_own_prompt(frame, options)
+        self.problem = ""  # what was wrong with the answer before; it is corrected once
+        self.has_called = bool(progress.made)
+        self.frame = with_words(frame, options)
         # The frame of the session's own model, also while another model is asked in its place.
-        self.home = _with_own_prompt(home, options)
+        self.home = with_words(home, options)
         self.session = frame.session
         self.config = frame.config
         self.patience = patience_of(frame.config.turn)
@@ -326,6 +349,10 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         self._shortened = 0
 
     @property
+    def parameters(self) -> Parameters:
+        return parameters_of(self.spec, self.config, self.options)
+
+    @property
     def shared_ratio(self) -> float | None:
         """Return the ratio that new sessions of the turn's model are to count with, if it has changed."""
         is_own = self.spec.alias == self.turn.model
@@ -343,17 +370,23 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         if self._fitting is None:
             self._fitting = await self._fit_context()
         self._context, self._fitting = self._fitting, None
-        context, options = self._context, self.options
+        context, system = self._context, self.frame.session.system_prompt
         texts = {"tools": llm.write_tools(context.assembled.tools)} if context.assembled.tools else {}
-        if options.system_prompt is not None:
-            texts["system"] = options.system_prompt
+        if system != self.session.system_prompt or self.options.system_prompt is not None:
+            texts["system"] = system
+        payload, corrected = with_correction(context.payload, self.problem)
+        most = context.budget.reserved_output
+        asked = settle_call(
+            self.spec, self.parameters, payload=payload, max_output_tokens=most, has_called=self.has_called
+        )
+        payload |= asked.sent
+        texts |= corrected | format_text(asked.sent)
         return PlannedCall(
             model=self.model,
             spec=self.spec,
             request=llm.Request(
-                payload=context.payload,
-                max_output_tokens=context.budget.reserved_output,
-                temperature=options.temperature,
+                payload=payload,
+                max_output_tokens=asked.sent.get("max_tokens", most),
                 max_characters=self.config.stream.max_answer_characters,
             ),
             purpose="turn",
@@ -363,9 +396,10 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
                 "tool_tokens": context.assembled.breakdown.tools,
                 "calibration": asdict(context.calibration),
                 **({"in_place_of": self.turn.model} if self.spec.alias != self.turn.model else {}),
+                **({"not_taken": asked.not_taken} if asked.not_taken else {}),
             },
             manifest=context.stored_manifest,
-            digest=context.digest,
+            digest=context.digest if payload == context.payload else digest(payload),
             context_seq=context.context_seq,
             texts=texts,
         )
@@ -410,12 +444,20 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         step.is_counted = True
         used = usage_record(reply.usage, cost=llm.cost_micros(self.spec, reply.usage))
         self.progress.usage = add_usage(self.progress.usage, used)
-        if reply.usage.source is llm.Source.PROVIDER and self._context is not None and self.asked is not None:
+        # A schema that the provider holds the model to is a part of its count that our estimate does not have.
+        is_comparable = "response_format" not in call.planned.request.payload
+        if (
+            is_comparable
+            and reply.usage.source is llm.Source.PROVIDER
+            and self._context is not None
+            and self.asked is not None
+        ):
             tokens = reply.usage.input_tokens
             self.learnt = calibrate(self._context.calibration, self._context.estimated_tokens, tokens)
             self.frame = replace(self.frame, calibration=self.learnt)
             self.asked = replace(self.asked, reported=tokens)
         calls = await patiently(transactions.end_step, self.turn, step, reply)
+        self.has_called = self.has_called or bool(calls)
         self.grown = _tokens_of(step, [open_call.call for open_call in calls])
         self.step = None
         hub.drop_text(self.session.id, step.message_id)
@@ -428,7 +470,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
             return False
         self._shortened += 1
         frame = await patiently(learn_refusal, self.session.id, self.spec.alias)
-        self.frame = _with_own_prompt(frame, self.options)
+        self.frame = with_words(frame, self.options)
         self.spec = replace(self.spec, shared_ratio=frame.spec.shared_ratio)
         if self.spec.alias == self.session.model:
             self.home = self.frame
@@ -444,7 +486,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         if other is None:
             return False
         self.model, frame, self.others = other
-        self.frame = _with_own_prompt(frame, self.options)
+        self.frame = with_words(frame, self.options)
         self.spec = llm.spec_in_place(self.model.spec, self.config)
         self.learnt, self.asked, self._shortened = Calibration(), None, 0
         return True
@@ -500,12 +542,6 @@ def learn_refusal(session_id: str, alias: str) -> Frame:
         return frame
     model_store.share_ratio(alias, ratio)
     return replace(frame, spec=replace(frame.spec, shared_ratio=ratio))
-
-
-def _with_own_prompt(frame: Frame, options: TurnOptions) -> Frame:
-    if options.system_prompt is None:
-        return frame
-    return replace(frame, session=replace(frame.session, system_prompt=options.system_prompt))
 
 
 def _tokens_of(step: Step, calls: Sequence[llm.ToolCall]) -> int:

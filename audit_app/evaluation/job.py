@@ -8,6 +8,7 @@ from typing import Any
 
 from mnesis_core.compaction.evaluation.values import Policy
 from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices
+from mnesis_core.llm.parameters import read_parameters
 
 _OF_MODELS = ("models", "helpers")
 
@@ -70,5 +71,5 @@ def _read_model(values: Mapping[str, Any]) -> AskedModel:
 
 def _spec(values: Mapping[str, Any]) -> ModelSpec:
     sources = {name: LimitSource(value) for name, value in values.items() if name.endswith("_source")}
-    prices = Prices(**values["prices"])
-    return ModelSpec(**(dict(values) | sources | {"prices": prices, "fallbacks": tuple(values["fallbacks"])}))
+    made = {"prices": Prices(**values["prices"]), "parameters": read_parameters(values["parameters"])}
+    return ModelSpec(**(dict(values) | sources | made | {"fallbacks": tuple(values["fallbacks"])}))

@@ -7,6 +7,7 @@ payload of a past call is made again from the record and compared with its diges
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
@@ -65,6 +66,7 @@ USUAL_TOKENS = 50
 FEWEST_READ = 200
 READ_MORE = 4
 _NAMING = ("message", "pinned")  # rows that show one message
+CORRECTION = "correction"  # The name of a call's text that ends its prompt: what was wrong with the answer before.
 MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
 Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
 
@@ -465,6 +467,7 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
                 facts=found.facts,
             )
             payload, problems = render(prompt), found.problems
+        payload = _with_parameters(call, payload)
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
     except NotFound as error:
@@ -476,6 +479,17 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
     elif not problems:
         problems = ["everything it names is there, and yet it reads differently: the rules of rendering have changed"]
     return RebuiltPayload(payload=payload, digest=rebuilt_digest, stored_digest=call.digest, problems=tuple(problems))
+
+
+def _with_parameters(call: CallRecord, payload: dict[str, Any]) -> dict[str, Any]:
+    """Return a payload with what its call was sent beside messages and tools."""
+    sent, texts = call.parameters.get("sent"), _texts(call)
+    whole = payload | (sent if isinstance(sent, dict) else {})
+    if given := texts.get("response_format"):
+        whole["response_format"] = json.loads(given)
+    if CORRECTION in texts:
+        whole["messages"] = [*whole["messages"], {"role": "user", "content": texts[CORRECTION]}]
+    return whole
 
 
 def load_sources(call: CallRecord) -> PromptSources:

@@ -158,6 +158,7 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
     """Return (name, value) of what a call has besides its numbers, the parameters sent to the provider among it."""
     given: Any = call.parameters
     given = given if isinstance(given, dict) else {}
+    sent, not_taken = (part if isinstance(part := given.get(name), dict) else {} for name in ("sent", "not_taken"))
     calibration = given.get("calibration")
     ratio = calibration.get("ratio") if isinstance(calibration, dict) else None
     facts = [
@@ -166,11 +167,14 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
         ("Outcome", call.outcome or ""),
         ("Finish reason", call.finish_reason or ""),
     ]
-    for name, value in given.items():
-        if name not in ("texts", "calibration"):
+    for name, value in (given | sent).items():
+        if name not in ("texts", "calibration", "sent", "not_taken"):
             label = excerpt(str(name), 40).replace("_", " ")
             text = f"{value:,}" if type(value) is int else excerpt(str(value), 200)
             facts.append((label[:1].upper() + label[1:], text))
+    if isinstance(given.get("texts"), dict) and "response_format" in given["texts"]:
+        facts.append(("Response format", "sent to the provider"))
+    facts += [(f"Not sent: {excerpt(str(name), 40)}", excerpt(str(why), 200)) for name, why in not_taken.items()]
     if isinstance(ratio, int | float):
         facts.append(("Estimate corrected by", f"× {ratio:g}"))
     return [(name, show_invisible(value)) for name, value in facts if value]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 from mnesis_core.config import Config
 from mnesis_core.errors import ModelError
+from mnesis_core.llm.parameters import NO_PARAMETERS, Parameters
 from mnesis_core.network.hosts import Network
 from mnesis_core.values import dataclass
 
@@ -70,6 +71,7 @@ class ModelSpec:
     shared_ratio: float | None = None
     timeout_seconds: float = 120.0  # the longest silence inside a stream
     total_timeout_seconds: float = 1800.0  # the longest whole call, with every retry and pause
+    parameters: Parameters = NO_PARAMETERS  # Of its calls in turns and maps, where these ask for no others.
     fallbacks: tuple[str, ...] = ()  # Aliases of the models that are asked, in this order, when this one gives nothing.
     # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists.
     entered_on_host: bool = False
@@ -148,23 +150,24 @@ class Reply:
 class Request:
     """One model call. ``payload`` is exactly what the provider gets, and what the digest is taken of."""
 
-    payload: dict[str, Any]  # ``{"messages": […], "tools": […]?}`` in the schema of OpenAI Chat Completions
-    max_output_tokens: int
-    temperature: float | None = None
+    # ``{"messages": […], "tools": […]?}`` and parameters, in the schema of OpenAI Chat Completions.
+    payload: dict[str, Any]
+    max_output_tokens: int  # Sent, and the one number that is not in the payload unless somebody asked for it.
     # How long the whole call may take, where that is less than the model's entry allows. Not sent.
     seconds: float | None = None
     # Of the answer, everything together: more is cut. None for the adapter's own limit. Not sent.
     max_characters: int | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Return what is sent beside the payload, as the call's row keeps it; what is not set is left out."""
-        sent = {name: getattr(self, name) for name in SENT_PARAMETERS}
-        return {name: value for name, value in sent.items() if value is not None}
+        """Return what is sent beside messages, tools and a response format, as the call's row keeps it.
+
+        ``sent`` is what the payload has of it: a past payload is rebuilt with that.
+        """
+        sent = {name: value for name, value in self.payload.items() if name not in _KEPT_OTHERWISE}
+        return {"max_output_tokens": self.max_output_tokens, **({"sent": sent} if sent else {})}
 
 
-SENT_PARAMETERS = tuple(
-    field.name for field in fields(Request) if field.name not in ("payload", "seconds", "max_characters")
-)
+_KEPT_OTHERWISE = ("messages", "tools", "response_format")  # In the manifest, as texts, or in a map's run.
 
 
 class Model(Protocol):

@@ -13,7 +13,8 @@ is offered and summarises. It never invents. The last user message may hold comm
 A system message that holds the line ``MNESIS-SUMMARISE`` makes it summarise what stands between
 ``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``; if it also holds
 ``MNESIS-FACTS``, it answers with the facts there. One with the
-line ``MNESIS-MAP`` makes it answer about one item of an operator, as the JSON Schema at its end requires.
+line ``MNESIS-MAP`` makes it answer about one item of an operator, as the JSON Schema at its end requires; so does one that
+asks for an answer in a JSON Schema. It takes ``stop``, ``tool_choice`` and ``reasoning_effort``, by which it thinks aloud.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import asyncio
 import json
 import re
 from bisect import bisect_right
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -102,6 +103,10 @@ class DemoAnswer:
             return "length"
         return "tool_calls" if self.tool_calls else "stop"
 
+    def cut_at(self, stops: Iterable[str]) -> DemoAnswer:
+        places = [place for stop in stops if (place := self.text.find(stop)) >= 0]
+        return replace(self, text=self.text[: min(places)]) if places else self
+
 
 class DemoModel:
     """See ``mnesis_core.llm.interface.Model``. It is reached without litellm, which takes seconds to load and 200 MB to hold."""
@@ -133,8 +138,15 @@ class DemoModel:
         yield _finished(request, given, partial, failure)
 
 
-def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> DemoAnswer:
-    """Answer messages and tools in the shape of OpenAI Chat Completions."""
+def answer(
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None = None,
+    *,
+    tool_choice: Any = None,
+    reasoning_effort: str = "none",
+    **_: Any,
+) -> DemoAnswer:
+    """Answer a request in the shape of OpenAI Chat Completions."""
     texts = [(message.get("role"), replies.text_of(message)) for message in messages]
     if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
         found = (find_source(text) for _, text in reversed(texts))
@@ -147,9 +159,13 @@ def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = 
     shown = replies.conversation(messages)
     asked = [said.text for said in shown if said.role == "user" and not said.is_summary]
     text, commands = _read_commands(asked[-1] if asked else "")
+    thinks = "think" in commands or reasoning_effort != "none"
+    asked_for = None
+    if "fail" not in commands:
+        asked_for = _forced_call(tool_choice, text, tools or [], len(messages)) or _in_format(messages, text)
     return replace(
-        _reply(messages, text, commands, tools or []),
-        reasoning=replies.reasoning(text, shown) if "think" in commands else "",
+        asked_for or _reply(messages, text, commands, tools or []),
+        reasoning=replies.reasoning(text, shown) if thinks else "",
         word_delay_seconds=_number(commands.get("slow", ""), SLOWEST_WORD_MS) / 1000,
     )
 
@@ -165,7 +181,7 @@ def shortened(given: DemoAnswer, max_tokens: int) -> DemoAnswer:
 
 def _answer_request(request: Request) -> DemoAnswer:
     payload = sendable(request.payload)
-    return shortened(answer(payload["messages"], payload.get("tools")), request.max_output_tokens)
+    return shortened(answer(**payload).cut_at(payload.get("stop", ())), request.max_output_tokens)
 
 
 def _failure(given: DemoAnswer, request: Request, spec: ModelSpec) -> tuple[DemoAnswer, ModelError | None]:
@@ -230,6 +246,34 @@ def _reply(
     if count := _number(commands.get("long", ""), LONGEST_PROSE_WORDS):
         return DemoAnswer(text=replies.prose(count))
     return _from_words(messages, text, tools) if text.strip() else DemoAnswer(text=replies.GREETING)
+
+
+def _forced_call(choice: Any, text: str, tools: list[dict[str, Any]], place: int) -> DemoAnswer | None:
+    """Return a call of the tool that has to be called, with the smallest arguments that fit it; None where none has to."""
+    named = choice["function"]["name"] if isinstance(choice, dict) else ""
+    functions = [each for each in replies.functions(tools) if not named or each.get("name") == named]
+    if (not named and choice != "required") or not functions:
+        return None
+    if (wanted := _TOOL_COMMAND.search(text)) and wanted[1] in [each.get("name") for each in functions]:
+        return _tool_command(wanted, tools, place)
+    schema = functions[0].get("parameters") or {"type": "object"}
+    said = _TOOL_COMMAND.sub("", text).strip()[:LONGEST_ITEM_TEXT]
+    try:
+        arguments = json.dumps(_value(schema, schema, said, DEEPEST_SCHEMA), ensure_ascii=False)
+    except (AttributeError, LookupError, TypeError, ValueError):  # Nobody has checked the schema of a tool.
+        arguments = "{}"
+    call = ToolCall(id=f"call_demo_{place}", name=str(functions[0].get("name", "")), arguments=arguments)
+    return DemoAnswer(tool_calls=(call,))
+
+
+def _in_format(messages: list[dict[str, Any]], text: str) -> DemoAnswer | None:
+    """Return an answer in the format that a system message asks for in words; None where none does."""
+    systems = (replies.text_of(message) for message in messages if message.get("role") == "system")
+    asking = next((said for said in systems if SCHEMA_FOLLOWS in said and MAP_MARKER not in said), "")
+    wanted = _TOOL_COMMAND.search(text)
+    if not asking or (wanted and messages[-1].get("role") != "tool"):
+        return None
+    return DemoAnswer(text=_item_answer(asking, text))
 
 
 def _tool_command(wanted: re.Match[str], tools: list[dict[str, Any]], place: int) -> DemoAnswer:

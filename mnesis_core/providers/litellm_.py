@@ -128,8 +128,6 @@ class LiteLLMModel:
         }
         if request.max_output_tokens > 0:
             options["max_tokens"] = request.max_output_tokens
-        if request.temperature is not None:
-            options["temperature"] = request.temperature
         return options
 
 

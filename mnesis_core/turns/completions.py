@@ -26,6 +26,7 @@ from typing import Any, Literal
 from mnesis_core.errors import InvalidRequest, MnesisError
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall, ToolSpec
+from mnesis_core.llm.parameters import NAMES, NO_PARAMETERS, Parameters, read_parameters
 from mnesis_core.messages import Message, Part, RefusalPart, StoredMessage, TextPart, ToolPart, ToolState, text_of
 from mnesis_core.records import TurnState, UsageRecord
 from mnesis_core.text import printable
@@ -34,9 +35,15 @@ RequestRole = Literal["system", "user", "assistant", "tool"]
 
 UNANSWERED = "The caller's history holds no result of this call."
 _NAME = re.compile(r"[a-z_]{1,40}")
-USED = {"model", "messages", "stream", "stream_options", "tools", "tool_choice", "metadata", "user", "n"}
-# Also read if a call is a session of its own; in a session, the answers have the session's limit.
-OF_ONE_TURN = {"max_tokens", "max_completion_tokens"}
+# Our names of the parameters that are read, and OpenAI's.
+PARAMETERS = {
+    **{name: name for name in NAMES if name not in ("effort", "max_output_tokens")},
+    "effort": "reasoning_effort",
+    "max_output_tokens": "max_completion_tokens",
+}
+USED = {"model", "messages", "stream", "stream_options", "tools", "metadata", "user", "n", "max_tokens"} | {
+    *PARAMETERS.values()
+}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _REASONS = {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "safety": "content_filter"}
 
@@ -58,7 +65,7 @@ class CompletionRequest:
     tools: tuple[ToolSpec, ...] = ()
     session: str = ""  # A session's id, ``new``, or empty: the call is a session of its own, of one turn.
     user: str = ""
-    max_output_tokens: int = 0  # 0 if the request sets none.
+    parameters: Parameters = NO_PARAMETERS
     unused: tuple[str, ...] = ()  # Parameters that were sent and have no effect.
 
 
@@ -71,18 +78,12 @@ _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "n": (lambda value: value in (None, 1), "one answer is made; send n=1"),
     "logprobs": (_is_off, "probabilities of tokens are not known here"),
     "top_logprobs": (lambda value: value in (None, 0), "probabilities of tokens are not known here"),
-    "response_format": (
-        lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
-        "answers are text; ask for JSON in words, or offer a tool",
-    ),
     "modalities": (lambda value: value in (None, ["text"]), "answers are text"),
     "audio": (_is_off, "answers are text"),
-    "stop": (_is_off, "answers are not cut at a text"),
     "logit_bias": (_is_off, "the choice of tokens cannot be changed"),
     "functions": (_is_off, "send tools"),
     "function_call": (_is_off, "send tools and tool_choice"),
     "web_search_options": (_is_off, "there is no web search"),
-    "tool_choice": (lambda value: value in (None, "auto", "none"), 'the model chooses; send "auto" or "none"'),
 }
 
 
@@ -96,9 +97,20 @@ def check_supported(parameters: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{name} is not supported with this value: {hint}", field=name)
 
 
-def unused(parameters: Mapping[str, Any], *, in_session: bool) -> tuple[str, ...]:
+def read_asked(parameters: Mapping[str, Any]) -> Parameters:
+    """Return what a request asks of the model, from its parameters by OpenAI's names.
+
+    :raises InvalidRequest: one is out of its bounds; names it
+    """
+    given = {name: parameters.get(said) for name, said in PARAMETERS.items()}
+    if given["max_output_tokens"] is None:
+        given["max_output_tokens"] = parameters.get("max_tokens")
+    return read_parameters(given, path="", called=PARAMETERS)
+
+
+def unused(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parameters that were sent, are not refused and have no effect, sorted by name; at most 20."""
-    used = USED | {*_ACCEPTED} | (set() if in_session else OF_ONE_TURN)
+    used = USED | {*_ACCEPTED}
     sent = sorted(name for name, value in parameters.items() if name not in used and not _is_off(value))
     # Other names could not be written in a header.
     return tuple(name for name in sent if _NAME.fullmatch(name))[:20]

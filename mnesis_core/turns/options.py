@@ -16,6 +16,7 @@ from mnesis_core.config import CHOICES
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.events import MAX_INTEGER
 from mnesis_core.llm.interface import DEEPEST_SCHEMA, ModelSpec, Reply, ToolSpec, Usage, cost_micros
+from mnesis_core.llm.parameters import NO_PARAMETERS, Parameters, read_parameters
 from mnesis_core.messages import (
     DEEPEST_DATA,
     AudioPart,
@@ -61,7 +62,7 @@ class TurnOptions:
     # Whether the session stays alive for peers' messages from this turn on; None keeps the setting.
     host_mode: bool | None = None
     model: str = ""  # Replaces the session's; empty keeps it.
-    temperature: float | None = None
+    parameters: Parameters = NO_PARAMETERS  # Beside those of the session and the model, and before them.
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -125,6 +126,8 @@ def check_options(options: TurnOptions, *, characters: int) -> None:
 def write_options(options: TurnOptions) -> str:
     given = {field.name: getattr(options, field.name) for field in fields(options)}
     asked = {name: value for name, value in given.items() if value != getattr(_NO_OPTIONS, name)}
+    if "parameters" in asked:
+        asked["parameters"] = options.parameters.to_store()
     return _text(asked) if asked else ""
 
 
@@ -136,6 +139,8 @@ def read_options(text: str) -> TurnOptions:
         asked["tools"] = tuple(ToolSpec(**tool) for tool in asked["tools"])
     if "limits" in asked:
         asked["limits"] = TurnLimits(**asked["limits"])
+    if "parameters" in asked:
+        asked["parameters"] = read_parameters(asked["parameters"])
     return TurnOptions(**{field.name: asked[field.name] for field in fields(TurnOptions) if field.name in asked})
 
 

@@ -17,6 +17,7 @@ from django.urls import reverse
 
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.llm.parameters import KEPT_NAMES
 from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.conf import host_lists, list_models
@@ -32,7 +33,7 @@ PRICES = ("input", "output", "cache_read", "cache_write")
 _PRICE: dict[str, Any] = {"required": False, "min_value": 0, "max_value": model_store.LARGEST_PRICE}
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
-    "fallbacks",
+    *("fallbacks", "parameters"),
 )
 REACHED = ("litellm_model", "api_base", "api_key_env")
 SECRETS = ("api_key_env", "api_base")
@@ -222,6 +223,15 @@ class ModelForm(AudienceFields):
         help_text="The models to ask, in this order, when this one gives no answer: names, separated by commas.",
     )
 
+    parameters = forms.JSONField(
+        required=False,
+        max_length=70_000,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+        label="Parameters",
+        help_text='What it is asked with unless a session or a turn says otherwise, such as {"temperature": 0.2, "effort": "low"}. '
+        f"Known: {', '.join(KEPT_NAMES)}.",
+    )
+
     def __init__(self, data: Any = None, *, entry: model_store.ModelEntry | None = None) -> None:
         initial: dict[str, Any] = {}
         if entry is not None:
@@ -237,6 +247,7 @@ class ModelForm(AudienceFields):
                 "timeout_seconds": f"{spec.timeout_seconds:.10g}",
                 "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
                 "fallbacks": ", ".join(spec.fallbacks),
+                "parameters": spec.parameters.as_dict() or None,
                 **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
             }
             if spec.prices_source is stated:
@@ -299,7 +310,8 @@ class ModelForm(AudienceFields):
                 **{name: values[name] for name in ENTERED},
             )
         except InvalidRequest as error:
-            self.add_error(str(error.details["field"]), f"{error.message[:1].upper()}{error.message[1:]}.")
+            field = str(error.details["field"]).partition(".")[0]
+            self.add_error(field, f"{error.message[:1].upper()}{error.message[1:]}.")
         else:
             if spec.max_output_tokens > spec.context_window:
                 self.add_error("max_output_tokens", "The answer cannot be longer than the window.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -23,8 +23,10 @@ from mnesis_core.llm.interface import (
     complete,
     settle_limits,
 )
+from mnesis_core.llm.parameters import KEPT_NAMES, read_parameters
 from mnesis_core.network.rate_limits import SCOPES, KeyRecord, KeyText, new_key
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
+from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import record_of
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.conf import DEMO, check_listed, get_model, spec_of
@@ -156,11 +158,13 @@ def settle_model(
     timeout_seconds: float,
     total_timeout_seconds: float,
     fallbacks: Iterable[str],
+    parameters: Mapping[str, Any] | None = None,
 ) -> ModelSpec:
     """Return a model as entered; what was left out comes from litellm's table, or else from a default.
 
-    :raises InvalidRequest: a number is out of its bounds; ``field`` says which.
+    :raises InvalidRequest: a value is out of its bounds, or the model does not take a parameter; ``field`` says which.
     """
+    asked = read_parameters(parameters or {}, allowed=KEPT_NAMES)
     for name, tokens in (("context_window", context_window), ("max_output_tokens", max_output_tokens)):
         if tokens is not None and not 0 < tokens <= MOST_TOKENS:
             raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
@@ -175,15 +179,19 @@ def settle_model(
     )
     # A server with an address of its own is in no price list, and reading the list takes seconds.
     known = None if api_base else stated_limits(litellm_model)
-    return ModelSpec(
+    spec = ModelSpec(
         alias=alias,
         litellm_model=litellm_model,
         api_base=api_base,
+        parameters=asked,
         timeout_seconds=timeout_seconds,
         total_timeout_seconds=total_timeout_seconds,
         fallbacks=tuple(dict.fromkeys(fallbacks)),
         **settle_limits(given, known),
     )
+    for name, why in settle_parameters(spec, asked, has_tools=True).not_taken.items():
+        raise InvalidRequest(f"{name} cannot be asked of this model: {why}", field="parameters")
+    return spec
 
 
 def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
@@ -203,6 +211,7 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "timeout_seconds": spec.timeout_seconds,
             "total_timeout_seconds": spec.total_timeout_seconds,
             "fallbacks": list(spec.fallbacks),
+            "parameters": spec.parameters.to_store(),
             "entered_on_host": spec.entered_on_host,
             "shared_ratio": spec.shared_ratio,
             "last_check": {},
@@ -278,7 +287,9 @@ def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
     """
     model, began = get_model(alias, user_id=None), time.monotonic()
     spec = model.spec
+    sampling = replace(spec.parameters, tool_choice=None, response_format=None)
     payload = {"messages": [{"role": "user", "content": CHECK_QUESTION}]}
+    payload |= settle_parameters(spec, sampling, has_tools=False).sent
     asked = Request(payload=payload, max_output_tokens=64, seconds=min(CHECK_SECONDS, spec.total_timeout_seconds))
     reply = waiting_for(complete)(model, asked)
     milliseconds = round((time.monotonic() - began) * 1000)

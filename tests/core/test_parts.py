@@ -15,7 +15,7 @@ from mnesis_core.context.entries import Assembled, read_manifest
 from mnesis_core.context.replay import BlockKind, blocks_of
 from mnesis_core.context.wording import SENT_TYPES, fields_of
 from mnesis_core.files.references import file_ids_of
-from mnesis_core.llm.interface import SENT_PARAMETERS, Request
+from mnesis_core.llm.interface import Request
 from mnesis_core.llm.tokens import MEDIA_TOKENS, estimate_part, estimate_text
 from mnesis_core.messages import (
     KNOWN_PARTS,
@@ -239,7 +239,7 @@ def test_a_summary_is_made_of_refusals_pictures_and_what_providers_ran() -> None
 
 
 def test_a_call_keeps_every_parameter_that_is_sent_with_it() -> None:
-    request = Request(payload={}, max_output_tokens=9, temperature=0.5, seconds=3.0, max_characters=7)
-    assert request.parameters() == {"max_output_tokens": 9, "temperature": 0.5}
-    assert Request(payload={}, max_output_tokens=9).parameters() == {"max_output_tokens": 9}
-    assert SENT_PARAMETERS == ("max_output_tokens", "temperature")
+    payload = {"messages": [], "tools": [], "response_format": {}, "temperature": 0.5, "anything": 1}
+    request = Request(payload=payload, max_output_tokens=9, seconds=3.0, max_characters=7)
+    assert request.parameters() == {"max_output_tokens": 9, "sent": {"temperature": 0.5, "anything": 1}}
+    assert Request(payload={"messages": []}, max_output_tokens=9).parameters() == {"max_output_tokens": 9}

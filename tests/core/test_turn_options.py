@@ -10,12 +10,27 @@ from hypothesis import strategies as st
 
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.llm.interface import ToolSpec
+from mnesis_core.llm.parameters import EFFORTS, Parameters
 from mnesis_core.spending import TurnLimits
 from mnesis_core.turns.options import MOST_TOOLS, TurnOptions, check_options, read_options, write_options
 
+NAMED = {"type": "json_schema", "json_schema": {"name": "r", "schema": {"properties": {"z": {}, "a": {}}}}}
 ANY = st.text(st.characters(), max_size=20)
 JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), ANY), lambda item: st.dictionaries(ANY, item))
 SPECS = st.builds(ToolSpec, name=ANY, description=ANY, parameters=st.dictionaries(ANY, JSON, max_size=3))
+PARAMETERS = st.builds(
+    Parameters,
+    temperature=st.none() | st.floats(0, 2).map(lambda number: number + 0.0),
+    top_p=st.none() | st.floats(0, 1).map(lambda number: number + 0.0),
+    max_output_tokens=st.none() | st.integers(1, 9_999),
+    effort=st.none() | st.sampled_from(EFFORTS),
+    verbosity=st.none() | st.sampled_from(["low", "high"]),
+    stop=st.none() | st.lists(st.sampled_from(["\n", "END", "ß"]), max_size=4).map(tuple),
+    seed=st.none() | st.integers(-(2**53) + 1, 2**53 - 1),
+    tool_choice=st.sampled_from([None, "auto", "none", "required", {"type": "function", "function": {"name": "a"}}]),
+    parallel_tool_calls=st.none() | st.booleans(),
+    response_format=st.sampled_from([None, {"type": "json_object"}, NAMED]),
+)
 OPTIONS = st.builds(
     TurnOptions,
     tools=st.lists(SPECS, max_size=3).map(tuple),
@@ -23,7 +38,7 @@ OPTIONS = st.builds(
     limits=st.none() | st.builds(TurnLimits, tokens=st.none() | st.integers(0, 9), seconds=st.none() | st.floats(0, 9)),
     on_doom_loop=st.none() | st.sampled_from(["continue", "stop"]),
     host_mode=st.none() | st.booleans(),
-    temperature=st.none() | st.floats(0, 2),
+    parameters=PARAMETERS,
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ OPTION_OF = {
 }
 SHOWN = (
     *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
-    *("max_output_tokens", "max_output_source", "prices", "prices_source", "fallbacks"),
+    *("max_output_tokens", "max_output_source", "prices", "prices_source", "fallbacks", "parameters"),
 )
 
 
@@ -47,6 +48,12 @@ class Command(EndpointCommand):
             action="append",
             default=[],
             help="a model to ask when this one returns nothing; repeatable",
+        )
+        add.add_argument(
+            "--parameters",
+            type=_object,
+            default={},
+            help='what it is asked with by default, as JSON: {"temperature": 0.2, "effort": "low"}',
         )
         add.add_argument("--timeout", type=float, default=120.0, help="longest silence in a stream, in seconds (120)")
         add.add_argument(
@@ -75,9 +82,10 @@ class Command(EndpointCommand):
                 timeout_seconds=options["timeout"],
                 total_timeout_seconds=options["total_timeout"],
                 fallbacks=options["fallback"],
+                parameters=options["parameters"],
             )
         except InvalidRequest as error:
-            name = str(error.details["field"])
+            name = str(error.details["field"]).partition(".")[0]
             option = f"--{OPTION_OF.get(name, name.replace('_', '-'))}"
             raise CommandError(f"{option}: {error.message}", returncode=error.exit_status) from None
         model_store.put_model(replace(spec, entered_on_host=True), api_key_env=options["api_key_env"])
@@ -96,7 +104,10 @@ class Command(EndpointCommand):
     def do_list(self, options: dict[str, Any]) -> None:
         models = list_models(user_id=None)
         self.show(
-            lambda: [{name: asdict(spec)[name] for name in SHOWN} for spec in models],
+            lambda: [
+                {name: asdict(spec)[name] for name in SHOWN} | {"parameters": spec.parameters.as_dict()}
+                for spec in models
+            ],
             lambda: map(_line, models),
             as_json=options["as_json"],
         )
@@ -109,11 +120,22 @@ class Command(EndpointCommand):
         self.stdout.write(f"{options['alias']} answers: {result.answer!r}, {result.finish_reason}, {usage}")
 
 
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ArgumentTypeError("must be a JSON object") from None
+    if not isinstance(value, dict):
+        raise ArgumentTypeError("must be a JSON object")
+    return value
+
+
 def _line(spec: ModelSpec) -> str:
     place = f" at {spec.api_base}" if spec.api_base else ""
     others = f", else {', '.join(spec.fallbacks)}" if spec.fallbacks else ""
+    asked = f", asked with {json.dumps(spec.parameters.as_dict())}" if spec.parameters.as_dict() else ""
     return (
         f"{spec.alias:20} {spec.litellm_model}{place}, window {spec.context_window:,} ({spec.context_window_source}), "
         f"answer {spec.max_output_tokens:,} ({spec.max_output_source}), "
-        f"prices {shown_prices(spec)} ({spec.prices_source}){others}"
+        f"prices {shown_prices(spec)} ({spec.prices_source}){others}{asked}"
     )

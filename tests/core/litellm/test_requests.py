@@ -25,9 +25,10 @@ async def test_the_request_is_sent_as_it_is_and_left_unchanged(server: OpenAISer
             {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
         ],
         "tools": [{"type": "function", "function": function}],
+        "temperature": 0.25,
     }
     before = json.dumps(payload)
-    request = Request(payload=payload, max_output_tokens=77, temperature=0.25)
+    request = Request(payload=payload, max_output_tokens=77)
     await complete(LiteLLMModel(spec_for("ok", server)), request)
     body = server.requests[-1].body
     assert (body["messages"], body["tools"]) == (payload["messages"], payload["tools"])
