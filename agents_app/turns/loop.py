@@ -379,7 +379,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         asked = settle_call(
             self.spec, self.parameters, payload=payload, max_output_tokens=most, has_called=self.has_called
         )
-        payload |= asked.sent
+        payload = payload | asked.sent
         texts |= corrected | format_text(asked.sent)
         return PlannedCall(
             model=self.model,

@@ -88,6 +88,8 @@ def _by_litellm(
     model: str, wire: dict[str, Any], most: int, *, has_tools: bool, brings_results: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
     asked, not_taken = {name: value for name, value in wire.items() if name != "max_tokens"}, dict[str, str]()
+    if not _is_known(model):  # A model that another factory than ours makes; litellm could not be asked for it.
+        return {name: value for name, value in wire.items() if name != "response_format"}, {}
     if "reasoning_effort" in asked:
         effort, why = _effort(model, asked, most, has_tools=has_tools, brings_results=brings_results)
         asked = {name: value for name, value in asked.items() if name != "reasoning_effort"}
@@ -179,6 +181,14 @@ def _mapped(model: str, asked: Mapping[str, Any], most: int, *, has_tools: bool)
     except Exception:  # It refuses a value in many ways, and refuses an unknown provider.
         return {}
     return found
+
+
+def _is_known(model: str) -> bool:
+    try:
+        load_litellm().get_llm_provider(model)
+    except Exception:
+        return False
+    return True
 
 
 def _thinks_as_claude(model: str, mapped: Mapping[str, Any]) -> bool:

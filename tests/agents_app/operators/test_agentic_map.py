@@ -30,7 +30,6 @@ from mnesis_core.providers.scripted import Script as Said
 from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import SUB_AGENT, MessageEnd, SessionRecord, TurnState
 from mnesis_core.spending import TurnLimits
-from mnesis_core.turns.options import read_options
 from sessions_app.models import Turn
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
@@ -211,12 +210,11 @@ def test_an_item_fails_after_its_tries_and_is_tried_again_when_asked(session, sc
 
 
 def test_sub_agents_are_as_warm_as_their_run(session, script):
-    script(lambda request: "done")
+    model = script(lambda request: "done")
     run = worked(begin(session, 1, temperature=0.25))
-    child = load_item(run.id, 1).child_session_id
-    assert [read_options(turn.options).parameters.temperature for turn in list_turns(child)] == [0.25]
-    [asked] = list_calls(child)
-    assert list(asked.parameters["not_taken"]) == ["temperature"]  # the demo model has no temperature
+    assert [request.payload["temperature"] for request in model.requests] == [0.25]
+    [asked] = list_calls(load_item(run.id, 1).child_session_id)
+    assert asked.parameters["sent"] == {"temperature": 0.25}
 
 
 def test_a_turn_that_takes_too_long_is_ended(session, script):
