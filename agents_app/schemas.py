@@ -125,7 +125,7 @@ class ParametersIn(Schema):
     ``tool_choice`` and ``response_format`` are in the form of OpenAI's Chat Completions.
     """
 
-    model_config = ConfigDict(extra="allow")  # What is not known is refused by its name.
+    model_config = ConfigDict(extra="forbid")
 
     temperature: Any = None
     top_p: Any = None

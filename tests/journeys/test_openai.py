@@ -11,8 +11,11 @@ import openai
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
+from pydantic import BaseModel
 
 from tests.journeys.conftest import Caller
+from tests.journeys.test_models_that_fail import options_of
+from tests.support.openai_server import OpenAIServer
 from tests.support.site import wait_until
 
 SESSION = "X-Mnesis-Session"
@@ -194,7 +197,7 @@ def test_errors_are_the_packages_own_with_our_codes(caller: Caller, client: Open
         ask(client, "sess_none", user("Hello"))
     assert missing.value.code == "SESSION_NOT_FOUND"
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
-    for options in ({"n": 2}, {"stop": "x"}, {"response_format": {"type": "json_object"}}, {"messages": [image]}):
+    for options in ({"n": 2}, {"stop": ""}, {"response_format": {"type": "xml"}}, {"messages": [image]}):
         with pytest.raises(openai.UnprocessableEntityError) as refused:
             client.chat.completions.create(**{"model": "demo", "messages": [user("Hello")], **options})  # type: ignore[call-overload]
         assert (refused.value.code, bool(refused.value.param)) == ("INVALID_REQUEST", True)
@@ -239,3 +242,149 @@ def test_no_body_is_a_server_error(caller: Caller, body: bytes):
     assert (answer.status_code, answer.json()["error"]["type"]) == (422, "invalid_request_error")
     assert caller.client.get("/v1/chat/completions").json()["error"]["code"] == "INVALID_REQUEST"
     assert caller.client.get("/v1/none").json()["error"]["code"] == "NOT_FOUND"
+
+
+FORMAT: Any = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "harbour",
+        "schema": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "code": {"type": "integer"}},
+            "required": ["name", "code"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    },
+}
+
+
+class Harbour(BaseModel):
+    name: str
+    code: int
+
+
+@pytest.fixture(scope="module")
+def echo(caller: Caller, openai_server: OpenAIServer) -> OpenAIServer:
+    """The model ``echo`` of the loopback server, which repeats the last message, and what it received."""
+    added = caller.site.manage("model", "add", "--alias", "echo", *options_of(openai_server, "echo"))
+    assert added.returncode == 0, added.stderr
+    return openai_server
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_parameters_reach_the_provider_the_record_and_the_rebuilt_prompt(
+    caller: Caller, client: OpenAI, echo: OpenAIServer, stream: bool
+):
+    asked: Any = {
+        "temperature": 0.25,
+        "top_p": 0.5,
+        "seed": 11,
+        "stop": ["END"],
+        "reasoning_effort": "low",
+        "max_completion_tokens": 77,
+        "verbosity": "low",
+    }
+    raw = client.chat.completions.with_raw_response.create(
+        model="echo", messages=[user("Hello")], stream=stream, **asked
+    )
+    raw.parse()
+    if stream:
+        raw.http_response.read()
+    assert raw.headers["X-Mnesis-Unused"] == "verbosity"
+    body = [request.body for request in echo.requests if request.model == "echo"][-1]
+    sent = {name: asked[name] for name in ("temperature", "top_p", "seed", "stop", "reasoning_effort")}
+    assert {name: body[name] for name in sent} == sent
+    assert body.get("max_tokens", body.get("max_completion_tokens")) == 77
+    session = raw.headers[SESSION]
+    [call] = caller.call("GET", f"/api/sessions/{session}/calls")["items"]
+    assert call["parameters"]["sent"] == sent | {"max_tokens": 77}
+    rebuilt = caller.call("GET", f"/api/calls/{call['id']}/payload")
+    assert rebuilt["digest_matches"]
+    assert {name: rebuilt["payload"][name] for name in sent} == sent
+
+
+def test_a_turn_over_rest_has_parameters_of_its_own(caller: Caller, echo: OpenAIServer):
+    session = caller.new_session(model="echo", config={"parameters": {"temperature": 0.5, "seed": 3}})
+    caller.wait(caller.start(session, "Hello", parameters={"temperature": 0.75}))
+    body = [request.body for request in echo.requests if request.model == "echo"][-1]
+    assert (body["temperature"], body["seed"]) == (0.75, 3)
+    refused = caller.call(
+        "POST", f"/api/sessions/{session}/turns", {"message": "a", "parameters": {"temperature": 9}}, status=422
+    )
+    assert refused["error"]["details"]["field"] == "parameters.temperature"
+    unknown = {"message": "a", "parameters": {"heat": 9}}
+    assert "heat" in str(caller.call("POST", f"/api/sessions/{session}/turns", unknown, status=422)["error"])
+
+
+def test_an_answer_is_parsed_into_the_callers_own_type(client: OpenAI):
+    parsed = client.chat.completions.parse(
+        model="demo", messages=[user("The harbour code is 417.")], response_format=Harbour
+    )
+    assert parsed.choices[0].message.parsed == Harbour(name="The harbour code is 417.", code=417)
+
+
+def test_a_stream_in_a_format_is_whole_json(client: OpenAI):
+    with client.chat.completions.stream(
+        model="demo", messages=[user("The harbour code is 417.")], response_format=Harbour
+    ) as stream:
+        final = stream.get_final_completion()
+    assert final.choices[0].message.parsed == Harbour(name="The harbour code is 417.", code=417)
+
+
+def test_a_session_with_its_own_tools_answers_in_the_format(caller: Caller, client: OpenAI):
+    session = caller.new_session()
+    _, answer = ask(client, session, user('!tool calculator {"expression": "400+17"}'), response_format=FORMAT)
+    assert json.loads(text_of(answer)).keys() == {"name", "code"}
+    _, answer = ask(client, session, user("In words now."))
+    assert not text_of(answer).startswith("{")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_that_misses_the_format_twice_is_an_error(caller: Caller, client: OpenAI, echo: OpenAIServer, stream):
+    count = len(echo.requests)
+    with pytest.raises(openai.APIStatusError) as failed:
+        client.chat.completions.create(
+            model="echo", messages=[user("no JSON")], response_format={"type": "json_object"}, stream=stream
+        )
+    assert (failed.value.status_code, failed.value.code) == (502, "RESPONSE_FORMAT_NOT_MET")
+    first, second = (request.body["messages"] for request in echo.requests[count:])
+    assert "JSON Schema" in first[0]["content"]
+    assert [message["role"] for message in second[-2:]] == ["assistant", "user"]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_tool_has_to_be_called(client: OpenAI, choice: Any):
+    _, answer = ask(client, "", user("Just say hello."), tools=[WEATHER], tool_choice=choice)
+    [call] = answer.choices[0].message.tool_calls or []
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"place": "Just say hello."})
+    _, done = ask(client, "", {"role": "tool", "tool_call_id": call.id, "content": "rain"})
+    assert not done.choices[0].message.tool_calls
+    assert done.choices[0].finish_reason == "stop"
+
+
+def test_none_offers_no_tool_and_stop_cuts(client: OpenAI):
+    _, answer = ask(client, "", user(ASK_WEATHER), tools=[WEATHER], tool_choice="none")
+    assert "not offered" in text_of(answer)
+    _, answer = ask(client, "", user(ASK_WEATHER), stop="offered")
+    assert text_of(answer).endswith("not ")
+    assert answer.choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "named"),
+    [
+        ("temperature", 3, "temperature"),
+        ("reasoning_effort", "utmost", "reasoning_effort"),
+        ("max_tokens", 0, "max_completion_tokens"),
+        ("stop", ["a"] * 5, "stop"),
+        ("tool_choice", {"type": "allowed_tools"}, "tool_choice"),
+        ("response_format", {"type": "xml"}, "response_format"),
+        ("logprobs", True, "logprobs"),
+        ("n", 2, "n"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_refused_with_its_name(client: OpenAI, parameter: str, value: Any, named: str):
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        ask(client, "", user("Hello"), extra_body={parameter: value})
+    assert refused.value.param == named

@@ -73,6 +73,23 @@ class Limits(TypedDict, total=False):
     tool_calls: int
 
 
+class Parameters(TypedDict, total=False):
+    """What the model is asked with in one turn, before what its session and the model's entry have."""
+
+    temperature: float
+    top_p: float
+    max_output_tokens: int
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+    verbosity: Literal["low", "medium", "high"]
+    stop: str | Sequence[str]
+    seed: int
+    tool_choice: str | dict[str, Any]
+    """``auto``, ``none``, ``required``, or a function in OpenAI's form."""
+    parallel_tool_calls: bool
+    response_format: dict[str, Any]
+    """``json_object`` or ``json_schema`` in OpenAI's form."""
+
+
 class TurnOptions(TypedDict, total=False):
     """Options of one turn. ``files`` are the ids of files that go with the message."""
 
@@ -82,6 +99,7 @@ class TurnOptions(TypedDict, total=False):
     system_prompt: str
     limits: Limits
     on_doom_loop: Literal["continue", "stop"]
+    parameters: Parameters
     host_mode: bool
     """Switch the host mode of the session on or off, from this turn on."""
     model: str
