@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
+from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt, WithJsonSchema
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import Source, ToolSpec
-from mnesis_core.llm.parameters import read_parameters
+from mnesis_core.llm.parameters import EFFORTS, VERBOSITIES, read_parameters
 from mnesis_core.messages import (
     AudioPart,
     CitationPart,
@@ -127,16 +127,17 @@ class ParametersIn(Schema):
 
     model_config = ConfigDict(extra="forbid")
 
-    temperature: Any = None
-    top_p: Any = None
-    max_output_tokens: Any = None
-    effort: Any = None
-    verbosity: Any = None
-    stop: Any = None
-    seed: Any = None
-    tool_choice: Any = None
-    parallel_tool_calls: Any = None
-    response_format: Any = None
+    # Checked by ``read_parameters``, as those of sessions and models are.
+    temperature: Annotated[Any, WithJsonSchema({"type": ["number", "null"], "minimum": 0, "maximum": 2})] = None
+    top_p: Annotated[Any, WithJsonSchema({"type": ["number", "null"], "minimum": 0, "maximum": 1})] = None
+    max_output_tokens: Annotated[Any, WithJsonSchema({"type": ["integer", "null"], "minimum": 1})] = None
+    effort: Annotated[Any, WithJsonSchema({"enum": [*EFFORTS, None]})] = None
+    verbosity: Annotated[Any, WithJsonSchema({"enum": [*VERBOSITIES, None]})] = None
+    stop: Annotated[Any, WithJsonSchema({"type": ["string", "array", "null"], "items": {"type": "string"}})] = None
+    seed: Annotated[Any, WithJsonSchema({"type": ["integer", "null"]})] = None
+    tool_choice: Annotated[Any, WithJsonSchema({"type": ["string", "object", "null"]})] = None
+    parallel_tool_calls: Annotated[Any, WithJsonSchema({"type": ["boolean", "null"]})] = None
+    response_format: Annotated[Any, WithJsonSchema({"type": ["string", "object", "null"]})] = None
 
 
 class TurnStartIn(MessageIn):

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
-from ninja import Router, Schema
+from ninja import Field, Router, Schema
 from pydantic import BaseModel, ConfigDict
 
 from agents_app.turns import lifecycle
@@ -129,6 +129,8 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
     stream_options: StreamOptionsIn | None = None
     tools: list[ToolIn] | None = None
     tool_choice: Any = None
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
 

@@ -376,7 +376,7 @@ def test_none_offers_no_tool_and_stop_cuts(client: OpenAI):
     [
         ("temperature", 3, "temperature"),
         ("reasoning_effort", "utmost", "reasoning_effort"),
-        ("max_tokens", 0, "max_completion_tokens"),
+        ("max_tokens", 0, "max_tokens"),
         ("stop", ["a"] * 5, "stop"),
         ("tool_choice", {"type": "allowed_tools"}, "tool_choice"),
         ("response_format", {"type": "xml"}, "response_format"),
