@@ -111,7 +111,10 @@ def take_refill(
         if not item.cost or message.id in without:
             continue
         if item.tokens > room:
-            items += squeeze([MessageEntry(position=0, message=message)], room, provider=provider)
+            squeezed = squeeze([MessageEntry(position=0, message=message)], room, provider=provider)
+            if not (squeezed or items):
+                continue  # a step of many calls, of which nothing can be shown in so few tokens; older ones may be shorter
+            items += squeezed
             break
         items.append(item)
         room -= item.tokens
