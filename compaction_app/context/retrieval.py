@@ -90,9 +90,12 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
         return None
     path = path_in(session, state.branch) or LINE
     verbatim = {message.id for message in _shown(state) if not _has_tombstone(message)}
+    ranks: dict[str, int] = {}
+    for rank, hit in enumerate(found.hits):
+        ranks.setdefault(hit.message_id or "", rank)
     quoted = [
         [
-            (line.message_id, line.is_hit)
+            (line.message_id, ranks.get(line.message_id))
             for line in passage.lines
             if line.seq < before and line.message_id not in verbatim and path.has(passage.hits[0].branch, line.seq)
         ]
@@ -100,7 +103,7 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
     ]
     ids = list(dict.fromkeys(id for passage in quoted for id, _ in passage))
     messages = {message.id: message for message in load_messages_by_ids(ids, session_id=session.id)}
-    wanted = [[Found(message=messages[id], is_hit=is_hit) for id, is_hit in passage] for passage in quoted]
+    wanted = [[Found(message=messages[id], rank=rank) for id, rank in passage] for passage in quoted]
     passages = choose_passages(wanted, words, most=config.max_passages, tokens=tokens)
     return replace(passages, question_id=question.id) if passages and question else passages
 

@@ -7,8 +7,8 @@ that they read the same whatever is summarised, pruned or found later.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -35,7 +35,7 @@ _HEAD = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     message: StoredMessage
-    is_hit: bool
+    rank: int | None = None  # among the hits, 0 for the best; none of what stands beside a hit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,36 +49,68 @@ class Passages:
     """The message that they stand before; empty for a question that is not in the context yet, after which it comes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    message: StoredMessage
+    row: dict[str, Any]
+    rank: float | None
+    states: bool  # whether it has all words of the question in one sentence
+
+
 def choose_passages(found: Iterable[Sequence[Found]], question: Question, *, most: int, tokens: int) -> Passages | None:
     """Return as many of the passages as there is room for, in the order of the session; ``None`` if there are none.
 
-    A passage that does not fit whole is quoted without the messages around its hits.
+    A passage that does not fit whole is quoted without the messages around its hits, then without its worst hits, and at
+    last with less of the best one. Messages that have all words of a question in one sentence may contradict each
+    other, so the newest of them goes first, and without it no other is quoted.
 
     :param found: messages of each passage, the best passage first
     """
-    chosen: list[tuple[StoredMessage, dict[str, Any]]] = []
+    told = [[line for one in passage if (line := _line(one, question))] for passage in found]
+    whole = [line for passage in told for line in passage if line.states]
+    newest = max((line.message.seq for line in whole), default=0)
+    best = min((line.rank for line in whole if line.rank is not None), default=None)
+    if best is not None:
+        first = best - 0.5
+        told = [
+            [replace(line, rank=first) if line.message.seq == newest else line for line in passage] for passage in told
+        ]
+    told.sort(key=lambda lines: min((line.rank for line in lines if line.rank is not None), default=0.0))
+    chosen: list[_Line] = []
     passages = None
-    for passage in islice(found, most):
-        lines = [(one.is_hit, one.message, line) for one in passage if (line := _line(one, question))]
-        for wanted in (lines, [line for line in lines if line[0]]):
-            tried = [*chosen, *((message, line) for _, message, line in wanted)]
-            fitting = _passages(tried) if wanted else None
+    for passage in islice(told, most):
+        for wanted in _shorter_and_shorter(passage, question):
+            tried = [*chosen, *wanted]
+            is_outdated = any(line.states for line in tried) and all(line.message.seq != newest for line in tried)
+            fitting = None if is_outdated else _passages(tried)
             if fitting and fitting.tokens <= tokens:
                 chosen, passages = tried, fitting
                 break
     return passages
 
 
-def _passages(chosen: Iterable[tuple[StoredMessage, dict[str, Any]]]) -> Passages:
-    in_order = sorted(chosen, key=lambda pair: pair[0].seq)
+def _shorter_and_shorter(lines: list[_Line], question: Question) -> Iterator[list[_Line]]:
+    yield lines
+    hits = sorted((line for line in lines if line.rank is not None), key=lambda line: line.rank or 0.0)
+    for count in range(len(hits), 0, -1):
+        yield hits[:count]
+    for best in hits[:1]:
+        shorter = _line(Found(message=best.message, rank=0), question, size=LONGEST_LINE)
+        yield [shorter] if shorter else []
+
+
+def _passages(chosen: Sequence[_Line]) -> Passages | None:
+    if not chosen:
+        return None
+    in_order = sorted(chosen, key=lambda line: line.message.seq)
     return Passages(
-        row={"kind": "retrieved", "id": "", "lines": [line for _, line in in_order]},
-        messages=tuple(message for message, _ in in_order),
-        tokens=MESSAGE_FRAMING + estimate_text(_read(in_order)),
+        row={"kind": "retrieved", "id": "", "lines": [line.row for line in in_order]},
+        messages=tuple(line.message for line in in_order),
+        tokens=MESSAGE_FRAMING + estimate_text(_read((line.message, line.row) for line in in_order)),
     )
 
 
-def _line(found: Found, question: Question) -> dict[str, Any] | None:
+def _line(found: Found, question: Question, *, size: int = LONGEST_HIT) -> _Line | None:
     """Return what is quoted of a message: of the text that has most words of the question, the part with most of them."""
     texts = [
         (stored.id, name, text)
@@ -89,8 +121,9 @@ def _line(found: Found, question: Question) -> dict[str, Any] | None:
     if not texts:
         return None
     part, name, text = max(texts, key=lambda each: _words_in(each[2], question))
-    start, end = densest(text[:MOST_READ], question, size=LONGEST_HIT if found.is_hit else LONGEST_LINE)
-    return {"id": found.message.id, "part": part, "field": name, "start": start, "end": end}
+    start, end = densest(text[:MOST_READ], question, size=size if found.rank is not None else LONGEST_LINE)
+    row = {"id": found.message.id, "part": part, "field": name, "start": start, "end": end}
+    return _Line(message=found.message, row=row, rank=found.rank, states=question.is_stated_in(text[start:end]))
 
 
 def _words_in(text: str, question: Question) -> int:

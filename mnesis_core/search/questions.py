@@ -7,7 +7,7 @@ same beginning, which is what finds the inflected words of languages that have n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -23,7 +23,7 @@ MOST_WORDS = 40
 """Words of a question that an index is asked for."""
 BEGINNING = 5
 """Letters of a word that another one with the same meaning is likely to share."""
-BEGINNING_WEIGHT, PART_WEIGHT = 0.4, 0.5
+WHOLE_WEIGHT, BEGINNING_WEIGHT, PART_WEIGHT = 1.0, 0.4, 0.5
 
 _MONTHS = "january february march april may june july august september october november december"
 NUMBER_OF_MONTH = {
@@ -34,6 +34,7 @@ _BEFORE_MONTH = {"in", "of", "on", "during", "since", "until", "early", "late", 
 _AMBIGUOUS = {"may", "march", "mar", "sep", "jan", "dec"}
 _NUMBER = re.compile(r"([0-9]{1,4})(?:st|nd|rd|th)?")
 _ISO = re.compile(r"\b(\d{4})-(\d\d)(?:-(\d\d))?\b")
+_BETWEEN_SENTENCES = re.compile(r"[.!?\u2026]+\s|[\n\u3002\uff01\uff1f]")
 NEAR_DAYS = 3
 """Days around a date on which people talk of it."""
 
@@ -79,6 +80,11 @@ class Question:
         """Yield where words of the question are in a text, in order."""
         return iter(self._known(text))
 
+    def is_stated_in(self, text: str) -> bool:
+        """Return whether one sentence has every word of the question, in one of its forms; never for a question of one word."""
+        asked = [term.words for term in self.terms if term.weight == WHOLE_WEIGHT]
+        return len(asked) > 1 and any(_has_all(sentence, asked) for sentence in _BETWEEN_SENTENCES.split(text))
+
     @cached_property
     def _known(self) -> Callable[[str], list[tuple[int, int]]]:
         # A text is shown twice: in short, and among those around it.
@@ -96,6 +102,12 @@ class Question:
             if start >= end:
                 yield start, after
                 end = after
+
+
+def _has_all(sentence: str, asked: Iterable[Iterable[IndexWord]]) -> bool:
+    folded = fold(sentence)
+    words = set(folded.split())
+    return all(any(word.text in (folded if is_unspaced(word.text) else words) for word in forms) for forms in asked)
 
 
 def _all_of(text: str, wanted: str, *, skip: int = 0) -> Iterator[int]:
@@ -140,7 +152,7 @@ def _terms(words: list[str], parts: Collection[str]) -> Iterator[Term]:
         if (stem := stem_of(word)) in stems:
             continue
         stems.add(stem)
-        yield Term(words=tuple(IndexWord(text=form[:LONGEST_WORD]) for form in forms_of(word)), weight=1.0)
+        yield Term(words=tuple(IndexWord(text=form[:LONGEST_WORD]) for form in forms_of(word)), weight=WHOLE_WEIGHT)
         beginning = word[:BEGINNING]
         if len(word) >= BEGINNING and not word.isdigit() and beginning not in beginnings:
             beginnings.add(beginning)

@@ -83,6 +83,27 @@ def test_only_what_was_said_before_the_question_answers_it():
     assert retrieve(state, "On which island does my sister Lea live?", question=first) is None
 
 
+def test_of_long_messages_that_all_match_the_best_are_quoted_and_the_newer_of_two_facts():
+    session_id = new_session(make_user("carla"))
+    with change(session_id) as record:
+        session_store.update_session(record, config={"context_window": 4_096})
+    prose = "The harbour office looked for a code at the gate of each pier. " * 12
+    codes = {"Lisbon": "7F-2K5", "Bergen": "3N-4X8"}
+    for number in range(16):
+        place = {2: "Lisbon", 5: "Bergen"}.get(number)
+        add_turn(session_id, f"{prose}The gate code of {place} is {codes[place]}." if place else prose)
+    add_turn(session_id, f"{prose}The gate code of Lisbon is now 9T-6M2.")
+    add_turn(session_id, prose)
+    assert compact_now(session_id).summary_ids
+    state = load_state(session_id)
+    for place, code in (("Lisbon", "9T-6M2"), ("Bergen", "3N-4X8")):
+        question = f"What is the gate code of {place}?"
+        passages = retrieve(state, question)
+        assert passages is not None
+        assert code in str(state.assemble(passages=passages).messages[-1].text)
+        assert passages.tokens <= state.budget.usable // 6
+
+
 def test_what_the_prompt_has_word_for_word_is_not_repeated(session_id):
     exchange(session_id, "Lea also lives on an island.", "Noted.")
     texts = found(session_id, "Where does Lea live?")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,8 +27,8 @@ FERRY = make.message(40, "user", "Lea took the ferry.")
 
 
 def found(*messages: StoredMessage, hits: int = 1) -> list[Found]:
-    """A passage whose first messages are hits."""
-    return [Found(message=message, is_hit=place < hits) for place, message in enumerate(messages)]
+    """A passage whose first messages are hits, the best first."""
+    return [Found(message=message, rank=place if place < hits else None) for place, message in enumerate(messages)]
 
 
 def chosen(*passages: list[Found], most: int = 5, tokens: int = 1_000) -> Passages:
@@ -64,6 +66,73 @@ def test_no_more_passages_are_quoted_than_are_wanted_or_have_room() -> None:
 
 def test_where_there_is_no_room_the_messages_around_a_hit_are_left_out_first() -> None:
     assert chosen(found(LEA, BESIDE), tokens=chosen(found(LEA)).tokens).messages == (LEA,)
+
+
+def test_of_hits_that_have_no_room_together_the_best_are_quoted() -> None:
+    many = [make.message(number, "user", f"Lea {make.prose(900)}") for number in range(1, 7)]
+    hits = [Found(message=message, rank=(number * 5 + 3) % 6) for number, message in enumerate(many)]
+    best = [one.message for one in hits if one.rank in (0, 1)]
+    assert list(chosen(hits, tokens=chosen(found(*best, hits=2)).tokens).messages) == best
+
+
+def test_less_of_the_best_hit_is_quoted_where_there_is_no_room_for_all_that_would_be() -> None:
+    long = make.message(4, "user", f"{make.prose(900)} Lea does live in Bergen. {make.prose(900)}")
+    whole = chosen(found(long))
+    less = chosen(found(long), tokens=whole.tokens - 1)
+    assert less.tokens < whole.tokens
+    assert "live in Bergen" in said(less)
+
+
+OLDER, NEWER = (
+    make.message(4, "user", "Lea said she would live in Bergen."),
+    make.message(60, "user", "Lea will live in Oslo."),
+)
+
+
+@pytest.mark.parametrize("passages", [[found(OLDER), found(NEWER)], [found(OLDER, NEWER, hits=2)]])
+def test_of_what_says_all_words_the_newest_is_quoted_first(passages: list[list[Found]]) -> None:
+    room = chosen(found(NEWER)).tokens
+    assert chosen(*passages, tokens=room).messages == (NEWER,)
+    assert chosen(*passages, most=1, tokens=room).messages == (NEWER,)
+    assert chosen(*passages).messages == (OLDER, NEWER)
+
+
+def test_words_that_are_spread_over_sentences_state_nothing() -> None:
+    spread = make.message(61, "user", "Lea is here. We live in Oslo.")
+    room = chosen(found(spread)).tokens
+    assert chosen(found(OLDER), found(spread), tokens=room + 10).messages == (OLDER,)
+    several = make.message(62, "user", "It rained. Lea\nwill live in Split! We know.")
+    assert chosen(found(OLDER), found(several), tokens=room + 15).messages == (OLDER,)
+
+
+WORDS = st.sampled_from(["Lea lived there", "Lea", "She lived there", "The ferry left"])
+MESSAGES = st.lists(st.tuples(WORDS, st.integers(0, 900), st.sampled_from([None, 0, 1])), min_size=1, max_size=12)
+
+
+@given(
+    messages=MESSAGES,
+    cuts=st.lists(st.integers(1, 11)),
+    seed=st.randoms(use_true_random=False),
+    tokens=st.integers(0, 600),
+)
+def test_what_says_all_words_is_never_quoted_without_the_newest_that_does(
+    messages: list[tuple[str, int, int | None]], cuts: list[int], seed: Random, tokens: int
+) -> None:
+    ranks = seed.sample(range(len(messages)), len(messages))
+    hits = [
+        Found(
+            message=make.message(number, "user", f"{words} {make.prose(size) if size else ''}"),
+            rank=None if rank is None else ranks[number],
+        )
+        for number, (words, size, rank) in enumerate(messages)
+    ]
+    ends = [0, *sorted({cut for cut in cuts if cut < len(hits)}), len(hits)]
+    passages = [hits[first:last] for first, last in pairwise(ends)]
+    quoted = choose_passages(passages, QUESTION, most=5, tokens=tokens)
+    saying = [number for number, (words, _, _) in enumerate(messages) if words == "Lea lived there"]
+    shown = [message.seq for message in quoted.messages] if quoted else []
+    assert max(saying, default=None) in shown or not set(saying) & set(shown)
+    assert quoted is None or quoted.tokens <= tokens
 
 
 def test_of_a_long_message_the_piece_with_most_of_the_question_is_quoted() -> None:
