@@ -22,9 +22,9 @@ def run_import(import_id: str, **later: Any) -> None:
 bring_in = run_import  # its name in the rows of the queue that an earlier version wrote
 
 
-def evaluate_session(*, report_id: str, session_id: str, **later: Any) -> None:
+def evaluate_session(*, report_id: str, session_id: str, asked: dict[str, Any] | None = None, **later: Any) -> None:
     with suppress(EvaluationNotFound):  # the report was removed
-        evaluate.evaluate_session(report_id, session_id)
+        evaluate.evaluate_session(report_id, session_id, asked or {})
 
 
 def verify(**later: Any) -> None:

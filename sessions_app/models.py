@@ -669,7 +669,8 @@ class AccountLimit(models.Model):
 class SpendingMark(models.Model):
     """Spending up to a point in time, so that the whole history need not be added up again, and the warnings given.
 
-    Derived from the calls in the record. Without a row everything is added up again.
+    Derived from the calls in the record, but for what evaluations took, which have no calls there. Without a row the calls
+    are added up again.
     """
 
     id = IdField(primary_key=True, max_length=80)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,14 +14,18 @@ from typing import Any
 from django.utils import timezone
 from django_q.tasks import async_task
 
+from audit_app.evaluation.estimate import estimate_spent, tell_of
 from audit_app.evaluation.job import AskedModel, AskedSession, Job
 from audit_app.evaluation.process import measuring
 from audit_app.evaluation.reports import folder, keep_report, load_report, new_report_id
 from audit_app.transfer.export import export_session, parents_first, parents_of, session_ids
 from mnesis_core.compaction.evaluation.values import POLICIES, Measurement, Report, Told, read_measurement, read_told
 from mnesis_core.errors import EvaluationBusy, MnesisError, ModelNotFoundError, SessionNotFoundError
-from sessions_app.conf import DEMO, site_config
+from mnesis_core.spending import Spent, highest_of
+from sessions_app.conf import DEMO, get_spec, site_config
+from sessions_app.llm.limits import reserve_apart, settle_apart
 from sessions_app.llm.model_store import find_model_entry
+from sessions_app.record.session_queries import load_session
 
 WINDOWS = (4_096, 8_192, 32_768)
 PLANTED, SEED, QUESTIONS, CONVERSATIONS = 40, 1, 100, 10
@@ -130,37 +134,71 @@ def export_for(session_id: str, directory: Path) -> AskedSession:
 # The worker's way
 
 
-def ask_worker(session_id: str) -> Report:
-    """Queue the evaluation of a session with the demo model, which costs nothing, and return its empty report.
+def plan_session(session_id: str, alias: str, *, user_id: int) -> tuple[Job, Spent]:
+    """Return what a worker would do with a session, and what that may take at most.
+
+    :raises ModelNotFoundError: there is no such model, or the person or the session's owner may not use it.
+    """
+    # What was said goes to no provider to which its owner could not send it.
+    for reader_id in (user_id, load_session(session_id).owner_id):
+        get_spec(alias, user_id=reader_id)
+    job = _job_of(AskedSession(id=session_id, file=""), find_asked_model(alias), new_report())
+    return job, estimate_spent(job, [tell_of(session_id)])
+
+
+def ask_worker(session_id: str, alias: str = DEMO.alias, *, user_id: int) -> Report:
+    """Queue the evaluation of a session, count what it may take towards the person's limits, and return its empty report.
 
     :raises EvaluationBusy: a worker has one already.
+    :raises ModelNotFoundError: there is no such model, or it may not be used for this.
+    :raises BudgetExhausted: it may take more than the person's limits leave.
     """
+    _, most = plan_session(session_id, alias, user_id=user_id)
     with _one_at_a_time():
+        mark_ids = [] if find_asked_model(alias).is_demo else reserve_apart(user_id, most)
         report = replace(new_report(), progress="Waiting for a worker.")
         keep_report(report)
-    async_task(TASK, report_id=report.id, session_id=session_id, timeout=TASK_SECONDS)
+    asked = {"alias": alias, "user_id": user_id, "reserved": asdict(most), "mark_ids": mark_ids}
+    async_task(TASK, report_id=report.id, session_id=session_id, asked=asked, timeout=TASK_SECONDS)
     return report
 
 
-def evaluate_session(report_id: str, session_id: str) -> None:
-    """Do what was queued, unless it was begun before: a task may come twice."""
+def evaluate_session(report_id: str, session_id: str, asked: Mapping[str, Any]) -> None:
+    """Do what was queued, unless it was begun before: a task may come twice.
+
+    :param asked: what ``ask_worker`` noted; empty for a task of an earlier version, which asked the demo model
+    """
+    alias = asked.get("alias", DEMO.alias)
     report = load_report(report_id)
     if report.is_whole or report.problem or report.measurements:
         return
     with tempfile.TemporaryDirectory(prefix="mnesis-evaluation-") as directory:
         try:
             with _one_at_a_time():
-                Evaluation(report=report).run(_job_of(export_for(session_id, Path(directory)), report))
+                if asked:
+                    plan_session(session_id, alias, user_id=asked["user_id"])
+                evaluation = Evaluation(report=report)
+                session = export_for(session_id, Path(directory))
+                evaluation.run(_job_of(session, find_asked_model(alias), report))
         except MnesisError as error:
+            # What it had taken by then is not known, so it stays counted at its highest.
             keep_report(replace(load_report(report_id), progress="", problem=str(error)))
+            return
+    if asked.get("mark_ids"):
+        spent = sum(map(_spent, evaluation.report.measurements), Spent())
+        settle_apart(asked["user_id"], asked["mark_ids"], reserved=Spent(**asked["reserved"]), spent=spent)
 
 
-def _job_of(session: AskedSession, report: Report) -> Job:
+def _spent(measured: Measurement) -> Spent:
+    return highest_of(measured.tokens_input + measured.tokens_output, measured.cost_micros)
+
+
+def _job_of(session: AskedSession, model: AskedModel, report: Report) -> Job:
     return Job(
         files=(),
         sessions=(session,),
-        models=(find_asked_model(DEMO.alias),),
-        helpers=(),  # They may cost money.
+        models=(model,),
+        helpers=(),  # They may cost more.
         windows=WINDOWS,
         policies=POLICIES,
         plant=report.plant,

@@ -6,18 +6,22 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from audit_app.evaluation.charts import draw_report
-from audit_app.evaluation.evaluate import ask_worker
+from audit_app.evaluation.evaluate import ask_worker, find_asked_model, plan_session
 from audit_app.evaluation.reports import heard_of, list_reports, load_report
 from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, say_share, sum_up, table_of
 from mnesis_core.compaction.evaluation.values import Report
 from mnesis_core.errors import NotFound
-from sessions_app.pages.markdown import format_counted
+from mnesis_core.spending import Spent
+from sessions_app.conf import DEMO, list_models
+from sessions_app.pages.markdown import format_counted, format_money
 from sessions_app.pages.permissions import inspected
-from sessions_app.pages.views import signed_in, signed_in_to_post
+from sessions_app.pages.views import model_label, reader_of, signed_in, signed_in_to_post
 
 COMMAND = "python manage.py evaluate_memory conversation.jsonl"
 
@@ -81,11 +85,47 @@ class ReportView:
         return [(label, value) for label, value in facts if value]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An evaluation that may cost money, to be agreed to."""
+
+    session_id: str
+    alias: str
+    most: Spent
+
+    @property
+    def price(self) -> str:
+        return "an unknown sum" if self.most.unpriced_calls else f"about {format_money(self.most.cost_micros)}"
+
+    @property
+    def tokens(self) -> str:
+        return f"{self.most.tokens:,}"
+
+    @property
+    def agreed(self) -> str:
+        return str(self.most.cost_micros)
+
+
 @signed_in
 def evaluation_list(request: HttpRequest) -> HttpResponse:
+    """The newest reports; with ``session`` and ``model`` also what that evaluation would cost."""
     _refuse_others(request)
-    reports = [ReportView(record=report) for report in list_reports()]
-    return render(request, "audit_app/evaluations.html", {"reports": reports, "command": COMMAND})
+    context = {
+        "reports": [ReportView(record=report) for report in list_reports()],
+        "models": [(spec.alias, model_label(spec)) for spec in list_models(user_id=reader_of(request))],
+        "demo": DEMO.alias,
+        "command": COMMAND,
+        "plan": _plan(request, request.GET) if "session" in request.GET else None,
+    }
+    return render(request, "audit_app/evaluations.html", context)
+
+
+def _plan(request: HttpRequest, given: QueryDict) -> Plan:
+    """:raises SessionNotFoundError, ModelNotFoundError: they are not there for this person"""
+    session = inspected(request, given.get("session", "").strip())
+    alias = given.get("model", "") or DEMO.alias
+    _, most = plan_session(session.id, alias, user_id=reader_of(request))
+    return Plan(session_id=session.id, alias=alias, most=most)
 
 
 @signed_in
@@ -109,10 +149,15 @@ def evaluation(request: HttpRequest, report_id: str) -> HttpResponse:
 
 @signed_in_to_post
 def start_evaluation(request: HttpRequest) -> HttpResponse:
-    """Have a worker evaluate a session that this person may read."""
+    """Have a worker evaluate a session that this person may read; what may cost money is shown first, and agreed to."""
     _refuse_others(request)
-    session = inspected(request, request.POST.get("session", "").strip())
-    return redirect("evaluation", report_id=ask_worker(session.id).id)
+    plan = _plan(request, request.POST)
+    is_free = find_asked_model(plan.alias).is_demo
+    if not is_free and request.POST.get("agreed") != plan.agreed:
+        asked = urlencode({"session": plan.session_id, "model": plan.alias})
+        return redirect(f"{reverse('evaluations')}?{asked}")
+    report = ask_worker(plan.session_id, plan.alias, user_id=reader_of(request))
+    return redirect("evaluation", report_id=report.id)
 
 
 def _refuse_others(request: HttpRequest) -> None:

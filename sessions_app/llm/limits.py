@@ -17,6 +17,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from mnesis_core.errors import BudgetExhausted, SessionNotFoundError
@@ -168,6 +169,39 @@ def draw(record: Change, limits: Sequence[SpendingLimit], coming: Spent) -> Limi
     if line is not None:
         raise exhausted_at(line, needed=getattr(coming, line.measure))
     return shortest_time(allowances)
+
+
+def reserve_apart(owner_id: int, coming: Spent) -> list[str]:
+    """Count what is spent beside the record, at its highest; return the ids of the sums that it counts in, for ``settle_apart``.
+
+    :raises BudgetExhausted: it would pass a limit of the person's.
+    """
+    account = load_account_limits(owner_id)
+    limits = list(_of_person(owner_id, lambda scope: _limits(account, {}, scope)))
+    with transaction.atomic():
+        spending_store.lock_spending(owner_id)
+        line = passed_by(coming, look([limit for limit in limits if not limit.limits.is_none]))
+        if line is not None:
+            may_take = line.amount(getattr(coming, line.measure))
+            said = f"A limit leaves too little for this, which may take {may_take}: {line.words} are used."
+            raise BudgetExhausted(said, reason=f"budget_{line.scope}", **event_body(line))
+        # Also where there is no limit yet: one that is set later counts it.
+        for limit in limits:
+            spending_store.add_to_sum(limit.mark_id, coming)
+    return [limit.mark_id for limit in limits]
+
+
+def settle_apart(owner_id: int, mark_ids: Iterable[str], *, reserved: Spent, spent: Spent) -> None:
+    """Count what was really spent in the place of what was reserved."""
+    more = Spent(
+        tokens=spent.tokens - reserved.tokens,
+        cost_micros=spent.cost_micros - reserved.cost_micros,
+        unpriced_calls=spent.unpriced_calls - reserved.unpriced_calls,
+    )
+    with transaction.atomic():
+        spending_store.lock_spending(owner_id)
+        for mark_id in mark_ids:
+            spending_store.add_to_sum(mark_id, more)
 
 
 def warn(record: Change, limits: Sequence[SpendingLimit]) -> None:

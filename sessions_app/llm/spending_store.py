@@ -156,6 +156,16 @@ def keep_sum(mark_id: str, spent: Spent, *, until: datetime) -> None:
     SpendingMark.objects.update_or_create(id=mark_id, defaults=values)
 
 
+def add_to_sum(mark_id: str, spent: Spent) -> None:
+    """Add what no call of the record tells; with the lock held."""
+    SpendingMark.objects.get_or_create(id=mark_id)
+    SpendingMark.objects.filter(id=mark_id).update(
+        tokens=F("tokens") + spent.tokens,
+        cost_micros=F("cost_micros") + spent.cost_micros,
+        unpriced_calls=F("unpriced_calls") + spent.unpriced_calls,
+    )
+
+
 def keep_warnings(mark_id: str, warned: Mapping[str, float]) -> None:
     SpendingMark.objects.update_or_create(id=mark_id, defaults={"warned": dict(warned)})
 

@@ -18,20 +18,24 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Model
+from django_q.models import OrmQ
 
 from audit_app.evaluation import evaluate as evaluate_module
 from audit_app.evaluation.job import AskedModel
-from audit_app.evaluation.reports import list_reports
+from audit_app.evaluation.reports import list_reports, load_report
 from audit_app.management.commands import evaluate_memory as command_module
 from audit_app.tasks import evaluate_session
 from mnesis_core.compaction.evaluation.measures import Row, sum_up
 from mnesis_core.compaction.evaluation.values import Report, read_report
 from mnesis_core.llm.interface import ModelSpec, Prices
 from sessions_app.conf import DEMO
+from sessions_app.llm.limits import budget_out, limits_for_person, look
 from sessions_app.llm.model_store import put_model
+from sessions_app.llm.spending_store import put_account_limits
 from tests.core.contexts import prose
 from tests.support.cast import make_user
 from tests.support.databases import site_database
+from tests.support.openai_server import OpenAIServer
 from tests.support.site import ROOT, environment_for, manage
 from tests.support.talks import exchange, new_session
 
@@ -125,16 +129,48 @@ def test_a_session_of_the_site_is_read_with_its_parent_and_stays_as_it_was() -> 
 
 def test_a_worker_evaluates_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate_module, "WINDOWS", (2_048,))
-    session = new_session(make_user("ada"))
+    session = new_session(ada := make_user("ada"))
     for number in range(12):
         exchange(session, f"{number}: {prose(100)}", f"answer {number}: {prose(100)}")
-    asked = evaluate_module.ask_worker(session)
+    asked = evaluate_module.ask_worker(session, user_id=ada.pk)
     before = rows_of_site()
     evaluate_session(report_id=asked.id, session_id=session)
     assert rows_of_site() == before
     [report] = list_reports()
     assert (report.id, report.is_whole, report.progress, report.problem) == (asked.id, True, "", "")
     assert by_policy(report).keys() == {"mnesis", "truncation", "rolling", "full"}
+
+
+def test_a_worker_asks_the_chosen_model_and_its_cost_counts_towards_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate_module, "WINDOWS", (2_048,))
+    monkeypatch.setenv("LOOPBACK_KEY", "key")
+    session = new_session(ada := make_user("ada"))
+    for number in range(12):
+        exchange(session, f"{number}: {prose(100)}", f"answer {number}: {prose(100)}")
+    put_account_limits(ada.pk, {"day": {"cost_micros": 10**9}})
+    with OpenAIServer() as server:
+        spec = ModelSpec(
+            alias="dear",
+            litellm_model="openai/ok",
+            api_base=server.base_url,
+            entered_on_host=True,
+            context_window=8_000,
+            max_output_tokens=900,
+            prices=Prices(input=1_000_000, output=4_000_000),
+        )
+        put_model(spec, api_key_env="LOOPBACK_KEY")
+        asked = evaluate_module.ask_worker(session, "dear", user_id=ada.pk)
+        [most] = [line["spent"] for line in budget_out(look(limits_for_person(ada.pk)))]
+        [task] = OrmQ.objects.all()
+        for _ in range(2):
+            evaluate_session(**task.kwargs())
+        assert {request.model for request in server.requests} == {"ok"}
+        assert {request.headers["authorization"] for request in server.requests} == {"Bearer key"}
+    report = load_report(asked.id)
+    assert (report.is_whole, report.problem) == (True, "")
+    took = sum(one.cost_micros or 0 for one in report.measurements)
+    [spent] = [line["spent"] for line in budget_out(look(limits_for_person(ada.pk)))]
+    assert 0 < took == spent < most
 
 
 def test_a_model_answers_from_each_prompt_that_fits_and_its_price_counts(chat: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,17 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django_q.models import OrmQ
 
+from audit_app.evaluation.evaluate import plan_session
 from audit_app.evaluation.reports import MOST_LISTED, keep_report, list_reports, load_report
 from audit_app.tasks import evaluate_session
 from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
-from mnesis_core.errors import EvaluationNotFound
+from mnesis_core.errors import BudgetExhausted, EvaluationNotFound, ModelNotFoundError
+from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices
+from sessions_app.llm.model_store import Audience, allow_model, put_model
+from sessions_app.llm.spending_store import put_account_limits
+from sessions_app.models import SpendingMark
 from tests.support.cast import make_user
-from tests.support.talks import HOSTILE, new_session
+from tests.support.talks import HOSTILE, exchange, new_session
 
 pytestmark = pytest.mark.django_db
 ID = "20261126T120000-abcdef"
@@ -173,6 +179,80 @@ def test_a_worker_is_asked_for_a_session_of_ones_own(staff: Client) -> None:
     assert "Waiting for a worker." in page
     assert 'hx-trigger="every 3s"' in page
     assert "running" in staff.get("/evaluations/").content.decode()
+
+
+DEAR = ModelSpec(
+    alias="dear",
+    litellm_model="openai/x",
+    context_window=8_000,
+    max_output_tokens=900,
+    prices=Prices(input=1_000_000, output=4_000_000),
+)
+
+
+def test_what_another_model_would_cost_is_shown_and_agreed_to_first(staff: Client) -> None:
+    put_model(DEAR)
+    ada = User.objects.get(username="ada")
+    exchange(session := new_session(ada), "tide " * 20_000, "They turn.")
+    assert '<option value="dear"' in staff.get("/evaluations/").content.decode()
+    answer = staff.post("/evaluations/start/", {"session": session, "model": "dear"})
+    assert answer.headers["Location"] == f"/evaluations/?session={session}&model=dear"
+    page = staff.get(answer.headers["Location"]).content.decode()
+    [price] = set(re.findall(r"about (\$\d+\.\d+)", page))
+    [agreed] = re.findall(r'name="agreed" value="(\d+)"', page)
+    assert float(price[1:]) == pytest.approx(int(agreed) / 1_000_000, rel=0.05)
+    assert not OrmQ.objects.exists()
+    exchange(session, "tide " * 20_000, "They turn.")
+    asked = {"session": session, "model": "dear", "agreed": agreed}
+    assert "?session=" in staff.post("/evaluations/start/", asked).headers["Location"], "it costs more now"
+    page = staff.get(f"/evaluations/?session={session}&model=dear").content.decode()
+    [agreed] = re.findall(r'name="agreed" value="(\d+)"', page)
+    assert (
+        staff.post("/evaluations/start/", asked | {"agreed": agreed}).headers["Location"].startswith("/evaluations/2")
+    )
+    [task] = OrmQ.objects.all()
+    assert (task.kwargs()["asked"]["alias"], task.kwargs()["asked"]["user_id"]) == ("dear", ada.pk)
+    assert [mark.cost_micros for mark in SpendingMark.objects.exclude(id__startswith="account")] == [int(agreed)] * 2
+
+
+def test_a_price_that_is_not_known_is_called_so(staff: Client) -> None:
+    put_model(replace(DEAR, prices_source=LimitSource.DEFAULT))
+    exchange(session := new_session(User.objects.get(username="ada")), "tide " * 20_000, "They turn.")
+    assert "an unknown sum" in staff.get(f"/evaluations/?session={session}&model=dear").content.decode()
+
+
+@pytest.mark.parametrize("limits", [{"day": {"cost_micros": 100}}, {"user": {"tokens": 100}}])
+def test_no_worker_is_asked_where_a_limit_leaves_too_little(staff: Client, limits: dict[str, Any]) -> None:
+    put_model(DEAR)
+    ada = User.objects.get(username="ada")
+    exchange(session := new_session(ada), "tide " * 20_000, "They turn.")
+    put_account_limits(ada.pk, limits)
+    page = staff.get(f"/evaluations/?session={session}&model=dear").content.decode()
+    [agreed] = re.findall(r'name="agreed" value="(\d+)"', page)
+    answer = staff.post("/evaluations/start/", {"session": session, "model": "dear", "agreed": agreed})
+    assert answer.status_code == BudgetExhausted.status
+    assert "A limit leaves too little for this" in answer.content.decode()
+    assert not OrmQ.objects.exists()
+    assert not list(list_reports())
+    assert not SpendingMark.objects.exclude(id__startswith="account").exists()
+
+
+def test_a_model_that_the_person_or_the_sessions_owner_may_not_use_is_not_found(staff: Client) -> None:
+    put_model(DEAR)
+    ada, bob = User.objects.get(username="ada"), make_user("bob")
+    allow_model("dear", Audience(users=(bob,)))
+    assert "dear" not in staff.get("/evaluations/").content.decode()
+    for alias in ("dear", "nobody", "<script>alert(1)</script>", "\0"):
+        for answer in (
+            staff.get("/evaluations/", {"session": new_session(ada), "model": alias}),
+            staff.post("/evaluations/start/", {"session": new_session(ada), "model": alias}),
+        ):
+            assert answer.status_code == 404
+            assert "<script>alert" not in answer.content.decode()
+    allow_model("dear", Audience(users=(ada,)))
+    with pytest.raises(ModelNotFoundError):
+        plan_session(new_session(bob), "dear", user_id=ada.pk)
+    assert not OrmQ.objects.exists()
 
 
 def test_of_an_ended_evaluation_the_page_asks_nothing_more(staff: Client) -> None:
