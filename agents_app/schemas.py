@@ -10,6 +10,7 @@ from ninja import Field, Schema
 from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt, WithJsonSchema
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm.interface import Source, ToolSpec
 from mnesis_core.llm.parameters import EFFORTS, VERBOSITIES, read_parameters
 from mnesis_core.messages import (
@@ -29,6 +30,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.records import UsageRecord
 from mnesis_core.spending import TurnLimits
+from mnesis_core.turns.completions import read_content
 from mnesis_core.turns.inbox import Draft, MessageKind
 from mnesis_core.turns.options import RecordedTurn, TurnOptions
 
@@ -77,24 +79,20 @@ class SessionPatch(Schema):
 
 
 class MessageIn(Schema):
-    """A user's message, as text or as text parts."""
+    """A user's message, as text or as parts: ``{type: text, text}`` and ``{type: image_url, image_url: {url}}``, a data: URL."""
 
     message: str | None = None
     parts: list[dict[str, Any]] | None = None
     idempotency_key: Key | None = None
 
-    def text(self) -> str:
-        """:raises InvalidRequest: there are a message and parts, or neither, or a part is no text."""
+    def said(self) -> tuple[str, tuple[SentPicture, ...]]:
+        """Return the text and the pictures.
+
+        :raises InvalidRequest: there are a message and parts, or neither, or a part is neither text nor picture.
+        """
         if (self.message is None) == (self.parts is None):
             raise InvalidRequest("send either message or parts", field="message")
-        if self.message is not None:
-            return self.message
-        texts = []
-        for part in self.parts or []:
-            if part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise InvalidRequest("parts may be {type: text, text} only", field="parts")
-            texts.append(part["text"])
-        return "\n".join(texts)
+        return read_content(self.message if self.parts is None else self.parts, field="parts", may_show=True)
 
 
 class CallersToolIn(Schema):
@@ -159,7 +157,7 @@ class TurnStartIn(MessageIn):
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for ``lifecycle.start_turn``.
 
-        :raises InvalidRequest: as ``text`` does
+        :raises InvalidRequest: as ``said`` does
         """
         options = TurnOptions(
             tools=tuple(ToolSpec(**tool.dict()) for tool in self.tools),
@@ -171,8 +169,10 @@ class TurnStartIn(MessageIn):
             parameters=read_parameters(self.parameters.dict()),
         )
         is_said = self.parent_id is None or self.message is not None or self.parts is not None
+        message, pictures = self.said() if is_said else (None, ())
         return {
-            "message": self.text() if is_said else None,
+            "message": message,
+            "pictures": pictures,
             "idempotency_key": self.idempotency_key,
             "files": self.files,
             "parent_id": self.parent_id,

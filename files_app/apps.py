@@ -9,7 +9,7 @@ class FilesConfig(AppConfig):
 
     def ready(self) -> None:
         # Imported here, since apps.py is loaded before any model can be defined.
-        from files_app import contents, intake, queries, store
+        from files_app import contents, intake, pictures, queries, store
         from sessions_app.record import file_port
         from sessions_app.search import index
 
@@ -27,5 +27,6 @@ class FilesConfig(AppConfig):
                 prepare_file=intake.prepare_file,
                 add_file=intake.add_file,
                 read_content=queries.read_of_session,
+                find_pictures=pictures.find_pictures,
             )
         )

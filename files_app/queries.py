@@ -14,6 +14,7 @@ from django.db.models import Max, QuerySet, Sum
 
 from files_app.contents import content_size, read_content, reading
 from files_app.models import FileReference as Row
+from mnesis_core.context.entries import Picture
 from mnesis_core.errors import FileContentNotFound, FileNotText, FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.files.detection import MARK_BYTES, is_binary, media_type_of
 from mnesis_core.files.lines import (
@@ -34,6 +35,7 @@ from mnesis_core.files.lines import (
     parse_lines,
     windows,
 )
+from mnesis_core.files.pictures import FORMATS, RENDITION, PictureRule
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
@@ -80,11 +82,11 @@ def list_contents(session_id: str, *, using: str = "default") -> dict[str, str]:
 def list_files(
     *, owner_id: int, session_id: str | None = None, query: str = "", before: str | None = None, limit: int = 50
 ) -> list[FileReference]:
-    """Return files of one owner, or of one of their sessions, newest first, before the file ``before``.
+    """Return files of one owner, or of one of their sessions, newest first, before the file ``before``; no renditions.
 
     :param query: part of their paths, in any case
     """
-    rows = _scope(session_id, owner_id)
+    rows = _scope(session_id, owner_id).exclude(file_type=RENDITION)
     if query:
         rows = rows.filter(path__icontains=encode_text(query))
     if before is not None:
@@ -112,6 +114,34 @@ def find_exploration(
         rows = rows.filter(exploration__prose__isnull=True)
     row = rows.order_by("-id").first()
     return None if row is None else _value(row)
+
+
+def contents_of_files(file_ids: Sequence[str], *, owner_id: int) -> dict[str, str]:
+    """Return the content of each of these files that is kept here and belongs to this person."""
+    rows = _scope(None, owner_id).filter(id__in=list(file_ids), size__isnull=False)
+    return dict(rows.values_list("id", "content_id"))
+
+
+def load_renditions(session_id: str, rule: PictureRule) -> dict[str, Picture]:
+    """Return the renditions that a session has under a rule, by the contents of what they show."""
+    rows = Row.objects.filter(session_id=session_id, file_type=RENDITION, size__isnull=False).order_by("added_seq")
+    found: dict[str, Picture] = {}
+    for content_id, size, known in rows.values_list("content_id", "size", "exploration"):
+        match known:  # An import may have stored anything.
+            case {
+                "rendition": {
+                    "of": str(source),
+                    "rule": rule.name,
+                    "media_type": str(kind),
+                    "width": int(width),
+                    "height": int(height),
+                }
+            } if kind in FORMATS and 0 < width <= rule.longest and 0 < height <= rule.longest:
+                tokens = rule.tokens(width, height)
+                found[source] = Picture(
+                    content_id=content_id, media_type=kind, width=width, height=height, size=size, tokens=tokens
+                )
+    return found
 
 
 def read_of_session(session_id: str, content_id: str, offset: int, limit: int) -> bytes:

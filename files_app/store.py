@@ -28,6 +28,7 @@ def store_file_reference(
     exploration_summary: str | None = "",
     size: int | None = None,
     file_id: str | None = None,
+    exploration: dict[str, Any] | None = None,
 ) -> str:
     """Write what is known of a file; return the reference's id.
 
@@ -36,6 +37,7 @@ def store_file_reference(
 
     :param exploration_summary: ``None`` until ``finish_exploration``
     :param size: bytes
+    :param exploration: of a file that is not explored later, such as a rendition
     :raises InvalidRequest: ``content_id`` is not a SHA-256, the path or type is too long or the count out of range.
     """
     if not _CONTENT_ID.fullmatch(content_id):
@@ -52,12 +54,12 @@ def store_file_reference(
         "token_count": token_count,
         "size": size,
     }
-    known["exploration_summary"] = exploration_summary
+    known |= {"exploration_summary": exploration_summary, "exploration": exploration}
     if file_id is None:
         rows = FileReference.objects.filter(session_id=record.session_id, content_id=content_id, path=path)
         newest = rows.order_by("-added_seq").first()
         # A file that is still to be explored equals an explored one of the same content.
-        compared = known.keys() - ({"exploration_summary"} if exploration_summary is None else set())
+        compared = known.keys() - ({"exploration_summary", "exploration"} if exploration_summary is None else set())
         if newest is not None and all(getattr(newest, name) == known[name] for name in compared):
             return str(newest.id)
     place = {"session_id": record.session_id, "added_seq": record.next_seq, "after_message_seq": record.message_seq}

@@ -54,6 +54,14 @@ class FileQuotaExceeded(RequestTooLarge):
     """Your files would take more space than you may use here. Delete sessions whose files you no longer need, or ask for more space."""
 
 
+class InvalidPicture(InvalidRequest):
+    """This is no picture that can be kept as one. Send a whole PNG, JPEG, WebP or GIF."""
+
+
+class RemotePicture(InvalidRequest):
+    """Pictures are not fetched from other addresses. Send the bytes: as a data: URL, or as a file of the session."""
+
+
 class RequestTimeout(InvalidRequest):
     """The request's body came too slowly. Send it again over a faster connection, or in smaller pieces."""
 

@@ -34,7 +34,7 @@ from mnesis_core.turns.options import TurnOptions
 from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec, list_models, users_are_sessions
 from sessions_app.database.outages import to_error
-from sessions_app.database.threads import db
+from sessions_app.database.threads import db, work
 from sessions_app.live import Frame, Viewer, follow, make_check, viewer_of
 from sessions_app.record import message_queries
 from sessions_app.record.branch_queries import path_in
@@ -79,10 +79,13 @@ class MessageIn(Schema):
     tool_call_id: str = ""
 
     def said(self, place: int) -> completions.RequestMessage:
-        """:raises InvalidRequest: the message holds something other than text and calls."""
+        """:raises InvalidRequest: the message holds something other than text, pictures and calls."""
+        field = f"messages.{place}.content"
+        text, pictures = completions.read_content(self.content, field=field, may_show=self.role == "user")
         return completions.RequestMessage(
             role="system" if self.role == "developer" else self.role,
-            text=completions.text_of_content(self.content, field=f"messages.{place}.content"),
+            text=text,
+            pictures=pictures,
             refusal=(self.refusal or "") if self.role == "assistant" else "",
             tool_calls=tuple(
                 ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
@@ -189,11 +192,15 @@ async def ask(
     if diff.results:
         return replace(await _answer_tools(session, diff, viewer), is_json=is_json_format(request.parameters))
     try:
+        earlier = diff.earlier
+        if diff.earlier_pictures:
+            earlier = await work(lifecycle.with_pictures_kept, session, earlier, diff.earlier_pictures)
         started = await lifecycle.start_turn(
             session.id,
             owner_id=session.owner_id,
             message=diff.message,
-            earlier=diff.earlier,
+            pictures=diff.pictures,
+            earlier=earlier,
             idempotency_key=idempotency_key,
             options=TurnOptions(
                 tools=request.tools,
@@ -253,7 +260,7 @@ def _find_place(
             system_prompt=diff.system_prompt or "",
             labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
             config=ONE_TURN if is_one_turn else {},
-            first_message=diff.message,
+            first_message=diff.message or None,
             origin=ORIGIN,
             external_id=name,
         )

@@ -100,7 +100,9 @@ def claim_turn(
     """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
-    _check_request(message, earlier, options, config, may_be_silent=bool(earlier or parent_id))
+    # Pictures may ask without a word.
+    may_be_silent = bool(message == "" and files) or (message is None and bool(earlier or parent_id))
+    _check_request(message, earlier, options, config, may_be_silent=may_be_silent)
     if options.parameters != NO_PARAMETERS or config.parameters:
         check_parameters(get_spec_to_read(options.model or session.model), config, options)
     idempotency_key = stored_key(idempotency_key)
@@ -108,7 +110,11 @@ def claim_turn(
     digest = _request_digest(message, files, asked, parent_id)
     close_dead_turn(session, lease_owner)
     given = [_part_of_file(file, config.files.inline_threshold) for file in _load_files(session_id, files, owner_id)]
-    said = None if message is None else Message(role="user", parts=(TextPart(text=message), *given))
+    said = (
+        None
+        if message is None
+        else Message(role="user", parts=(*([TextPart(text=message)] if message else []), *given))
+    )
     parts = None if said is None else prepare_parts(said.parts)
 
     with change(session_id) as record:
@@ -143,7 +149,7 @@ def _check_request(
     :raises RequestTooLarge: a text has more characters than are allowed.
     """
     limit = config.limits.message_characters
-    if message is not None or not may_be_silent:
+    if not may_be_silent:
         check_message(message or "", config)
     for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
         check_length("earlier messages", text, limit)

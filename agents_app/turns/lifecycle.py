@@ -20,19 +20,21 @@ from agents_app.turns import claim
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.facts.forks import copy_facts
+from files_app.pictures import keep_pictures
 from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
 from mnesis_core.events import EventType
+from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm.interface import Outcome
-from mnesis_core.messages import CitationPart, FileRefPart, MediaPart, Message, Part, text_of
+from mnesis_core.messages import CitationPart, FileRefPart, ImagePart, MediaPart, Message, Part, text_of
 from mnesis_core.records import MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
 from mnesis_core.turns.options import RecordedTurn, TurnOptions, check_recorded, request_digest
-from sessions_app.conf import checked_config, default_model, get_spec, session_config, site_config
+from sessions_app.conf import checked_config, default_model, get_spec, get_spec_to_read, session_config, site_config
 from sessions_app.database.group_commit import durable_transaction
-from sessions_app.database.threads import db
+from sessions_app.database.threads import db, work
 from sessions_app.record import histories as forking
 from sessions_app.record import session_store
 from sessions_app.record.actor import current_actor
@@ -257,6 +259,7 @@ async def start_turn(
     earlier: Sequence[Message] = (),
     idempotency_key: str | None = None,
     files: Sequence[str] = (),
+    pictures: Sequence[SentPicture] = (),
     parent_id: str | None = None,
 ) -> claim.StartedTurn:
     """Write the user's message, claim the session and start the turn in this process; return at once.
@@ -264,6 +267,7 @@ async def start_turn(
     :param message: ``None`` when the model is to answer ``earlier`` itself, which ends with results of tools
     :param earlier: messages from elsewhere before this one, kept as a turn of their own; no part of the request's digest
     :param files: ids of files of the session that go with the message
+    :param pictures: become files of the session that go with it too
     :param parent_id: the message that it continues, ``root`` for none; by default the last one of the chosen branch.
         Without a message, what a user said there is answered again
     :raises MessageNotFoundError: the session has no such message.
@@ -273,10 +277,14 @@ async def start_turn(
     :raises SessionArchived: the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
     :raises PeerNameTaken: another session of the owner in host mode has this one's name.
+    :raises InvalidPicture: a picture cannot be shown.
     :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
     """
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
+    if pictures:
+        kept = await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)
+        files = [*files, *kept]
     if files:
         await claim.wait_until_explored(session_id, files, owner_id=owner_id)
     with runner.permit(owner_id):
@@ -291,6 +299,34 @@ async def start_turn(
             idempotency_key=idempotency_key,
             options=options,
         )
+
+
+def _keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id: int, model: str = "") -> list[str]:
+    if len(pictures) > claim.MOST_FILES:
+        raise InvalidRequest(f"a message may have {claim.MOST_FILES} files", field="parts")
+    alias = model or load_session(session_id, owner_id=owner_id).model
+    return keep_pictures(session_id, pictures, owner_id=owner_id, spec=get_spec_to_read(alias))
+
+
+def with_pictures_kept(
+    session: SessionRecord, messages: Sequence[Message], pictures: Sequence[SentPicture]
+) -> tuple[Message, ...]:
+    """Return messages from elsewhere whose pictures are files of the session; their parts have the names as sources.
+
+    :raises InvalidPicture: a picture cannot be shown.
+    """
+    if not pictures:
+        return tuple(messages)
+    ids = _keep_pictures(session.id, pictures, owner_id=session.owner_id)
+    files = {sent.name: id for sent, id in zip(pictures, ids, strict=True)}
+    sizes = {sent.name: len(sent.data) for sent in pictures}
+
+    def kept(part: Part) -> Part:
+        if not isinstance(part, ImagePart) or part.source not in files:
+            return part
+        return replace(part, file_id=files[part.source], name=part.source, size=sizes[part.source], source="")
+
+    return tuple(replace(message, parts=tuple(map(kept, message.parts))) for message in messages)
 
 
 async def _start(

@@ -498,7 +498,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         return self.step
 
     def build(self) -> BuiltContext:
-        state = read_state(self.frame)
+        state = read_state(self.frame, makes_pictures=True)
         return state.build(self.tool_specs, passages=self.retriever.passages_for(state))
 
     async def _fit_context(self) -> BuiltContext:

@@ -39,6 +39,7 @@ from mnesis_core.context.entries import (
     ContextEntry,
     ContextRows,
     MessageEntry,
+    Picture,
     Row,
     SummaryEntry,
     in_order,
@@ -48,13 +49,16 @@ from mnesis_core.context.facts import PromptFacts, choose_facts
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
 from mnesis_core.context.manifests import branch_of, fold_manifest, is_folded, outlines_of, unfold_manifest
 from mnesis_core.context.passages import Passages
+from mnesis_core.context.pictures import picture_files
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.facts.values import FactRecord
+from mnesis_core.files.pictures import MOST_RENDITION_BYTES, rule_for
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import Message, StoredMessage, StoredPart
-from mnesis_core.providers.rendering import GIVERS, digest, render
+from mnesis_core.providers.litellm_ import takes_pictures
+from mnesis_core.providers.rendering import GIVERS, digest, render, with_data
 from mnesis_core.records import CallRecord, SessionRecord, record_of
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
@@ -127,6 +131,7 @@ class ContextState(Frame):
     refill: Sequence[StoredMessage] = ()  # what an automatic compaction left room for
     refill_room: int = 0  # tokens for it, by our own estimate
     facts: PromptFacts | None = None
+    pictures: Mapping[str, Picture] | None = None  # by the ids of their files; none where the model takes none
     branch: int = 0  # whose context it is
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
@@ -146,13 +151,14 @@ class ContextState(Frame):
             passages=passages,
             refill=self.refill,
             refill_room=self.refill_room,
+            pictures=self.pictures,
         )
 
     def build(
         self, tools: Sequence[ToolSpec] = (), *, format: str = "openai_chat", passages: Passages | None = None
     ) -> BuiltContext:
         assembled = self.assemble(tools, provider=GIVERS.get(format, ""), passages=passages)
-        payload = render(assembled, provider=format)
+        payload = render(with_data(assembled, _reader_of(self.session.id)), provider=format)
         return BuiltContext(
             assembled=assembled,
             payload=payload,
@@ -229,15 +235,19 @@ def load_state(session_id: str, *, at: int | None = None, branch: int | None = N
     return read_state(load_frame(session_id), at=at, branch=branch)
 
 
-def read_state(frame: Frame, *, at: int | None = None, branch: int | None = None) -> ContextState:
+def read_state(
+    frame: Frame, *, at: int | None = None, branch: int | None = None, makes_pictures: bool = False
+) -> ContextState:
     """Read the context of a session that is loaded, now or as of event ``at``: two queries, whatever the history,
     and up to four more for what stands beside its summaries.
 
     :param branch: whose context; by default that of the branch that is chosen, or was then
+    :param makes_pictures: whether to make the renditions of pictures that are missing, which may take seconds each
     :raises BranchNotFoundError: the session has no such branch.
     """
     path = path_in(frame.session, branch, at=at)
-    return _state_of(frame, context_queries.load_context(frame.session.id, at=at, path=path), at=at, path=path)
+    rows = context_queries.load_context(frame.session.id, at=at, path=path)
+    return _state_of(frame, rows, at=at, path=path, makes_pictures=makes_pictures)
 
 
 def read_newest_state(frame: Frame, *, branch: int | None = None, said: Message | None = None) -> ContextState:
@@ -277,7 +287,14 @@ def _with(said: Message | None, frame: Frame, rows: ContextRows) -> ContextRows:
     return replace(rows, messages=[*rows.messages, MessageEntry(position=seq, message=message)])
 
 
-def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None, path: Path | None = None) -> ContextState:
+def _state_of(
+    frame: Frame,
+    rows: ContextRows,
+    *,
+    at: int | None = None,
+    path: Path | None = None,
+    makes_pictures: bool = False,
+) -> ContextState:
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     entries, branch = _entries_of(frame.session.id, rows), path.branch if path else 0
     pinned = [] if rows.unread_tokens else _load_pinned(frame, entries, path or LINE)
@@ -286,6 +303,7 @@ def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None, path: P
         room, refill = load_refill(
             frame.session.id, entries, pinned, branch=branch, at=seq if at is None else at, path=path
         )
+    beside = [MessageEntry(position=0, message=message) for message in pinned]
     return record_of(
         ContextState,
         frame,
@@ -294,10 +312,23 @@ def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None, path: P
         refill=refill,
         refill_room=room,
         facts=_load_facts(frame, seq if at is None else at, path),
+        pictures=_load_pictures(frame, [*entries, *beside], makes=makes_pictures),
         context_seq=seq if at is None else at,
         branch=branch,
         unread_tokens=rows.unread_tokens,
     )
+
+
+def _load_pictures(frame: Frame, entries: Sequence[ContextEntry], *, makes: bool) -> Mapping[str, Picture] | None:
+    """Return the pictures that the model is shown: two queries, and none where there are none or it takes none."""
+    file_ids = picture_files(entries)
+    if not file_ids or not takes_pictures(frame.spec):
+        return None
+    return file_port.find_pictures(frame.session, file_ids, rule_for(frame.spec.litellm_model), makes=makes)
+
+
+def _reader_of(session_id: str) -> Callable[[str], bytes]:
+    return lambda content_id: file_port.read_content(session_id, content_id, 0, MOST_RENDITION_BYTES)
 
 
 def _load_facts(frame: Frame, at: int, path: Path | None) -> PromptFacts | None:
@@ -466,7 +497,7 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
                 tools=found.tools,
                 facts=found.facts,
             )
-            payload, problems = render(prompt), found.problems
+            payload, problems = render(with_data(prompt, _reader_of(call.session_id))), found.problems
         payload = _with_parameters(call, payload)
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))

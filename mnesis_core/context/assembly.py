@@ -27,6 +27,7 @@ from mnesis_core.context.entries import (
     ContextMessage,
     LeftOut,
     MessageEntry,
+    Picture,
     Prompt,
     Sources,
     SummaryEntry,
@@ -38,6 +39,7 @@ from mnesis_core.context.entries import (
 from mnesis_core.context.facts import PromptFacts, read_facts
 from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.passages import Passages, read_passages
+from mnesis_core.context.pictures import with_pictures
 from mnesis_core.context.refill import take_refill
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.facts.values import FactRecord
@@ -214,6 +216,7 @@ def assemble(
     passages: Passages | None = None,
     refill: Sequence[StoredMessage] = (),
     refill_room: int = 0,
+    pictures: Mapping[str, Picture] | None = None,
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
@@ -221,17 +224,22 @@ def assemble(
     back what it gave to be sent back (``ProviderPart``). The messages that are ``pinned`` are none of the entries, which
     have summaries in their places; they stand behind these. So do those of the ``refill`` that go into its room where
     nothing is cut. The ``passages`` and the refill count as used and not as wanted: no compaction makes passages smaller, and
-    a refill makes room for anything else. Once something is cut, more than the end of the prompt may change. A budget of 200
+    a refill makes room for anything else. The ``pictures``, by the ids of their files, go beside the parts that name them. Once something is cut, more than the end of the prompt may change. A budget of 200
     usable tokens or more is kept to, whatever the entries are.
     """
     everything = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
-    items = [item for item in everything if item.cost]
     opening = whole_opening(system_prompt, tools)
     limit = int(budget.usable / calibration)
     facts = facts if facts and facts.tokens <= limit // LARGEST_FACTS else None
     passages = passages if passages and passages.tokens <= limit // LARGEST_PASSAGES else None
     beside = Counter(facts=facts.tokens if facts else 0, passages=passages.tokens if passages else 0)
-    wanted = PRIMING + beside["facts"] + opening.tokens + sum(item.tokens for item in items)
+    wanted = PRIMING + beside["facts"] + opening.tokens + sum(item.tokens for item in everything)
+    unseen: list[LeftOut] = []
+    if pictures:
+        room = limit - wanted - beside["passages"]
+        everything, unseen = with_pictures(everything, pictures, usable=limit, room=room)
+        wanted += sum(picture["tokens"] for item in everything for picture in item.row.get("pictures", ()))
+    items = [item for item in everything if item.cost]
     if wanted + beside["passages"] > limit:
         opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING - beside.total(), provider)
     else:
@@ -249,7 +257,7 @@ def assemble(
         wanted_tokens=ceil(wanted * calibration),
         breakdown=breakdown,
         manifest=rows,
-        left_out=(*opening.left_out, *_left_out(everything, chosen)),
+        left_out=(*opening.left_out, *unseen, *_left_out(everything, chosen)),
     )
 
 

@@ -26,11 +26,25 @@ EMPTY_MESSAGE = "[empty message]"  # What a model reads in place of a user's mes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture as a model is sent it: a rendition that the record keeps, so that a past prompt has the same bytes."""
+
+    content_id: str
+    media_type: str
+    width: int
+    height: int
+    size: int  # bytes
+    tokens: int  # by the rule of the provider's family, uncorrected
+    data: str = ""  # Base64; empty until it is read for a payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     call_id: str
     name: str
     text: str
     is_error: bool = False
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +64,15 @@ class ContextMessage:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()  # Results of this same message's ``tool_calls``: a pair is never split.
     opaque: tuple[Opaque, ...] = ()
+    pictures: tuple[Picture, ...] = ()  # behind the text, which names their files
     source_ids: tuple[str, ...] = ()  # the message or summary it stands for; none for the system prompt and for notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     id: str
-    kind: str  # ``system``, ``tool`` (its id is its name), ``summary``, ``message`` or ``part``
+    # ``system``, ``tool`` (its id is its name), ``summary``, ``message``, ``part``, or ``picture`` (its text is there)
+    kind: str
     reason: str  # ``over_budget``, or ``nothing_to_send`` for a message that holds nothing a model is sent
 
 
@@ -162,12 +178,17 @@ def _are_ranges(value: object) -> bool:
 
 _ENDS: Schema = {"head": _is_number, "tail": _is_number}
 _CUT: Schema = {"part": _is_text, "field": _is_text, **_ENDS}
+_PICTURE: Schema = {
+    **dict.fromkeys(("part", "content_id", "media_type"), _is_text),
+    **dict.fromkeys(("width", "height", "size", "tokens"), _is_number),
+}
 # A key -> the keys that come with it.
 _OPTIONAL: Mapping[str, Schema] = {
     "branch": {"branch": _is_number},
     "head": _ENDS,
     "naming": {"naming": _are_texts},
     "opaque": {"opaque": _are_texts},
+    "pictures": {"pictures": lambda value: isinstance(value, list) and all(_has(one, _PICTURE) for one in value)},
     "prompt": {"prompt": _is_text},
 }
 _MESSAGE: Schema = {

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 import orjson
 
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Opaque, SummaryEntry, ToolResult
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Opaque, Picture, SummaryEntry, ToolResult
 from mnesis_core.files.references import file_ids_of_output, with_output_files
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, SHORT, characters_within, estimate_text
@@ -47,6 +47,8 @@ from mnesis_core.messages import (
 )
 from mnesis_core.text import quote, refuse_constant
 
+# What a row says of a picture beside its part.
+PICTURE_FIELDS = ("content_id", "media_type", "width", "height", "size", "tokens")
 SHORTEST_ARGUMENT = 16  # characters: of shorter beginnings none says anything
 
 # The types of which ``fields_of`` returns anything.
@@ -304,6 +306,7 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
             tool_calls=tuple(segment.calls),
             tool_results=tuple(segment.results),
             opaque=segment.opaque,
+            pictures=tuple(segment.pictures),
             source_ids=(message.id,),
         )
         for segment in _segments(message, parts, row)
@@ -324,6 +327,7 @@ class _Segment:
     texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     results: list[ToolResult] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
     # Providers refuse calls without an id, and two with the same id.
     taken: set[str] = field(default_factory=lambda: {""})
 
@@ -340,7 +344,7 @@ class _Segment:
 
 def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
     segments: list[_Segment] = []
-    omitted, unanswered = row["omitted"], row["unanswered"]
+    omitted, unanswered, pictures = row["omitted"], row["unanswered"], _pictures_of(row)
     waiting: list[ProviderPart] = []  # for the text or the call that they stand before
     for stored in parts:
         if stored.id in omitted:
@@ -354,7 +358,9 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
             if waiting:
                 segments[-1].opaque += _before(waiting, call_id)
                 waiting = []
-        elif not texts or (isinstance(part, MediaPart) and _joins_result(part, texts["text"], segments)):
+        elif not texts or (
+            isinstance(part, MediaPart) and _joins_result(part, texts["text"], pictures.get(stored.id), segments)
+        ):
             continue
         elif isinstance(part, ProviderPart):
             waiting.append(part)
@@ -363,6 +369,8 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
                 segments.append(_Segment(message.role, _before(waiting) if waiting else ()))
                 waiting = []
             segments[-1].texts.append(texts["text"])
+            if stored.id in pictures:
+                segments[-1].pictures.append(pictures[stored.id])
     return [*segments, _Segment(message.role, _before(waiting))] if waiting else segments
 
 
@@ -370,12 +378,22 @@ def _before(parts: Iterable[ProviderPart], call_id: str = "") -> tuple[Opaque, .
     return tuple(Opaque(part=part, call_id=call_id) for part in parts)
 
 
-def _joins_result(part: MediaPart, text: str, segments: Sequence[_Segment]) -> bool:
+def _pictures_of(row: Mapping[str, Any]) -> dict[str, Picture]:
+    """Return the pictures that a message's row shows beside their texts, by part."""
+    return {
+        shown["part"]: Picture(**{name: value for name, value in shown.items() if name in PICTURE_FIELDS})
+        for shown in row.get("pictures", ())
+    }
+
+
+def _joins_result(part: MediaPart, text: str, picture: Picture | None, segments: Sequence[_Segment]) -> bool:
     """Add what a file shows to the result of the call that it came with, if that has one."""
     for segment in reversed(segments):
         for index, result in enumerate(segment.results):
             if result.call_id == part.tool_call_id != "":
-                segment.results[index] = replace(result, text="\n".join(filter(None, (result.text, text))))
+                shown = (*result.pictures, picture) if picture else result.pictures
+                said = "\n".join(filter(None, (result.text, text)))
+                segment.results[index] = replace(result, text=said, pictures=shown)
                 return True
     return False
 

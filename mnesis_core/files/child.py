@@ -1,4 +1,4 @@
-"""The process that explores one file: ``python -m mnesis_core.files.child``, started by ``sandbox``.
+"""The process that explores one file, or makes the rendition of a picture: ``python -m mnesis_core.files.child``, started by ``sandbox``.
 
 The operating system limits its time, memory and files. ``_refuse`` holds Python code only: it stops a parser that would
 look something up or write something, not one that was taken over.
@@ -6,6 +6,7 @@ look something up or write something, not one that was taken over.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import json
 import math
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mnesis_core.files.detection import detect, explore, explore_plainly
+from mnesis_core.files.pictures import RULES, render
 from mnesis_core.files.source import Source
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -56,6 +58,21 @@ def main() -> None:
     for limit, most in limits.items():
         resource.setrlimit(limit, (most, most))
     path = Path(asked["path"])
+    json.dump(_rendition(path, asked["rule"]) if "rule" in asked else _exploration(path, asked), answer)
+    answer.close()
+
+
+def _rendition(path: Path, rule: str) -> dict[str, Any]:
+    try:
+        rendition = render(path, RULES[rule])
+    except ValueError as error:
+        return {"problem": str(error)}
+    except MemoryError:
+        return {"problem": "it needs more memory than it may have"}
+    return {"rendition": asdict(rendition) | {"data": base64.b64encode(rendition.data).decode()}}
+
+
+def _exploration(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     source = Source(path=path, name=asked["name"], size=path.stat().st_size)
     began = time.monotonic()
     problem = asked["problem"]
@@ -66,8 +83,7 @@ def main() -> None:
     with suppress(OSError):
         if status := _PEAK.search(Path("/proc/self/status").read_text()):
             peak = int(status[1])
-    json.dump({"exploration": asdict(found), "seconds": seconds, "peak_bytes": peak * 1024}, answer)
-    answer.close()
+    return {"exploration": asdict(found), "seconds": seconds, "peak_bytes": peak * 1024}
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:

@@ -6,6 +6,7 @@ and the file stays as it is. The child's limits are set in ``child``.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -13,12 +14,15 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mnesis_core.files.detection import Exploration
+from mnesis_core.files.pictures import PictureRule, Rendition
 
 CHILD = "mnesis_core.files.child"
+RENDITION_BYTES = 16_777_216  # the most of a rendition's answer, which is JSON with Base64
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -54,9 +58,32 @@ def explore_alone(path: Path, name: str, *, limits: ExplorationLimits | None = N
     return found
 
 
+def render_alone(path: Path, rule: PictureRule, *, limits: ExplorationLimits) -> Rendition | str:
+    """Return a picture as it is sent under a rule, made in another process, or why there is none."""
+    limits = replace(limits, output_bytes=RENDITION_BYTES)
+    answer = _ask(CHILD, {"path": str(path.absolute()), "rule": rule.name, **asdict(limits)}, limits)
+    if isinstance(answer, str):
+        return answer
+    try:
+        return Rendition(**answer["rendition"] | {"data": base64.b64decode(answer["rendition"]["data"])})
+    except (KeyError, TypeError, ValueError):
+        return str(answer.get("problem", "its parser broke off without an answer"))
+
+
 def _run(child: str, path: Path, name: str, limits: ExplorationLimits, *, problem: str = "") -> Explored | str:
     """Return what the child found, or why it found nothing. After a ``problem`` it only describes text or bytes."""
     asked = {"path": str(path.absolute()), "name": name, "problem": problem, **asdict(limits)}
+    found = _ask(child, asked, limits)
+    if isinstance(found, str):
+        return found
+    try:
+        exploration = Exploration(**found["exploration"])
+        return Explored(exploration=exploration, seconds=found["seconds"], peak_bytes=found["peak_bytes"])
+    except (KeyError, TypeError):
+        return "its parser broke off without an answer"
+
+
+def _ask(child: str, asked: dict[str, Any], limits: ExplorationLimits) -> dict[str, Any] | str:
     with tempfile.TemporaryFile() as output:
         kept = ("PATH", "LANG", "SYSTEMROOT")
         process = subprocess.Popen(
@@ -87,8 +114,7 @@ def _run(child: str, path: Path, name: str, limits: ExplorationLimits, *, proble
         if process.returncode:
             return "its parser broke off"
         try:
-            found = json.loads(output.read(limits.output_bytes))
-            exploration = Exploration(**found["exploration"])
-            return Explored(exploration=exploration, seconds=found["seconds"], peak_bytes=found["peak_bytes"])
-        except (ValueError, KeyError, TypeError):
-            return "its parser broke off without an answer"
+            answer = json.loads(output.read(limits.output_bytes))
+        except ValueError:
+            answer = None
+        return answer if isinstance(answer, dict) else "its parser broke off without an answer"

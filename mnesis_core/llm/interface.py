@@ -72,6 +72,7 @@ class ModelSpec:
     timeout_seconds: float = 120.0  # the longest silence inside a stream
     total_timeout_seconds: float = 1800.0  # the longest whole call, with every retry and pause
     parameters: Parameters = NO_PARAMETERS  # Of its calls in turns and maps, where these ask for no others.
+    takes_pictures: bool | None = None  # None: as litellm's table says
     fallbacks: tuple[str, ...] = ()  # Aliases of the models that are asked, in this order, when this one gives nothing.
     # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists.
     entered_on_host: bool = False

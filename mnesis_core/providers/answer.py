@@ -218,11 +218,20 @@ def sendable(value: Any) -> Any:
 
 
 def estimate_payload(payload: dict[str, Any]) -> int:
-    """Return the tokens of a request's messages and tools by our estimate; 0 for what is too deep to be sent at all."""
+    """Return the tokens of a request's messages and tools by our estimate; 0 for what is too deep to be sent at all.
+
+    A picture counts as the largest that Anthropic takes, since its bytes are no text.
+    """
     try:
-        return estimate_text(json.dumps(payload, ensure_ascii=False, default=str))
+        text = json.dumps(payload, ensure_ascii=False, default=str)
+        text, pictures = _DATA_URLS.subn("", text) if ";base64," in text else (text, 0)
+        return estimate_text(text) + pictures * PICTURE_TOKENS
     except RecursionError:
         return 0
+
+
+PICTURE_TOKENS = 1_600
+_DATA_URLS = re.compile(r'(?<="url": ")data:image/[a-z]+;base64,[A-Za-z0-9+/=]+')
 
 
 def too_long(limit: int) -> ModelReplyIncomplete:

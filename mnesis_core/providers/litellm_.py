@@ -307,6 +307,14 @@ def supports_schemas(litellm_model: str) -> bool:
     return bool(load_litellm().supports_response_schema(litellm_model))
 
 
+def takes_pictures(spec: ModelSpec) -> bool:
+    """Return whether a model is shown pictures: as its entry says, else by litellm's own table. Offline."""
+    if spec.takes_pictures is None:
+        known = spec.litellm_model and provider_of(spec.litellm_model) != "demo"
+        return bool(known and _entry_of(spec.litellm_model).get("supports_vision"))
+    return spec.takes_pictures
+
+
 CAPABILITIES = {
     "supports_function_calling": "tools",
     "supports_response_schema": "JSON schemas",

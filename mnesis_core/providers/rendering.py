@@ -5,13 +5,14 @@ All of them take text as UTF-8, short names of plain letters, ids that pair, and
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import isfinite
 from operator import itemgetter
@@ -19,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 import orjson
 
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Prompt, ToolResult
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Picture, Prompt, ToolResult
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import DEEPEST_DATA
@@ -185,11 +186,47 @@ def opaque_blocks(message: ContextMessage, provider: str, call_id: str = "") -> 
     ]
 
 
+# Before pictures that calls gave back, for formats whose results are text.
+RETURNED = "[What the call {name} returned shows:]"
+
+
+def with_data(prompt: Prompt, read: Callable[[str], bytes]) -> Prompt:
+    """Return a prompt whose pictures have their bytes; ``read`` returns those of a content.
+
+    :raises NotFound: a picture's rendition is not there.
+    """
+    if not any(message.pictures or any(r.pictures for r in message.tool_results) for message in prompt.messages):
+        return prompt
+
+    def filled(pictures: tuple[Picture, ...]) -> tuple[Picture, ...]:
+        return tuple(replace(picture, data=base64.b64encode(read(picture.content_id)).decode()) for picture in pictures)
+
+    messages = tuple(
+        replace(
+            message,
+            pictures=filled(message.pictures),
+            tool_results=tuple(replace(result, pictures=filled(result.pictures)) for result in message.tool_results),
+        )
+        for message in prompt.messages
+    )
+    return Prompt(messages=messages, tools=prompt.tools)
+
+
+def data_url(picture: Picture) -> str:
+    return f"data:{picture.media_type};base64,{picture.data}"
+
+
+def _chat_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str, Any]]:
+    shown = [{"type": "image_url", "image_url": {"url": data_url(picture)}} for picture in pictures]
+    return [*([{"type": "text", "text": text}] if text else []), *shown] if shown else text
+
+
 def render_chat(prompt: Prompt) -> dict[str, Any]:
     """Return ``{"messages": […], "tools"?}`` of OpenAI Chat Completions."""
     messages: list[dict[str, Any]] = []
     for message in prompt.messages:
-        rendered: dict[str, Any] = {"role": message.role, "content": outgoing(message.text)}
+        content = _chat_content(outgoing(message.text), message.pictures)
+        rendered: dict[str, Any] = {"role": message.role, "content": content}
         messages.append(rendered)
         if not message.tool_calls:
             continue
@@ -206,6 +243,11 @@ def render_chat(prompt: Prompt) -> dict[str, Any]:
             {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
             for call, result in answered_calls(message)
         ]
+        messages += [
+            {"role": "user", "content": _chat_content(RETURNED.format(name=tool_name(result.name)), result.pictures)}
+            for _, result in answered_calls(message)
+            if result.pictures
+        ]
     payload: dict[str, Any] = {"messages": messages}
     if prompt.tools:
         payload["tools"] = [{"type": "function", "function": described(tool)} for tool in prompt.tools]
@@ -220,14 +262,16 @@ def render_responses(prompt: Prompt) -> dict[str, Any]:
     for message in messages:
         items += opaque_blocks(message, "openai")
         if text := spoken(message):
-            items.append({"type": "message", "role": message.role, "content": text})
+            content = _responses_content(text, message.pictures)
+            items.append({"type": "message", "role": message.role, "content": content})
         outputs = []
         for call, result in answered_calls(message):
             items += opaque_blocks(message, "openai", call.id)
             named = {"call_id": ids.new(call.id)}
             arguments = outgoing(call.arguments)
             items.append({"type": "function_call", **named, "name": tool_name(call.name), "arguments": arguments})
-            outputs.append({"type": "function_call_output", **named, "output": outgoing(result.text)})
+            output = _responses_content(outgoing(result.text), result.pictures)
+            outputs.append({"type": "function_call_output", **named, "output": output})
         items += outputs
     payload: dict[str, Any] = {"instructions": instructions} if instructions else {}
     payload["input"] = items
@@ -235,6 +279,11 @@ def render_responses(prompt: Prompt) -> dict[str, Any]:
         # Strict schemas have no optional arguments; ours have.
         payload["tools"] = [{"type": "function", **described(tool), "strict": False} for tool in prompt.tools]
     return payload
+
+
+def _responses_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str, Any]]:
+    shown = [{"type": "input_image", "detail": "auto", "image_url": data_url(picture)} for picture in pictures]
+    return [*([{"type": "input_text", "text": text}] if text else []), *shown] if shown else text
 
 
 def render_anthropic(prompt: Prompt) -> dict[str, Any]:
@@ -263,6 +312,7 @@ def _anthropic_blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str,
         yield from (("assistant", block) for block in opaque_blocks(message, "anthropic"))
         if text:
             yield role, {"type": "text", "text": text}
+        yield from ((role, _anthropic_picture(picture)) for picture in message.pictures)
         results = []
         for call, result in answered_calls(message):
             yield from (("assistant", block) for block in opaque_blocks(message, "anthropic", call.id))
@@ -274,8 +324,17 @@ def _anthropic_blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str,
             if result.is_error:
                 block["is_error"] = True
                 said = said if said.strip() else "Error"
-            results.append(block | {"content": said} if said.strip() else block)
+            content: str | list[dict[str, Any]] = said
+            if result.pictures:
+                texts = [{"type": "text", "text": said}] if said.strip() else []
+                content = [*texts, *map(_anthropic_picture, result.pictures)]
+            results.append(block | {"content": content} if said.strip() or result.pictures else block)
         yield from (("user", result) for result in results)
+
+
+def _anthropic_picture(picture: Picture) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+    return {"type": "image", "source": source}
 
 
 def render_gemini(prompt: Prompt) -> dict[str, Any]:
@@ -307,6 +366,7 @@ def _gemini_parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dic
         signature = _signature(message)
         if text or signature:
             yield _GEMINI_ROLES[role], {"text": text, **signature}
+        yield from ((_GEMINI_ROLES[role], _gemini_picture(picture)) for picture in message.pictures)
         responses: list[dict[str, Any]] = []
         for call, result in answered_calls(message):
             named = {"id": ids.new(call.id), "name": _gemini_name(call.name)}
@@ -315,6 +375,14 @@ def _gemini_parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dic
             response = {"error" if result.is_error else "output": outgoing(result.text)}
             responses.append({"functionResponse": {**named, "response": response}})
         yield from (("user", response) for response in responses)
+        for _, result in answered_calls(message):
+            if result.pictures:
+                yield "user", {"text": RETURNED.format(name=tool_name(result.name))}
+                yield from (("user", _gemini_picture(picture)) for picture in result.pictures)
+
+
+def _gemini_picture(picture: Picture) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": picture.media_type, "data": picture.data}}
 
 
 def _signature(message: ContextMessage, call_id: str = "") -> dict[str, str]:

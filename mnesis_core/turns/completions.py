@@ -25,9 +25,20 @@ from typing import Any, Literal
 
 from mnesis_core.errors import InvalidRequest, MnesisError
 from mnesis_core.events import EventType
+from mnesis_core.files.pictures import SentPicture, read_data_url
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import NAMES, NO_PARAMETERS, Parameters, read_parameters
-from mnesis_core.messages import Message, Part, RefusalPart, StoredMessage, TextPart, ToolPart, ToolState, text_of
+from mnesis_core.messages import (
+    ImagePart,
+    Message,
+    Part,
+    RefusalPart,
+    StoredMessage,
+    TextPart,
+    ToolPart,
+    ToolState,
+    text_of,
+)
 from mnesis_core.records import TurnState, UsageRecord
 from mnesis_core.text import printable
 
@@ -53,6 +64,7 @@ class RequestMessage:
     role: RequestRole
     text: str = ""
     refusal: str = ""  # The assistant's words when it refused.
+    pictures: tuple[SentPicture, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     place: int = 0
@@ -116,24 +128,31 @@ def unused(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in sent if _NAME.fullmatch(name))[:20]
 
 
-def text_of_content(content: str | Sequence[Mapping[str, Any]] | None, *, field: str) -> str:
-    """Return the text of a message's content, its parts divided by line breaks.
+def read_content(
+    content: str | Sequence[Mapping[str, Any]] | None, *, field: str, may_show: bool = False
+) -> tuple[str, tuple[SentPicture, ...]]:
+    """Return the text of a message's content, its parts divided by line breaks, and its pictures.
 
-    :raises InvalidRequest: a part is not text; names it
+    :param may_show: whether the content may have pictures, as a user's may
+    :raises InvalidRequest: a part is of another type, or its picture cannot be read; names it
     """
     if content is None or isinstance(content, str):
-        return content or ""
-    texts = []
+        return content or "", ()
+    texts: list[str] = []
+    pictures: list[SentPicture] = []
     for index, part in enumerate(content):
-        kind = part.get("type")
+        kind, place = part.get("type"), f"{field}.{index}"
         text = part.get("refusal" if kind == "refusal" else "text")
-        if kind not in ("text", "refusal") or not isinstance(text, str):
-            place = f"{field}.{index}"
-            raise InvalidRequest(
-                f"{place} is not a text part; images, sound and files are not taken here", field=f"{place}.type"
-            )
-        texts.append(text)
-    return "\n".join(texts)
+        if kind == "image_url" and may_show:
+            image = part.get("image_url")
+            url = image.get("url") if isinstance(image, Mapping) else image
+            pictures.append(read_data_url(url, place=f"{place}.image_url"))
+        elif kind in ("text", "refusal") and isinstance(text, str):
+            texts.append(text)
+        else:
+            known = "text and image_url parts" if may_show else "text parts"
+            raise InvalidRequest(f"{place} is of another type; {known} are taken here", field=f"{place}.type")
+    return "\n".join(texts), tuple(pictures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +167,9 @@ class RequestDiff:
     system_prompt: str | None = None  # None if the request has no system message at its beginning.
     earlier: tuple[Message, ...] = ()  # What happened elsewhere and what the system said before the question.
     message: str | None = None  # The question; None if the request holds tool results only.
+    pictures: tuple[SentPicture, ...] = ()  # of the question
+    # Of the earlier messages, whose parts have their names as their sources until they are files.
+    earlier_pictures: tuple[SentPicture, ...] = ()
     results: tuple[RequestMessage, ...] = ()  # Results of calls that the record waits for.
 
 
@@ -221,7 +243,7 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
             "send the results of a turn's calls first, and what comes next in a request of its own",
             field=f"messages.{tail[-1].place}",
         )
-    questions = [said.text for said in rest if said.role == "user"]
+    questions = [said for said in rest if said.role == "user"]
     told = [*earlier, *(said for said in results if not awaited), *(said for said in rest if said.role == "system")]
     # A call's results directly follow it: ids are unique within one message only.
     messages = []
@@ -236,13 +258,19 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
         call_ids = {call.id for call in said.tool_calls}
         answers = {one.tool_call_id: one for one in takewhile(lambda one: one.role == "tool", told[index + 1 :])}
         messages.append(Message(role=said.role, parts=tuple(_parts(said, answers))))
-    message = joined(questions) if questions else None
-    return RequestDiff(earlier=tuple(messages), message=message, results=awaited)
+    return RequestDiff(
+        earlier=tuple(messages),
+        message=joined(said.text for said in questions) if questions else None,
+        pictures=tuple(picture for said in questions for picture in said.pictures),
+        earlier_pictures=tuple(picture for said in told for picture in said.pictures),
+        results=awaited,
+    )
 
 
 def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Iterable[Part]:
     if said.text:
         yield TextPart(text=said.text)
+    yield from (ImagePart(source=picture.name, media_type=picture.media_type) for picture in said.pictures)
     if said.refusal:
         yield RefusalPart(text=said.refusal)
     for call in said.tool_calls:

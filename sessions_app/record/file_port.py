@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mnesis_core.context.entries import Picture
+from mnesis_core.files.pictures import PictureRule
 from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.records import SessionRecord
 from mnesis_core.text import bytes_of_text
 from sessions_app.record.change import Change
 
@@ -21,6 +24,7 @@ class FileStore:
     prepare_file: Callable[..., dict[str, Any]]  # stores bytes and says what they are; waits for the disk
     add_file: Callable[..., str]  # writes the reference to prepared bytes in a change, and has them explored
     read_content: Callable[[str, str, int, int], bytes]  # (session, content, first byte, most bytes); raises NotFound
+    find_pictures: Callable[..., dict[str, Picture]]  # of some files of a session, under a rule; may make them
 
 
 PreparedText = dict[str, Any]
@@ -77,6 +81,17 @@ def read_content(session_id: str, content_id: str, offset: int, limit: int) -> b
     :raises ValueError: no app stores files.
     """
     return _store().read_content(session_id, content_id, offset, limit)
+
+
+def find_pictures(
+    session: SessionRecord, file_ids: Sequence[str], rule: PictureRule, *, makes: bool = False
+) -> dict[str, Picture]:
+    """Return the pictures that a model is shown under a rule, by the ids of their files.
+
+    :param makes: whether to make those that are missing, which may take seconds each
+    :raises ValueError: no app stores files.
+    """
+    return _store().find_pictures(session, file_ids, rule, makes=makes)
 
 
 def _store() -> FileStore:

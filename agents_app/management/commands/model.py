@@ -25,9 +25,11 @@ OPTION_OF = {
     "timeout_seconds": "timeout",
     "total_timeout_seconds": "total-timeout",
 }
+YES_NO = {"yes": True, "no": False}
 SHOWN = (
     *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
-    *("max_output_tokens", "max_output_source", "prices", "prices_source", "fallbacks", "parameters"),
+    *("max_output_tokens", "max_output_source", "takes_pictures", "prices", "prices_source", "fallbacks"),
+    "parameters",
 )
 
 
@@ -43,6 +45,7 @@ class Command(EndpointCommand):
         add.add_argument("--api-key-env", default="", help="the environment variable that holds the key")
         add.add_argument("--context", type=int, help="tokens in its window (default: from litellm)")
         add.add_argument("--max-output", type=int, help="the most tokens of an answer (default: from litellm)")
+        add.add_argument("--pictures", choices=YES_NO, help="whether it is shown pictures (default: from litellm)")
         add.add_argument(
             "--fallback",
             action="append",
@@ -78,6 +81,7 @@ class Command(EndpointCommand):
                 api_base=options["api_base"],
                 context_window=options["context"],
                 max_output_tokens=options["max_output"],
+                takes_pictures=YES_NO.get(options["pictures"]),
                 prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
                 timeout_seconds=options["timeout"],
                 total_timeout_seconds=options["total_timeout"],

@@ -1,0 +1,109 @@
+"""Pictures for models: those that came inside a request become files, and of each file that is shown a rendition is kept.
+
+A rendition is a file of the session that shows it, so that whatever exports, moves, verifies or erases a session's files
+has it too. It is made once for a rule, outside every lock; a past prompt names its content.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from django.core.cache import cache
+
+from files_app.contents import on_disk, put_content
+from files_app.intake import check_room, keep_file
+from files_app.queries import contents_of_files, load_renditions
+from files_app.store import store_file_reference
+from mnesis_core.context.entries import Picture
+from mnesis_core.context.pictures import MOST_PICTURES
+from mnesis_core.errors import FileContentNotFound, InvalidPicture
+from mnesis_core.files.pictures import RENDITION, PictureRule, Rendition, SentPicture, rule_for
+from mnesis_core.files.sandbox import ExplorationLimits, render_alone
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.providers.litellm_ import takes_pictures
+from mnesis_core.records import SessionRecord
+from sessions_app.conf import site_config
+from sessions_app.record.change import change
+
+PROBLEM_SECONDS = 86_400  # A picture of which there is no rendition is not tried again for so long.
+
+
+def find_pictures(
+    session: SessionRecord, file_ids: Sequence[str], rule: PictureRule, *, makes: bool = False
+) -> dict[str, Picture]:
+    """Return the pictures that a model is shown under a rule, by the ids of their files; two queries.
+
+    Files of others, and what is no picture, are absent.
+
+    :param makes: whether to make the renditions that are missing, of the newest files
+    """
+    contents = contents_of_files(file_ids, owner_id=session.owner_id)
+    renditions = load_renditions(session.id, rule)
+    missing = [id for id in file_ids if id in contents and contents[id] not in renditions]
+    if makes and missing:
+        for content_id in dict.fromkeys(contents[id] for id in missing[-MOST_PICTURES:]):
+            _make(session.id, content_id, rule)
+        renditions = load_renditions(session.id, rule)
+    return {id: renditions[content] for id, content in contents.items() if content in renditions}
+
+
+def keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id: int, spec: ModelSpec) -> list[str]:
+    """Keep pictures that came inside a request as files of a session, return their ids, in order.
+
+    :param spec: the model that is asked; where it takes pictures, their renditions are kept too
+    :raises InvalidPicture: one cannot be decoded. Nothing is kept then.
+    :raises MnesisError: see ``keep_file``
+    """
+    check_room(session_id, owner_id=owner_id, size=max(len(sent.data) for sent in pictures))
+    rule, made = rule_for(spec.litellm_model), []
+    for number, sent in enumerate(pictures, start=1):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(sent.data)
+            file.flush()
+            made.append(rendition := _render(Path(file.name), rule))
+        if isinstance(rendition, str):
+            raise InvalidPicture(f"picture {number} cannot be shown: {rendition}", picture=number)
+    kept = [keep_file(session_id, owner_id=owner_id, path=sent.name, chunks=[sent.data]) for sent in pictures]
+    for file_kept, rendition in zip(kept, made, strict=True):
+        if isinstance(rendition, Rendition) and takes_pictures(spec):
+            _keep(session_id, file_kept.content_id, rule, rendition)
+    return [file_kept.id for file_kept in kept]
+
+
+def _make(session_id: str, content_id: str, rule: PictureRule) -> None:
+    key = f"no-rendition-{rule.name}-{content_id}"
+    if cache.get(key):
+        return
+    with suppress(FileContentNotFound), on_disk(content_id) as place:
+        rendition = _render(place, rule)
+        if isinstance(rendition, str):
+            cache.set(key, rendition, PROBLEM_SECONDS)
+        else:
+            _keep(session_id, content_id, rule, rendition)
+
+
+def _keep(session_id: str, content_id: str, rule: PictureRule, rendition: Rendition) -> None:
+    kept = put_content(rendition.data)
+    size = {"width": rendition.width, "height": rendition.height}
+    with change(session_id) as record:
+        if content_id not in load_renditions(session_id, rule):
+            store_file_reference(
+                record,
+                content_id=kept,
+                path=f".mnesis/pictures/{content_id[:16]}-{rule.name}",
+                file_type=RENDITION,
+                size=len(rendition.data),
+                exploration={
+                    **{"explorer": "rendition-1", "covered": "", "problem": "", "seconds": 0.0, "peak_bytes": 0},
+                    RENDITION: {"of": content_id, "rule": rule.name, "media_type": rendition.media_type, **size},
+                },
+            )
+
+
+def _render(path: Path, rule: PictureRule) -> Rendition | str:
+    config = site_config().files
+    limits = ExplorationLimits(seconds=config.exploration_seconds, memory_bytes=config.exploration_memory_bytes)
+    return render_alone(path, rule, limits=limits)

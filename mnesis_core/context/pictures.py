@@ -1,0 +1,124 @@
+"""Which pictures of a context a model sees, and which of them are only told of.
+
+The text of a picture's part, with the id of its file, is always in the prompt: it is what stays of a picture that has
+left, so that a file tool can bring the picture back. The oldest leave first. As each leaves the prompt for lack of room among
+pictures, half of the room is made free at once: so the beginning of a prompt stays the same for many calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from mnesis_core.context.entries import ContextEntry, LeftOut, MessageEntry, Picture
+from mnesis_core.context.fitting import Item
+from mnesis_core.context.wording import PICTURE_FIELDS
+from mnesis_core.messages import FileRefPart, ImagePart, StoredMessage, StoredPart, ToolPart
+
+MOST_PICTURES = 20  # Anthropic takes smaller ones only where there are more, and every other provider takes as many.
+MOST_BYTES = 15_000_000  # of the pictures of one prompt, before they become Base64
+SHARE = 2  # Pictures take at most one part in so many of what is usable.
+PICTURE_KIND = "image"  # of files, as ``detection`` names it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    item_id: str
+    part_id: str
+    picture: Picture
+
+
+def picture_file(message: StoredMessage, stored: StoredPart) -> str:
+    """Return the id of the file whose picture a part can show to a model, or an empty text.
+
+    Providers take pictures from the user, and as what a call gave back.
+    """
+    part = stored.part
+    if isinstance(part, ImagePart):
+        calls = (other.part for other in message.parts if isinstance(other.part, ToolPart))
+        is_result = part.tool_call_id and any(
+            call.tool_call_id == part.tool_call_id and call.compacted_at is None for call in calls
+        )
+        return part.file_id if message.role == "user" or is_result else ""
+    if isinstance(part, FileRefPart) and part.file_type == PICTURE_KIND and message.role == "user":
+        return part.file_id
+    return ""
+
+
+def picture_files(entries: Sequence[ContextEntry]) -> tuple[str, ...]:
+    """Return the ids of the files whose pictures these messages can show, each once, in order."""
+    messages = (entry.message for entry in entries if isinstance(entry, MessageEntry))
+    found = (picture_file(message, stored) for message in messages for stored in message.parts)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def with_pictures(
+    items: Sequence[Item], pictures: Mapping[str, Picture], *, usable: int, room: int
+) -> tuple[list[Item], list[LeftOut]]:
+    """Return the items with the pictures that go with them, and the pictures that are left out.
+
+    :param pictures: by the ids of their files
+    :param usable: tokens of the whole prompt
+    :param room: tokens that everything else leaves; the pictures of the newest question may take more
+    """
+    groups = [group for item in items if (group := list(_pictures_of(item, pictures)))]
+    if not groups:
+        return list(items), []
+    newest = next((item.row["id"] for item in reversed(items) if _is_question(item)), "")
+    kept = _within_limits(groups, usable // SHARE)
+    while kept and kept[0].item_id != newest and sum(shown.picture.tokens for shown in kept) > room:
+        del kept[0]
+    chosen = {(shown.item_id, shown.part_id) for shown in kept}
+    left = [shown for group in groups for shown in group if (shown.item_id, shown.part_id) not in chosen]
+    return (
+        [_with_own(item, [shown for shown in kept if shown.item_id == item.row["id"]]) for item in items],
+        [LeftOut(id=shown.part_id, kind="picture", reason="over_budget") for shown in left],
+    )
+
+
+def _pictures_of(item: Item, pictures: Mapping[str, Picture]) -> Iterator[_Shown]:
+    if isinstance(item.entry, MessageEntry):
+        message = item.entry.message
+        for stored in message.parts:
+            if (file_id := picture_file(message, stored)) in pictures:
+                yield _Shown(item_id=message.id, part_id=stored.id, picture=pictures[file_id])
+
+
+def _is_question(item: Item) -> bool:
+    return isinstance(item.entry, MessageEntry) and item.entry.message.role == "user"
+
+
+def _within_limits(groups: Sequence[Sequence[_Shown]], tokens: int) -> list[_Shown]:
+    kept: list[_Shown] = []
+    for group in groups:
+        kept += group
+        if _is_over(kept, tokens, 1):
+            while len(kept) > len(group) and _is_over(kept, tokens, 2):
+                del kept[0]
+            while kept and _is_over(kept, tokens, 1):
+                del kept[0]
+    return kept
+
+
+def _is_over(kept: Sequence[_Shown], tokens: int, share: int) -> bool:
+    """Return whether pictures take more than one part in ``share`` of their limits."""
+    return (
+        len(kept) * share > MOST_PICTURES
+        or sum(shown.picture.tokens for shown in kept) * share > tokens
+        or sum(shown.picture.size for shown in kept) * share > MOST_BYTES
+    )
+
+
+def _with_own(item: Item, own: Sequence[_Shown]) -> Item:
+    if not own:
+        return item
+    rows = [{"part": shown.part_id, **_row_of(shown.picture)} for shown in own]
+    tokens = sum(shown.picture.tokens for shown in own)
+    cost = item.cost | {"files": item.cost.get("files", 0) + tokens}
+    return replace(item, row={**item.row, "pictures": rows}, cost=cost, tokens=item.tokens + tokens)
+
+
+def _row_of(picture: Picture) -> dict[str, Any]:
+    known = asdict(picture)
+    return {name: known[name] for name in PICTURE_FIELDS}

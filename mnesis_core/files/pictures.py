@@ -1,0 +1,199 @@
+"""Pictures as models are sent them: which formats, how large, how they are counted, and the rendition of a file.
+
+A rendition is made once and kept, so a past prompt never depends on Pillow making the same bytes again. ``render``
+decodes other people's bytes; call it in the sandbox (``sandbox.render_alone``).
+
+The limits and counts are the providers' own, as documented in November 2025:
+
+* Anthropic, https://docs.anthropic.com/en/docs/build-with-claude/vision: width x height / 750 tokens; above 1,568 pixels
+  on the long side or about 1,600 tokens a picture is scaled down there; 5 MB a picture; 2,000 pixels a side in a request
+  with more than 20 pictures.
+* OpenAI, https://platform.openai.com/docs/guides/images-vision: scaled to fit 2,048 x 2,048, then to 768 pixels on the
+  short side; 85 tokens and 170 for each tile of 512 x 512. Models that count other tiles or patches are estimated by it.
+* Gemini, https://ai.google.dev/gemini-api/docs/tokens: 258 tokens up to 384 x 384, else 258 for each tile of 768 x 768.
+
+For every other provider OpenAI's rule is an estimate. Like every estimate, it is corrected by what the provider reports.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil, sqrt
+from pathlib import Path
+from typing import Any
+
+from mnesis_core.errors import InvalidPicture, RemotePicture
+from mnesis_core.files.detection import MARK_BYTES, SUFFIXES, media_type_of
+
+# The media types that are shown, and their names in Pillow.
+FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
+RENDITION = "rendition"  # the file type of a rendition, which is a file of its session
+MOST_PIXELS = 50_000_000  # Larger pictures are not decoded; this is the largest that the sandbox's memory takes safely.
+MOST_RENDITION_BYTES = 5_000_000
+JPEG_QUALITY, PNG_LEVEL = 85, 6
+SHRINK = 0.75  # by which a side shrinks again while the bytes are too many
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
+_ROTATED = 0x0112  # EXIF's orientation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureRule:
+    """What one family of providers takes, and how it counts."""
+
+    name: str  # Kept with each rendition: another rule needs another name.
+    longest: int  # pixels of the long side
+    shortest: int = 0  # the most pixels of the short side; 0 for any
+    pixels: int = 0  # the most pixels; 0 for any
+    most_bytes: int
+    media_types: frozenset[str] = frozenset(FORMATS)
+    tokens: Callable[[int, int], int]
+
+
+def _tokens_of_anthropic(width: int, height: int) -> int:
+    return ceil(width * height / 750)
+
+
+def _tokens_of_openai(width: int, height: int) -> int:
+    return 85 + 170 * ceil(width / 512) * ceil(height / 512)
+
+
+def _tokens_of_gemini(width: int, height: int) -> int:
+    return 258 if max(width, height) <= 384 else 258 * ceil(width / 768) * ceil(height / 768)
+
+
+ANTHROPIC = PictureRule(
+    name="anthropic-1", longest=1568, pixels=1_200_000, most_bytes=3_500_000, tokens=_tokens_of_anthropic
+)
+OPENAI = PictureRule(name="openai-1", longest=2048, shortest=768, most_bytes=3_500_000, tokens=_tokens_of_openai)
+GEMINI = PictureRule(
+    name="gemini-1",
+    longest=3072,
+    most_bytes=3_500_000,
+    media_types=frozenset(FORMATS) - {"image/gif"},
+    tokens=_tokens_of_gemini,
+)
+RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, GEMINI)}
+
+
+def rule_for(litellm_model: str) -> PictureRule:
+    """Return the rule of the family that a model belongs to, whoever hosts it."""
+    name = litellm_model.lower()
+    if "claude" in name or name.startswith("anthropic/"):
+        return ANTHROPIC
+    return GEMINI if "gemini" in name else OPENAI
+
+
+def fitted(width: int, height: int, rule: PictureRule) -> tuple[int, int]:
+    """Return the size at which a picture is sent: never larger than it is, and at least one pixel a side."""
+    scale = min(1.0, rule.longest / max(width, height))
+    if rule.shortest:
+        scale = min(scale, rule.shortest / min(width, height))
+    if rule.pixels:
+        scale = min(scale, sqrt(rule.pixels / (width * height)))
+    return (width, height) if scale == 1.0 else (max(1, round(width * scale)), max(1, round(height * scale)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendition:
+    media_type: str
+    width: int
+    height: int
+    data: bytes
+
+
+def render(path: Path, rule: PictureRule) -> Rendition:
+    """Return a picture as it is sent under a rule: the file's own bytes where they fit, else its first frame, upright.
+
+    :raises ValueError: it is no picture of these formats, is too large to be decoded, or is broken.
+    """
+    from PIL import Image, ImageOps  # loaded in the sandbox only
+
+    Image.MAX_IMAGE_PIXELS = None  # The check below has a bound of its own.
+    try:
+        with Image.open(path, formats=tuple(FORMATS.values())) as picture:
+            width, height = picture.size
+            if width * height > MOST_PIXELS:
+                raise ValueError(f"{width:,} x {height:,} pixels are more than are decoded")
+            media_type = next(kind for kind, name in FORMATS.items() if name == picture.format)
+            is_plain = picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA") and getattr(picture, "n_frames", 1) == 1
+            is_upright = picture.getexif().get(_ROTATED, 1) == 1
+            size = fitted(width, height, rule)
+            picture.load()  # Also what is sent as it is must be whole.
+            data = path.read_bytes()
+            fits = size == (width, height) and len(data) <= rule.most_bytes and media_type in rule.media_types
+            if fits and is_plain and is_upright:
+                return Rendition(media_type=media_type, width=width, height=height, data=data)
+            has_alpha = "A" in picture.getbands() or "transparency" in picture.info
+            upright = ImageOps.exif_transpose(picture.convert("RGBA" if has_alpha else "RGB"))
+    except (OSError, SyntaxError, EOFError, KeyError, TypeError, Image.DecompressionBombError) as error:
+        raise ValueError(f"not readable as a picture: {str(error).replace(str(path), 'the file')[:200]}") from None
+    return _written(upright, rule, is_photograph=media_type == "image/jpeg")
+
+
+def _written(picture: Any, rule: PictureRule, *, is_photograph: bool) -> Rendition:
+    from PIL import Image
+
+    width, height = fitted(picture.width, picture.height, rule)
+    while True:
+        small = picture.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=2.0)
+        for media_type in ("image/jpeg",) if is_photograph else ("image/png", "image/jpeg"):
+            data = _encoded(small, media_type)
+            if len(data) <= rule.most_bytes:
+                return Rendition(media_type=media_type, width=width, height=height, data=data)
+        width, height = max(1, int(width * SHRINK)), max(1, int(height * SHRINK))
+
+
+def _encoded(picture: Any, media_type: str) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    if media_type == "image/png":
+        picture.save(out, "PNG", compress_level=PNG_LEVEL, optimize=False)
+        return out.getvalue()
+    if picture.mode == "RGBA":
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, picture)
+    picture.convert("RGB").save(out, "JPEG", quality=JPEG_QUALITY, subsampling=2, optimize=False, progressive=False)
+    return out.getvalue()
+
+
+# Pictures inside a request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentPicture:
+    """A picture that came inside a request, in place of a file of the session."""
+
+    name: str
+    media_type: str
+    data: bytes = field(repr=False)
+
+
+def read_data_url(url: Any, *, place: str) -> SentPicture:
+    """Return the picture of a ``data:`` URL, told by its bytes and not by what the URL says of them.
+
+    :raises RemotePicture: it is the address of a picture elsewhere.
+    :raises InvalidPicture: it is no Base64, or none of the formats.
+    """
+    if not isinstance(url, str) or not url:
+        raise InvalidPicture("a picture needs a data: URL", field=place)
+    if url[:8].lower().startswith(("http:", "https:", "//")):
+        raise RemotePicture(field=place)
+    found = _DATA_URL.match(url)
+    if found is None:
+        raise InvalidPicture("a picture's URL must begin with data:image/png;base64, or the like", field=place)
+    try:
+        data = base64.b64decode(re.sub(r"[ \t\r\n]", "", url[found.end() :]), validate=True)
+    except ValueError:
+        raise InvalidPicture("the picture's data: URL is not valid Base64", field=place) from None
+    media_type = media_type_of(data[:MARK_BYTES], "")
+    if media_type not in FORMATS:
+        raise InvalidPicture("the bytes are no PNG, JPEG, WebP or GIF", field=place)
+    return SentPicture(
+        media_type=media_type, data=data, name=f"picture-{hashlib.sha256(data).hexdigest()[:12]}{SUFFIXES[media_type]}"
+    )

@@ -1,0 +1,70 @@
+"""Pictures to send: small, large, rotated, broken, and those that are none."""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import zlib
+from typing import Any
+
+from PIL import Image
+
+TURNED = 6  # EXIF: the camera was held upright
+
+
+def drawing(width: int = 40, height: int = 30, *, kind: str = "PNG", mode: str = "RGB", **options: Any) -> bytes:
+    """A picture with a gradient, so that no two sizes have the same bytes."""
+    out = io.BytesIO()
+    picture = Image.linear_gradient("L").resize((width, height)).convert(mode)
+    picture.save(out, kind, **options)
+    return out.getvalue()
+
+
+def noise(width: int, height: int) -> bytes:
+    """A PNG that cannot be compressed."""
+    out = io.BytesIO()
+    Image.effect_noise((width, height), 90).convert("RGB").save(out, "PNG")
+    return out.getvalue()
+
+
+def turned(width: int, height: int) -> bytes:
+    """A photograph that has to be turned to be upright."""
+    exif = Image.Exif()
+    exif[0x0112] = TURNED
+    return drawing(width, height, kind="JPEG", exif=exif)
+
+
+def moving(width: int = 40, height: int = 30) -> bytes:
+    """A GIF of two frames."""
+    out = io.BytesIO()
+    frames = [Image.new("RGB", (width, height), colour) for colour in ("red", "blue")]
+    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:])
+    return out.getvalue()
+
+
+def bomb(width: int = 50_000, height: int = 50_000) -> bytes:
+    """A small PNG that says that it has billions of pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = zlib.compress(bytes(100_000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def data_url(data: bytes, media_type: str = "image/png") -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+def image_part(data: bytes, media_type: str = "image/png") -> Any:
+    """The part of a message in OpenAI's protocol."""
+    return {"type": "image_url", "image_url": {"url": data_url(data, media_type)}}
+
+
+def sent_pictures(body: dict[str, Any]) -> list[bytes]:
+    """The pictures in a request of Chat Completions, in order."""
+    contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+    parts = [part for content in contents for part in content if part["type"] == "image_url"]
+    return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts]
