@@ -158,6 +158,10 @@ def _part_differences(before: Row, after: Row) -> Iterator[Difference]:
     yield from _added(before["omitted"], after["omitted"], kind="part", change="omitted", reason="over_budget")
     yield from _added(after["omitted"], before["omitted"], kind="part", change="unomitted", reason="fits_again")
 
+    shown, shown_now = ([one["part"] for one in row.get("pictures", ())] for row in (before, after))
+    yield from _added(shown_now, shown, kind="picture", change="omitted", reason="over_budget")
+    yield from _added(shown, shown_now, kind="picture", change="unomitted", reason="fits_again")
+
     cuts, cut_now = _kept_characters(before), _kept_characters(after)
     hidden = {*before["omitted"], *after["omitted"]}
     for part in dict.fromkeys([*cuts, *cut_now]):

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from mnesis_core import values
 from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, find_message, find_summary, sources_of
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, Picture, find_message, find_summary, sources_of
 from mnesis_core.context.facts import read_facts
 from mnesis_core.context.fitting import frame_of
 from mnesis_core.context.passages import read_passages
-from mnesis_core.context.wording import field_texts, read_gap, read_summary
+from mnesis_core.context.wording import field_texts, pictures_of, read_gap, read_summary
 from mnesis_core.events import EventType
 from mnesis_core.facts.values import FactRecord
 from mnesis_core.llm.interface import ToolSpec
@@ -263,6 +263,7 @@ class Block:
     last_seq: int = 0  # The messages that it is of or stands for; 0 for none.
     is_shortened: bool = False
     is_unanswered: bool = False  # a tool call that had no result then
+    picture: Picture | None = None  # what was shown beside the text
     is_pinned: bool = False  # shown although a summary stands for it
 
 
@@ -309,7 +310,8 @@ def blocks_of(
 
 
 def _text_block(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
-    tokens = MESSAGE_FRAMING + estimate_text(text)
+    picture = more.get("picture")
+    tokens = MESSAGE_FRAMING + estimate_text(text) + (picture.tokens if picture else 0)
     return Block(kind=kind, role=role, texts=(("text", text),), tokens=tokens, **more)
 
 
@@ -320,6 +322,7 @@ def _message_blocks(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[
     found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]
     if not found and message.role == "user":
         yield _text_block(BlockKind.MESSAGE, "user", EMPTY_MESSAGE, **what)
+    pictures = pictures_of(row)
     cut = {shortened["part"] for shortened in row["shortened"]}
     for stored, texts in found:
         what |= {"part_id": stored.id, "is_shortened": stored.id in cut}
@@ -337,11 +340,11 @@ def _message_blocks(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[
                     **what,
                 )
             case FileRefPart() as part:
-                name = part.path or part.file_id
-                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, **what)
+                name, picture = part.path or part.file_id, pictures.get(stored.id)
+                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, picture=picture, **what)
             case MediaPart() as part:
-                name = part.name or part.file_id or part.source
-                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, **what)
+                name, picture = part.name or part.file_id or part.source, pictures.get(stored.id)
+                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, picture=picture, **what)
             case ProviderPart() as part:
                 name = f"{part.provider} {part.kind}"
                 yield _text_block(BlockKind.OPAQUE, message.role, texts["text"], name=name, **what)

@@ -344,7 +344,7 @@ class _Segment:
 
 def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
     segments: list[_Segment] = []
-    omitted, unanswered, pictures = row["omitted"], row["unanswered"], _pictures_of(row)
+    omitted, unanswered, pictures = row["omitted"], row["unanswered"], pictures_of(row)
     waiting: list[ProviderPart] = []  # for the text or the call that they stand before
     for stored in parts:
         if stored.id in omitted:
@@ -378,7 +378,7 @@ def _before(parts: Iterable[ProviderPart], call_id: str = "") -> tuple[Opaque, .
     return tuple(Opaque(part=part, call_id=call_id) for part in parts)
 
 
-def _pictures_of(row: Mapping[str, Any]) -> dict[str, Picture]:
+def pictures_of(row: Mapping[str, Any]) -> dict[str, Picture]:
     """Return the pictures that a message's row shows beside their texts, by part."""
     return {
         shown["part"]: Picture(**{name: value for name, value in shown.items() if name in PICTURE_FIELDS})

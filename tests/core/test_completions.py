@@ -23,11 +23,12 @@ from mnesis_core.turns.completions import (
     finish_reason,
     known_from,
     read_completion,
+    read_content,
     read_end,
     read_error,
-    text_of_content,
     unused,
 )
+from tests.support.drawings import drawing, image_part
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NUMBERS = count(1)
@@ -195,12 +196,23 @@ def test_what_only_flavours_an_answer_is_named():
 
 
 def test_text_parts_are_kept_and_others_refused():
-    assert text_of_content([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}], field="x") == "a\nb"
-    assert text_of_content(None, field="x") == ""
+    told = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
+    assert read_content(told, field="x") == ("a\nb", ())
+    assert read_content(None, field="x") == ("", ())
     for part in ({"type": "image_url", "image_url": {}}, {"type": "text"}, {"type": "text", "text": 1}, {}):
         with pytest.raises(InvalidRequest) as refused:
-            text_of_content([{"type": "text", "text": "a"}, part], field="messages.0.content")
+            read_content([{"type": "text", "text": "a"}, part], field="messages.0.content")
         assert refused.value.details["field"] == "messages.0.content.1.type"
+
+
+def test_a_users_pictures_are_read():
+    picture = drawing()
+    text, [sent] = read_content([{"type": "text", "text": "a"}, image_part(picture)], field="x", may_show=True)
+    assert (text, sent.media_type, sent.data) == ("a", "image/png", picture)
+    for url in ("https://example.com/a.png", "data:image/png;base64,%", 5, None):
+        with pytest.raises(InvalidRequest) as refused:
+            read_content([{"type": "image_url", "image_url": {"url": url}}], field="x", may_show=True)
+        assert refused.value.details["field"] == "x.0.image_url"
 
 
 @pytest.mark.parametrize(

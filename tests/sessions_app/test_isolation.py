@@ -382,6 +382,8 @@ NOT_SCOPED: dict[Query, str] = {
     agent_queries.waiting_sessions: "for the runner, which begins turns of everybody",
     file_queries.find_exploration: "what an explorer found in a content holds for everybody who has the same content",
     file_queries.read_of_session: "reads bytes of a content that a call of the session names, after an endpoint has looked",
+    file_queries.contents_of_files: "whose files they are: tests/files_app/test_pictures.py",
+    file_queries.load_renditions: "for the model of the session, whose own renditions they are",
     file_queries.is_waiting: "the file is one that the caller has just written",
     file_queries.find_media_type: "the file is one that the caller has loaded",
     file_queries.versions_of: "the file was loaded for the caller",
