@@ -51,8 +51,8 @@ def test_a_rendition_is_made_once_for_a_rule(session: SessionRecord):
 def test_the_files_of_others_are_not_shown(session: SessionRecord, bob: Any):
     theirs = kept(lifecycle.create_session(owner=bob), drawing())
     assert find_pictures(session, [theirs, "file_none"], OPENAI, makes=True) == {}
+    sent = SentPicture(name="a.png", media_type="image/png", data=drawing())
     with pytest.raises(SessionNotFoundError):
-        sent = SentPicture(name="a.png", media_type="image/png", data=drawing())
         keep_pictures(session.id, [sent], owner_id=bob.pk, spec=SEEING)
 
 
