@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0009_fidelity'),
+        ('sessions_app', '0010_parameters_of_models'),
     ]
 
     operations = [
