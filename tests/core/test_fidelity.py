@@ -97,6 +97,8 @@ def test_items_are_bounded_and_every_kind_has_its_share() -> None:
     items = items_of([SourceText(text=f"Never deploy on Fridays. {text}")])
     assert len(items) <= MOST_COUNTED
     assert {one.item.kind.value for one in items} == {"instruction", "number", "identifier"}
+    texts = [one.item.text for one in items_of(SourceText(text=f"I have {number} boats.") for number in range(2_000))]
+    assert texts[-1] == "1999 boats", "the newest are kept"
 
 
 def test_nothing_to_count_is_no_alarm() -> None:

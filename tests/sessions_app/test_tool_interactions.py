@@ -73,6 +73,9 @@ def test_a_call_is_told_with_its_result(asked: Client, talk: str) -> None:
     }
     assert (second["status"], second["error"], second["result"]) == ("ERROR", printable(HOSTILE), None)
     assert [(call["status"], call["result"]) for call in rest] == [("PENDING", None)] * 2
+    with change(talk) as record:
+        assert message_store.keep_late_output(record, second["part_id"], "late")
+    assert ask(asked, talk)["items"][1]["result"] == "late"
 
 
 def test_the_view_is_of_the_record_and_not_of_the_prompt(asked: Client, talk: str) -> None:
