@@ -40,10 +40,10 @@ NEWER_SHOWN = 10
 IDS_SHOWN, FACTS_SHOWN, SHORT = 2, 3, 7
 LONGEST_BODY = 30_000  # characters of a body that are shown; the whole has an address of its own
 
-_FACT_ENDS = ("fact.withdrawn", "fact.forbidden", "fact.allowed")
+_FACT_ACTS = ("fact.withdrawn", "fact.forbidden", "fact.allowed", "fact.held")
 # Who acts, by the types of entries that tell of it; of a message its role says so.
 ACTORS: Mapping[str, tuple[str, ...]] = {
-    "person": ("session.*", "branch.*", "approval.*", "file.added", *_FACT_ENDS),
+    "person": ("session.*", "branch.*", "approval.*", "file.added", *_FACT_ACTS),
     "model": ("message.finalized", "part.created", "call.started", "call.completed", "call.failed"),
     "tool": ("part.state_changed", "part.answered_late"),
     "agent": ("turn.*", "call.retried", "context.*", "doom_loop.*", "budget.*", "file.explored"),

@@ -169,8 +169,8 @@ class ClaimAdmin(ReadOnlyAdmin):
 @admin.register(models.Fact)
 class FactAdmin(ReadOnlyAdmin):
     list_display = (
-        "shown_id", "in_session", "kind", "state", "method", "model", "salience", "said_at", "superseded_seq",
-        "withdrawn_seq", "created",
+        "shown_id", "in_session", "kind", "state", "method", "model", "salience", "said_at", "held_for", "of_fact_id",
+        "superseded_seq", "withdrawn_seq", "created",
     )  # fmt: skip
     link_lookups = ("session", "reflection")
     list_filter = (
@@ -179,6 +179,7 @@ class FactAdmin(ReadOnlyAdmin):
         presence_filter("superseded_seq", "superseded"),
         presence_filter("withdrawn_seq", "withdrawn"),
         "ban",
+        "held_for",
     )
     session_ordering = ("pk",)
     texts = (TextColumn(name="statement", label="Statement"), TextColumn(name="subject", label="Subject"))

@@ -22,6 +22,7 @@ from django_q.tasks import async_task
 from compaction_app import store
 from compaction_app.context.refills import find_refill
 from compaction_app.context.state import ContextState, Frame, load_state, meter_of, read_state, size_of
+from compaction_app.facts.held import copy_held_facts
 from compaction_app.facts.reflect import request_reflection, wake_forgotten
 from compaction_app.lineage.align import request_alignment
 from compaction_app.models import LIVE
@@ -407,6 +408,7 @@ def _compact(attempt: ClaimedRun) -> None:
             fence=attempt.fence,
             refill=refill,
         )
+        copy_held_facts(record, state.session, state.config)
         is_due = last.everything or size.tokens >= state.budget.soft
         if more and is_due and record.branch == run.branch:
             trigger = "manual" if last.everything else "soft"

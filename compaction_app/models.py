@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from django.db import models
 from django.db.models import Q
 
 from mnesis_core.compaction.lineage import Support
 from mnesis_core.events import new_salt
-from mnesis_core.facts.values import FORBIDDEN, USUAL_SALIENCE, FactKind, FactMethod, FactScope
+from mnesis_core.facts.values import FORBIDDEN, USUAL_SALIENCE, FactKind, FactMethod, FactScope, HeldFor
 from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
 from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
@@ -342,11 +344,24 @@ class Fact(AppendOnlyModel):
     withdrawn_seq = models.BigIntegerField(null=True)
     ban = models.CharField(max_length=16, choices=[("", "none"), (FORBIDDEN, FORBIDDEN)], default="")
     """The value ``forbidden`` while no reflection may find the statement again."""
+    held_for = models.CharField(
+        max_length=16, choices=[(word.value, word.value) for word in HeldFor], default="session", db_default="session"
+    )
+    held_seq = models.BigIntegerField(null=True)
+    """The event since which it is held. What an imported session brings along counts nowhere until somebody holds it here."""
+    of_fact_id = IdField(max_length=ID_LENGTH, default="", db_default="")
+    """The held fact of another session that this is a copy of. No key leads there, so each session is whole without the others."""
+    of_session_id = IdField(max_length=ID_LENGTH, default="", db_default="")
     salt = models.CharField(max_length=64, default=new_salt)
 
     rules = Rules(
         once=("superseded_by", "superseded_seq", "withdrawn_seq"),
-        steps={"ban": (("", FORBIDDEN), (FORBIDDEN, ""))},
+        steps={
+            "ban": (("", FORBIDDEN), (FORBIDDEN, "")),
+            "held_for": tuple(permutations([word.value for word in HeldFor], 2)),
+        },
+        free=("held_seq",),
+        unproven=("held_seq",),
         erasable=("subject", "statement"),
     )
 
@@ -359,7 +374,9 @@ class Fact(AppendOnlyModel):
                 condition=Q(superseded_seq__isnull=True, withdrawn_seq__isnull=True),
                 name="fact_live",
             ),
+            models.Index(fields=["session"], condition=Q(held_seq__isnull=False), name="fact_held"),
         ]
+        permissions = [("hold_for_organisation", "Can hold facts for the organisation")]
 
 
 class FactSource(AppendOnlyModel):

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Case, Count, F, Max, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Sum, Value, When
 from django.utils import timezone
 
 from compaction_app.models import (
@@ -35,7 +35,7 @@ from mnesis_core.context.refill import Refill, read_refill
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.facts.values import FactRecord, state_of
+from mnesis_core.facts.values import FactRecord, HeldFor, state_of
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord, record_of
@@ -49,7 +49,7 @@ from sessions_app.record.branch_queries import load_path, path_in
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
 from sessions_app.record.lease import expired
 from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session, seqs_on_path
-from sessions_app.record.session_queries import load_session
+from sessions_app.record.session_queries import imported_since, load_session
 from sessions_app.search.search import Scope
 
 # In a tree several branches may have a leaf for the same message; of those that serve one, the longest stands there.
@@ -321,8 +321,41 @@ def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[
     return [_entry(positions[row[0]], row) for row in rows]
 
 
-def load_standing_facts(session_id: str, *, at: int, path: Path | None, limit: int) -> list[FactRecord]:
+def held_facts() -> QuerySet[Fact]:
+    """Return the facts that reach other sessions: they are held, live, true today, and of a session that is there.
+
+    What an imported session brought along is held for nobody here until somebody holds it: a file may come from anyone.
+    """
+    is_valid = Q(valid_to__isnull=True) | Q(valid_to__gt=timezone.now())
+    rows = Fact.objects.filter(
+        is_valid,
+        ~imported_since("session_id", "held_seq"),
+        held_seq__isnull=False,
+        superseded_seq__isnull=True,
+        withdrawn_seq__isnull=True,
+        session__deleted_at__isnull=True,
+    )
+    return rows.exclude(statement="")  # which was erased
+
+
+def reaches(owner_id: Any, organisation_id: Any) -> Q:
+    """Return what limits held facts to those that reach the sessions of a person in an organisation."""
+    own = Q(held_for=HeldFor.PERSON.value, session__owner_id=owner_id)
+    return Q(own | Q(held_for=HeldFor.ORGANISATION.value), session__organisation_id=organisation_id)
+
+
+def still_held() -> Exists:
+    """Return the condition that a fact is a copy of one that still reaches its session."""
+    reach = reaches(OuterRef("session__owner_id"), OuterRef("session__organisation_id"))
+    return Exists(held_facts().filter(reach, id=OuterRef("of_fact_id")))
+
+
+def load_standing_facts(
+    session_id: str, *, at: int, path: Path | None, limit: int, with_copies: bool = True
+) -> list[FactRecord]:
     """Return the most salient facts that stood as of event ``at`` and are true today. One query, or two.
+
+    Copies of other sessions' facts are among them if these reach the session today.
 
     :param path: leaves out what was said elsewhere
     """
@@ -330,7 +363,8 @@ def load_standing_facts(session_id: str, *, at: int, path: Path | None, limit: i
         Q(withdrawn_seq__isnull=True) | Q(withdrawn_seq__gt=at)
     )
     is_valid = Q(valid_to__isnull=True) | Q(valid_to__gt=timezone.now())
-    rows = Fact.objects.filter(goes_on, is_valid, session_id=session_id, created_seq__lte=at)
+    counts = Q(of_fact_id="") | Q(still_held()) if with_copies else Q(of_fact_id="")
+    rows = Fact.objects.filter(goes_on, is_valid, counts, session_id=session_id, created_seq__lte=at)
     rows = rows.order_by("-salience", "-said_seq", "id")
     if path is None:
         return [_fact(row) for row in rows[:limit]]
@@ -348,7 +382,8 @@ def load_facts(ids: Sequence[str], *, session_id: str) -> list[FactRecord]:
 
 
 def _fact(row: Fact) -> FactRecord:
-    return record_of(FactRecord, row, quotes=())
+    # What is read here stands, or is read as it was then.
+    return record_of(FactRecord, row, quotes=(), still_held=True)
 
 
 def spans_of_summaries(ids: Sequence[str], *, session_id: str) -> dict[str, tuple[int, int]]:
@@ -561,6 +596,11 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         facts={
             id: state_of(superseded_seq=superseded, withdrawn_seq=withdrawn, ban=ban).value
             for id, superseded, withdrawn, ban in facts.values_list("id", "superseded_seq", "withdrawn_seq", "ban")
+        },
+        held={
+            id: (held_for, seq)
+            for id, held_for, seq in facts.values_list("id", "held_for", "held_seq")
+            if (held_for, seq) != (HeldFor.SESSION, None)
         },
     )
 

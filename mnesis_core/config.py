@@ -98,6 +98,8 @@ class RetrievalConfig:
     max_facts: int = bounded(20, 0, 200)
     # Of all facts together; at most an eighth of usable.
     max_fact_tokens: int = bounded(600, 0, 20_000)
+    # Of all facts, those that other sessions hold for the person or the organisation; 0 takes none.
+    max_held_facts: int = bounded(10, 0, 200)
     max_passages: int = bounded(5, 0, 20)
     # Of all passages together; at most a sixth of usable.
     max_tokens: int = bounded(1_000, 0, 20_000)

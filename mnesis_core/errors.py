@@ -114,6 +114,10 @@ class WrongOrganisation(PermissionDenied):
     """This API key was made in an organisation that your account has left. Make a new one."""
 
 
+class HoldingNotPermitted(PermissionDenied):
+    """Facts are held for an organisation by those who may do so. Ask an administrator for the permission, or hold the fact for yourself."""
+
+
 class NotListed(PermissionDenied):
     """The host's owner has not listed the program, the secret's variable or the internal address that this names."""
 
@@ -276,6 +280,10 @@ class SummaryRevised(Conflict):
 
 class FactNotLive(Conflict):
     """This fact was superseded or withdrawn before. It stays as it was said; look at the live one."""
+
+
+class FactIsCopy(Conflict):
+    """This fact came from another session, and is held there. Hold the fact that it was copied from."""
 
 
 class ImmutableFieldError(Conflict):

@@ -142,6 +142,7 @@ class EventType(StrEnum):
     FACT_WITHDRAWN = "fact.withdrawn"
     FACT_FORBIDDEN = "fact.forbidden"
     FACT_ALLOWED = "fact.allowed"
+    FACT_HELD = "fact.held"
     REFLECTION_REQUESTED = "reflection.requested"
     REFLECTION_COMPLETED = "reflection.completed"
     REFLECTION_FAILED = "reflection.failed"

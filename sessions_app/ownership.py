@@ -5,7 +5,9 @@ A person who is moved to another organisation leaves her sessions behind; moved 
 
 from __future__ import annotations
 
-from django.db.models import OuterRef, Q, Subquery
+from typing import Any
+
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from sessions_app.models import Person
 
@@ -19,5 +21,9 @@ HOME_OF_OWNER = Subquery(_OF_OWNER.values("organisation_id")[:1])
 
 def owned_by(user_id: int, path: str = "") -> Q:
     """Return what limits sessions to those of a person; ``path`` leads to them from other rows: ``session__``."""
-    home = Person.objects.filter(user_id=user_id).values("organisation_id")[:1]
-    return Q(**{f"{path}owner_id": user_id, f"{path}organisation_id": home})
+    return Q(**{f"{path}owner_id": user_id, f"{path}organisation_id": home_of_user(user_id)})
+
+
+def home_of_user(user_id: int) -> QuerySet[Person, Any]:
+    """Return the id of the organisation that an account is in, as part of another query."""
+    return Person.objects.filter(user_id=user_id).values("organisation_id")[:1]

@@ -48,8 +48,8 @@ SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 SESSION_FIELD = "mnesis_session"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
-# For one call: only the caller's tools, and nothing to compact.
-ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}
+# For one call: only the caller's tools, nothing to compact, and no facts of other sessions beside what the caller sent.
+ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}, "retrieval": {"max_held_facts": 0}}
 Piece = str | completions.Answered  # of an answer: text as it comes, then the whole
 router = Router(tags=["openai"])
 

@@ -36,6 +36,7 @@ from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, Turn
 from compaction_app.compact import compact_before_call, request_during_turn
 from compaction_app.context.retrieval import Retriever
 from compaction_app.context.state import BuiltContext, Frame, load_frame, read_state
+from compaction_app.facts.held import copy_held_facts, takes_held_facts
 from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
@@ -122,6 +123,10 @@ async def run_turn(
 def _load_calls(turn: TurnRecord, is_resumed: bool) -> tuple[ModelCalls, ToolCalls]:
     # In one thread: also the context of the turn's first call, if it begins with one.
     frame = load_frame(turn.session_id)
+    if not frame.has_calls and takes_held_facts(frame.session, frame.config):
+        with transactions.held(turn) as record:
+            copy_held_facts(record, frame.session, frame.config)
+        frame = load_frame(turn.session_id)
     session, config, options = frame.session, frame.config.turn, read_options(turn.options)
     depth = load_depth(session) if session.is_sub_agent else 0
     names = (*config.tools, *(PEER_TOOLS if session.host_mode else ()))

@@ -72,6 +72,7 @@ FIRST_BYTES = 65_536
 PACE = 0.5  # seconds between two notes of progress
 MOST_NOTES = 50
 MOST_ATTEMPTS = 3
+_OF_OTHERS = {"of_fact_id", "of_session_id"}
 _GZIP = b"\x1f\x8b"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # with files, and empty
 _OURS = f'{{"format":"{FORMAT}"'.encode()
@@ -214,7 +215,8 @@ def _refuse_foreign_ids(batch: list[RowLine], owners: Owners) -> None:
     """:raises InvalidRequest: a row names what belongs to another account or organisation."""
     table = session_tables()[batch[0].table]
     # Ids are how rows find each other, so none may lead to anybody else's rows.
-    long = {field.attname for field in table.exported if isinstance(field, models.TextField)}
+    # What a fact is a copy of may be another person's: only what is held for the organisation ever comes of it.
+    long = {field.attname for field in table.exported if isinstance(field, models.TextField)} | _OF_OTHERS
     named = {id for row in batch for name, value in row.values.items() if name not in long for id in _ids_in(value)}
     for other in session_tables().values():
         if not isinstance(other.model._meta.pk, models.CharField):

@@ -445,7 +445,9 @@ def memory_files(session_id: str) -> Iterator[tuple[str, Iterator[bytes]]]:
             "episodic.jsonl": chain(
                 imported_episodes(_messages(session_id, turn_of)), episodic_items(list_summaries(session_id), turn_of)
             ),
-            "semantic.jsonl": semantic_items(every_fact(session_id, state=FactState.LIVE)),
+            "semantic.jsonl": semantic_items(
+                fact for fact in every_fact(session_id, state=FactState.LIVE) if not fact.is_copy
+            ),
         }
         for name, values in files.items():
             yield f"agents/{session_id}/{name}", map(line_of, values)

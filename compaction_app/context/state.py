@@ -121,6 +121,7 @@ class Frame:
     budget: Budget
     calibration: Calibration
     tool_tokens: int
+    has_calls: bool  # whether a turn has called a model before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +226,7 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
         calibration=calibration,
         # The tools belong to the turn; the newest call tells what they took.
         tool_tokens=newest.tool_tokens if newest else 0,
+        has_calls=newest is not None,
     )
 
 
@@ -336,8 +338,11 @@ def _load_facts(frame: Frame, at: int, path: Path | None) -> PromptFacts | None:
     tokens = min(config.max_fact_tokens, usable // LARGEST_FACTS)
     if not (config.max_facts and tokens):
         return None
-    facts = load_standing_facts(frame.session.id, at=at, path=path, limit=config.max_facts)
-    return choose_facts(facts, most=config.max_facts, tokens=tokens)
+    most, most_copies = config.max_facts, config.max_held_facts
+    facts = load_standing_facts(
+        frame.session.id, at=at, path=path, limit=most + most_copies, with_copies=most_copies > 0
+    )
+    return choose_facts(facts, most=most, tokens=tokens, most_copies=most_copies)
 
 
 def _load_pinned(frame: Frame, entries: Sequence[ContextEntry], path: Path) -> list[StoredMessage]:

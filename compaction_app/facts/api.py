@@ -17,6 +17,7 @@ from mnesis_core.facts.values import (
     USUAL_SALIENCE,
     FactKind,
     FactState,
+    HeldFor,
 )
 from mnesis_core.search.questions import LONGEST_QUESTION
 from sessions_app.callers import Asker, owner_id
@@ -105,6 +106,13 @@ class FactOut(Out):
     method: str
     model: str
     superseded_by: Annotated[str | None, Field(validation_alias="superseded_by_id")]
+    held_for: str
+    """Whose prompts it reaches: those of its session, of the person's sessions, or of the organisation's."""
+    of_fact_id: str
+    """Of a copy: the fact of another session that it is a copy of; ``said_seq`` is then the number of a message there."""
+    of_session_id: str
+    still_held: bool
+    """False for a copy of what does not reach this session any more, which no prompt has."""
     quotes: list[FactQuoteOut]
     created_at: datetime
     created_seq: int
@@ -115,6 +123,41 @@ class FactList(Out):
 
     items: list[FactOut]
     next_cursor: int | None
+
+
+class HoldingIn(Schema):
+    """For whom a fact is to be held: ``session``, ``person`` or ``organisation``."""
+
+    held_for: HeldFor
+
+
+class HeldFactOut(Out):
+    """A fact that reaches the prompts of other sessions. Where it was said is told to the person who said it."""
+
+    id: str
+    held_for: str
+    kind: str
+    subject: Text
+    statement: Text
+    said_at: datetime
+    is_own: bool
+    session_id: str | None
+    session_title: Text | None
+    said_seq: int | None
+
+
+class HeldFactList(Out):
+    """Facts that are held, the newest first."""
+
+    items: list[HeldFactOut]
+    next_cursor: str | None
+
+
+class LetGoOut(Schema):
+    """A fact that reaches no other session any more."""
+
+    id: str
+    held_for: HeldFor
 
 
 @by_name("facts/list")
@@ -196,6 +239,38 @@ def forbid_fact(request: Asker, session_id: str, fact_id: str) -> Any:
 def allow_fact(request: Asker, session_id: str, fact_id: str) -> Any:
     """Let reflections find again what a forbidden fact says. The fact itself stays withdrawn."""
     return remember.allow_fact(session_id, fact_id, owner_id=owner_id(request))
+
+
+@by_name("facts/hold")
+@router.post(
+    "/sessions/{session_id}/facts/{fact_id}/hold",
+    response={200: FactOut, **WRITE_ERRORS},
+    summary="Hold a fact for other sessions",
+)
+def hold_fact(request: Asker, session_id: str, fact_id: str, body: HoldingIn) -> Any:
+    """Let a fact reach the prompts of all your sessions, or of the organisation's if you may act for it; ``session`` lets it go.
+
+    A session takes it before its first call of a model, and when a compaction ends.
+    """
+    return remember.hold_fact(session_id, fact_id, body.held_for, owner_id=owner_id(request))
+
+
+@by_name("facts/held")
+@router.get("/memory", response={200: HeldFactList, **ERRORS}, summary="List held facts")
+def list_held_facts(
+    request: Asker, limit: Limit = 50, cursor: Annotated[str | None, Field(max_length=100)] = None
+) -> dict[str, Any]:
+    """The facts that reach your sessions: those that you hold, and those that are held for your organisation."""
+    found = queries.list_held_facts(owner_id(request), before=cursor, limit=limit + 1)
+    return page_of(found, limit, lambda fact: fact.id)
+
+
+@by_name("facts/let_go")
+@router.post("/memory/{fact_id}/let-go", response={200: LetGoOut, **WRITE_ERRORS}, summary="Let a held fact go")
+def let_go(request: Asker, fact_id: str) -> Any:
+    """Let a fact reach no session but its own: one of yours, or any of the organisation's if you may act for it."""
+    remember.let_go(fact_id, owner_id=owner_id(request))
+    return LetGoOut(id=fact_id, held_for=HeldFor.SESSION)
 
 
 def _said(quote: FactQuoteIn | None) -> remember.Said | None:

@@ -6,21 +6,27 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from django.db.models import F, Q, TextField
 from django.db.models.functions import Substr
 from django.db.models.query import QuerySet
 
 from compaction_app.models import Fact, FactSource, Reflection
-from mnesis_core.errors import FactNotFoundError
-from mnesis_core.facts.values import FORBIDDEN, FactRecord, FactState, QuoteRecord, plain_subject
-from mnesis_core.records import record_of
+from compaction_app.queries import held_facts, reaches, still_held
+from mnesis_core.errors import FactNotFoundError, InvalidRequest
+from mnesis_core.facts.values import FORBIDDEN, FactRecord, FactState, HeldFor, QuoteRecord, plain_subject
+from mnesis_core.records import is_id, record_of
 from mnesis_core.text import decode_text, encode_text
+from sessions_app.ownership import home_of_user
 from sessions_app.record.lease import expired
+from sessions_app.record.session_queries import imported_since
 
 PAGE = 500
+MOST_HELD = 500  # facts of other sessions that are looked at for one
 _STATES = {
-    FactState.LIVE: Q(superseded_seq__isnull=True, withdrawn_seq__isnull=True),
+    # A copy is live as long as what it is a copy of reaches its session.
+    FactState.LIVE: Q(Q(of_fact_id="") | Q(is_held=True), superseded_seq__isnull=True, withdrawn_seq__isnull=True),
     FactState.SUPERSEDED: Q(superseded_seq__isnull=False, withdrawn_seq__isnull=True),
     FactState.WITHDRAWN: Q(withdrawn_seq__isnull=False, ban=""),
     FactState.FORBIDDEN: Q(ban=FORBIDDEN),
@@ -45,7 +51,7 @@ def list_facts(
     :param at: only facts that were true at this time as far as is known now, whatever superseded them later
     :param before: the ``created_seq`` of a fact: return only older ones
     """
-    rows = Fact.objects.filter(session_id=session_id)
+    rows = _facts_of(session_id)
     for word in query.split():
         rows = rows.filter(Q(statement__icontains=encode_text(word)) | Q(subject__icontains=encode_text(word)))
     if kind is not None:
@@ -71,26 +77,42 @@ def every_fact(session_id: str, *, state: FactState | None = None) -> list[FactR
 
 def load_fact(fact_id: str, *, session_id: str) -> FactRecord:
     """:raises FactNotFoundError: the session has no such fact."""
-    found = _with_quotes(Fact.objects.filter(id=fact_id, session_id=session_id), session_id)
+    found = _with_quotes(_facts_of(session_id).filter(id=fact_id), session_id)
     if not found:
         raise FactNotFoundError(fact_id=fact_id)
     return found[0]
 
 
 def count_facts(session_id: str, *, state: FactState | None = None) -> int:
-    rows = Fact.objects.filter(session_id=session_id)
+    rows = _facts_of(session_id)
     return (rows if state is None else rows.filter(_STATES[state])).count()
+
+
+def _facts_of(session_id: str) -> QuerySet[Any]:
+    rows: QuerySet[Any] = Fact.objects.filter(session_id=session_id)
+    found: QuerySet[Any] = rows.annotate(is_held=still_held(), is_of_before=imported_since("session_id", "held_seq"))
+    return found
 
 
 def _held_at(at: datetime) -> Q:
     began = Q(valid_from__lte=at) | Q(valid_from__isnull=True, said_at__lte=at)
     goes_on = Q(valid_to__gt=at) | Q(valid_to__isnull=True)
     is_newest = Q(superseded_by__isnull=True) | Q(superseded_by__said_at__gt=at)
-    return began & goes_on & is_newest & Q(withdrawn_seq__isnull=True)
+    counts = Q(of_fact_id="") | Q(is_held=True)
+    return began & goes_on & is_newest & counts & Q(withdrawn_seq__isnull=True)
 
 
-def _with_quotes(rows: QuerySet[Fact], session_id: str) -> list[FactRecord]:
-    facts = [record_of(FactRecord, row, quotes=()) for row in rows]
+def _with_quotes(rows: QuerySet[Any], session_id: str) -> list[FactRecord]:
+    facts = [
+        record_of(
+            FactRecord,
+            row,
+            quotes=(),
+            held_for=HeldFor.SESSION if row.is_of_before else HeldFor(row.held_for),
+            still_held=not row.of_fact_id or row.is_held,
+        )
+        for row in rows
+    ]
     quotes = _load_quotes([fact.id for fact in facts], session_id)
     return [replace(fact, quotes=tuple(quotes[fact.id])) for fact in facts]
 
@@ -118,6 +140,66 @@ def _load_quotes(fact_ids: Sequence[str], session_id: str) -> dict[str, list[Quo
             )
         )
     return quotes
+
+
+def facts_reaching(session_id: str, *, owner_id: int, organisation: str) -> list[FactRecord]:
+    """Return the facts of other sessions that reach this one of a person in an organisation, the most salient first."""
+    rows = held_facts().filter(reaches(owner_id, organisation)).exclude(session_id=session_id)
+    rows = rows.order_by("-salience", "-said_at", "id")[:MOST_HELD]
+    return [record_of(FactRecord, row, quotes=(), still_held=True) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldFact:
+    """A fact that reaches other sessions, as somebody sees it whose prompts may have it."""
+
+    id: str
+    held_for: str
+    kind: str
+    subject: str
+    statement: str
+    said_at: datetime
+    is_own: bool  # whether it was said in a session of the reader
+    session_id: str | None  # of what is not the reader's own: None, and so the two below
+    session_title: str | None
+    said_seq: int | None
+
+
+def list_held_facts(owner_id: int, *, before: str | None = None, limit: int = 50) -> list[HeldFact]:
+    """Return the facts that reach the sessions of a person, the newest first.
+
+    :param before: the id of a fact: return only older ones
+    :raises InvalidRequest: that is none.
+    """
+    if before and not is_id(before):
+        raise InvalidRequest("The cursor is not one that this list has given.", field="cursor")
+    rows = held_facts().filter(reaches(owner_id, home_of_user(owner_id)))
+    rows = rows.filter(id__lt=before) if before else rows
+    return [_held_fact(row, owner_id) for row in rows.select_related("session").order_by("-id")[:limit]]
+
+
+def find_held_fact(fact_id: str, *, owner_id: int) -> tuple[str, bool]:
+    """Return the session of a fact that reaches a person's sessions, and whether it is the person's own.
+
+    :raises FactNotFoundError: no such fact reaches this person.
+    """
+    rows = held_facts().filter(reaches(owner_id, home_of_user(owner_id)), id=fact_id)
+    found = rows.values_list("session_id", "session__owner_id").first()
+    if found is None:
+        raise FactNotFoundError(fact_id=fact_id)
+    return found[0], found[1] == owner_id
+
+
+def _held_fact(row: Fact, owner_id: int) -> HeldFact:
+    session, is_own = row.session, row.session.owner_id == owner_id
+    return record_of(
+        HeldFact,
+        row,
+        is_own=is_own,
+        session_id=session.id if is_own else None,
+        session_title=session.title if is_own else None,
+        said_seq=row.said_seq if is_own else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

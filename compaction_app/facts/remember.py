@@ -1,4 +1,4 @@
-"""What a person does with facts: writes one, corrects one, withdraws or forbids one."""
+"""What a person does with facts: writes one, corrects one, withdraws or forbids one, or holds one for other sessions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.contrib.auth import get_user_model
+
 from compaction_app.facts import store
-from compaction_app.facts.queries import load_fact
-from mnesis_core.errors import InvalidRequest, QuoteNotFound
+from compaction_app.facts.queries import find_held_fact, load_fact
+from mnesis_core.errors import HoldingNotPermitted, InvalidRequest, QuoteNotFound
 from mnesis_core.facts.quotes import find_quote
 from mnesis_core.facts.values import (
     LONGEST_STATEMENT,
@@ -16,6 +18,7 @@ from mnesis_core.facts.values import (
     USUAL_SALIENCE,
     FactKind,
     FactRecord,
+    HeldFor,
     NewFact,
     Place,
     plain_subject,
@@ -24,6 +27,8 @@ from mnesis_core.messages import StoredMessage
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message
 from sessions_app.record.session_queries import load_session
+
+HOLDS_FOR_ORGANISATION = "compaction_app.hold_for_organisation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +62,7 @@ class FactDraft:
 
 
 def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str | None = None) -> FactRecord:
-    """Write a person's fact; as a correction it supersedes the fact that it ``corrects``.
+    """Write a person's fact; as a correction it supersedes the fact that it ``corrects``, and is held for those for whom that was.
 
     :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises InvalidRequest: the draft says nothing, or holds at no time.
@@ -70,8 +75,13 @@ def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str 
     load_session(session_id, owner_id=owner_id)
     draft.check()
     source = _source_of(draft.said, session_id)
+    held_for = HeldFor(load_fact(corrects, session_id=session_id).held_for) if corrects else HeldFor.SESSION
+    if held_for is HeldFor.ORGANISATION and not may_hold_for_organisation(owner_id):
+        held_for = HeldFor.SESSION
     with change(session_id) as record:
         fact_id = store.record_fact(record, _new_fact(record, draft, source), supersedes=[corrects] if corrects else ())
+        if held_for is not HeldFor.SESSION:
+            store.hold_fact(record, fact_id, held_for)
     return load_fact(fact_id, session_id=session_id)
 
 
@@ -101,6 +111,42 @@ def allow_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
     :raises FactNotFoundError: the session has no such fact.
     """
     return _change_fact(store.allow_fact, session_id, fact_id, owner_id=owner_id)
+
+
+def hold_fact(session_id: str, fact_id: str, held_for: HeldFor, *, owner_id: int) -> FactRecord:
+    """Let a fact reach the prompts of other sessions: the owner's, or all of the organisation. ``HeldFor.SESSION`` lets it go.
+
+    :raises SessionNotFoundError: the session is not there, or belongs to another person.
+    :raises HoldingNotPermitted: the person may not hold facts for the organisation.
+    :raises FactNotFoundError: the session has no such fact.
+    :raises FactIsCopy: it came from another session.
+    :raises FactNotLive: it was superseded or withdrawn before.
+    """
+    load_session(session_id, owner_id=owner_id)
+    if held_for is HeldFor.ORGANISATION and not may_hold_for_organisation(owner_id):
+        raise HoldingNotPermitted(fact_id=fact_id)
+    if load_fact(fact_id, session_id=session_id).held_for != held_for:
+        with change(session_id) as record:
+            store.hold_fact(record, fact_id, held_for)
+    return load_fact(fact_id, session_id=session_id)
+
+
+def let_go(fact_id: str, *, owner_id: int) -> None:
+    """Let a fact that reaches a person's sessions reach none but its own: theirs, or by right any of their organisation.
+
+    :raises FactNotFoundError: no such fact reaches this person.
+    :raises HoldingNotPermitted: it was said in another person's session, and this one may not act for the organisation.
+    """
+    session_id, is_own = find_held_fact(fact_id, owner_id=owner_id)
+    if not is_own and not may_hold_for_organisation(owner_id):
+        raise HoldingNotPermitted(fact_id=fact_id)
+    with change(session_id) as record:
+        store.hold_fact(record, fact_id, HeldFor.SESSION)
+
+
+def may_hold_for_organisation(user_id: int) -> bool:
+    user = get_user_model().objects.filter(pk=user_id).first()
+    return user is not None and user.has_perm(HOLDS_FOR_ORGANISATION)
 
 
 def _change_fact(write: Callable[[Change, str], None], session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:

@@ -12,12 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, Q
+from django.db.models.query import QuerySet
 
 from compaction_app.models import Fact, FactSource, Reflection
-from mnesis_core.errors import FactNotFoundError, FactNotLive, SessionArchived
+from mnesis_core.errors import FactIsCopy, FactNotFoundError, FactNotLive, SessionArchived
 from mnesis_core.events import EventType
 from mnesis_core.facts.forbidden import is_forbidden
-from mnesis_core.facts.values import FORBIDDEN, NewFact, Standing, superseded_by_new
+from mnesis_core.facts.values import FORBIDDEN, HeldFor, NewFact, Standing, superseded_by_new
 from mnesis_core.records import new_id
 from sessions_app.database.tables import Table
 from sessions_app.record.change import Change
@@ -31,6 +32,8 @@ _LIVE = {"superseded_seq": None, "withdrawn_seq": None}
 def record_fact(record: Change, fact: NewFact, *, supersedes: Iterable[str] = ()) -> str:
     """Write a fact with the places that it quotes, let it supersede what it contradicts, and return its id.
 
+    A copy of another session's fact supersedes nothing: which of the two a prompt has is decided there.
+
     :param supersedes: live facts that it takes the place of, besides those of the same subject and kind
     :raises FactNotLive: one of these is not live.
     :raises SessionArchived: the session is archived.
@@ -40,6 +43,7 @@ def record_fact(record: Change, fact: NewFact, *, supersedes: Iterable[str] = ()
     columns = asdict(fact)
     del columns["places"]
     earlier, later = superseded_by_new(_standing(record, fact), said_seq=fact.said_seq)
+    earlier += _copies_before(record, fact)
     row = _FACTS.row(
         id=new_id("fact"),
         session_id=record.session_id,
@@ -66,6 +70,7 @@ def record_fact(record: Change, fact: NewFact, *, supersedes: Iterable[str] = ()
         kind=fact.kind.value,
         scope=fact.scope.value,
         source_ids=[source.id for source in sources],
+        **({"of_fact_id": fact.of_fact_id} if fact.is_copy else {}),
     )
     for id in dict.fromkeys([*supersedes, *earlier]):
         _supersede(record, id, by=row.id)
@@ -76,8 +81,7 @@ def record_fact(record: Change, fact: NewFact, *, supersedes: Iterable[str] = ()
 
 def is_known(record: Change, fact: NewFact) -> bool:
     """Return whether a live fact of this kind and subject says the very same."""
-    rows = Fact.objects.filter(session_id=record.session_id, kind=fact.kind, subject=fact.subject, **_LIVE)
-    return rows.filter(statement=fact.statement).exists()
+    return _live_about(record, fact).filter(of_fact_id="", statement=fact.statement).exists()
 
 
 def withdraw_fact(record: Change, fact_id: str) -> None:
@@ -116,10 +120,36 @@ def allow_fact(record: Change, fact_id: str) -> None:
     record.publish(EventType.FACT_ALLOWED, fact_id=fact_id)
 
 
+def hold_fact(record: Change, fact_id: str, held_for: HeldFor) -> None:
+    """Let a fact reach the prompts of other sessions, or with ``HeldFor.SESSION`` no longer.
+
+    :raises FactNotFoundError: the session has no such fact.
+    :raises FactIsCopy: it is a copy of another session's.
+    :raises FactNotLive: it was superseded or withdrawn before, and can only be let go.
+    """
+    found = record.find(
+        _FACTS, "of_fact_id", "held_for", "superseded_seq", "withdrawn_seq", id=fact_id, session_id=record.session_id
+    )
+    if found is None:
+        raise FactNotFoundError(fact_id=fact_id)
+    of_fact_id, before, superseded_seq, withdrawn_seq = found
+    if of_fact_id:
+        raise FactIsCopy(fact_id=fact_id)
+    if held_for is HeldFor.SESSION:
+        if before == HeldFor.SESSION:
+            return
+    elif superseded_seq is not None or withdrawn_seq is not None:
+        raise FactNotLive(fact_id=fact_id)
+    held_seq = None if held_for is HeldFor.SESSION else record.next_seq
+    record.update(_FACTS, {"held_for": held_for.value, "held_seq": held_seq}, id=fact_id)
+    record.publish(EventType.FACT_HELD, fact_id=fact_id, held_for=held_for.value)
+
+
 def without_stated(record: Change, facts: Iterable[NewFact]) -> list[NewFact]:
-    """Return the facts that no fact of the session has said before, whether it holds or was superseded or withdrawn."""
+    """Return the facts that no fact said in the session has said before, whether it holds or was superseded or withdrawn."""
     found = list(facts)
-    rows = Fact.objects.filter(session_id=record.session_id, statement__in=[fact.statement for fact in found])
+    own = Fact.objects.filter(session_id=record.session_id, of_fact_id="")
+    rows = own.filter(statement__in=[fact.statement for fact in found])
     stated = set(rows.values_list("statement", flat=True))
     return [fact for fact in found if fact.statement not in stated]
 
@@ -139,11 +169,23 @@ def _find(record: Change, fact_id: str) -> tuple[Any, ...]:
 
 
 def _standing(record: Change, fact: NewFact) -> list[Standing]:
-    """Return the live facts of the same subject and kind; a fact without a subject contradicts none."""
-    if not fact.subject:
+    """Return the session's own live facts of the same subject and kind; a fact without a subject contradicts none."""
+    if not fact.subject or fact.is_copy:
         return []
-    rows = Fact.objects.filter(session_id=record.session_id, kind=fact.kind, subject=fact.subject, **_LIVE)
+    rows = _live_about(record, fact).filter(of_fact_id="")
     return [Standing(id=id, said_seq=seq) for id, seq in rows.values_list("id", "said_seq")]
+
+
+def _copies_before(record: Change, fact: NewFact) -> list[str]:
+    """Return the live copies of the same subject and kind that were said before a fact, by the clock: numbers are a session's own."""
+    if not fact.subject or fact.is_copy:
+        return []
+    rows = _live_about(record, fact).filter(said_at__lte=fact.said_at).exclude(of_fact_id="")
+    return list(rows.values_list("id", flat=True))
+
+
+def _live_about(record: Change, fact: NewFact) -> QuerySet[Fact]:
+    return Fact.objects.filter(session_id=record.session_id, kind=fact.kind, subject=fact.subject, **_LIVE)
 
 
 def _supersede(record: Change, fact_id: str, *, by: str) -> None:

@@ -1,4 +1,4 @@
-"""The page *Memory* of a session: its facts, each with the words that it rests on."""
+"""The pages *Memory*: of a session, its facts with the words that they rest on; of a person, what reaches all sessions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from compaction_app.facts.queries import count_facts, list_facts
+from compaction_app.facts.queries import count_facts, list_facts, list_held_facts
+from compaction_app.facts.remember import HOLDS_FOR_ORGANISATION
 from mnesis_core.facts.values import LONGEST_STATEMENT, LONGEST_SUBJECT, FactKind, FactState
 from mnesis_core.text import printable
+from sessions_app.pages.markdown import shown_title
 from sessions_app.pages.permissions import inspected
-from sessions_app.pages.views import number_in, signed_in
+from sessions_app.pages.views import number_in, reader_of, signed_in
+from sessions_app.record.session_queries import titles_of
 
 PAGE = 50
 LONGEST_QUERY = 200
@@ -27,6 +30,31 @@ STATES = {
 
 
 @signed_in
+def held_facts(request: HttpRequest) -> HttpResponse:
+    return render(request, "compaction_app/held_facts.html", _held_context(request))
+
+
+@signed_in
+def held_fact_rows(request: HttpRequest) -> HttpResponse:
+    return render(request, "compaction_app/_held_fact_rows.html", _held_context(request))
+
+
+def _held_context(request: HttpRequest) -> dict[str, Any]:
+    found = list_held_facts(reader_of(request), before=request.GET.get("before") or None, limit=PAGE + 1)
+    facts = found[:PAGE]
+    return {
+        "items": [(fact, KINDS.get(fact.kind, fact.kind)) for fact in facts],
+        "is_first": "before" not in request.GET,
+        "may_hold_for_all": _may_hold_for_all(request),
+        "more": urlencode({"before": facts[-1].id}) if len(found) > PAGE else "",
+    }
+
+
+def _may_hold_for_all(request: HttpRequest) -> bool:
+    return bool(getattr(request.user, "has_perm", lambda name: False)(HOLDS_FOR_ORGANISATION))
+
+
+@signed_in
 def memory(request: HttpRequest, session_id: str) -> HttpResponse:
     return render(request, "compaction_app/inspect_memory.html", _memory_context(request, session_id))
 
@@ -37,7 +65,7 @@ def memory_rows(request: HttpRequest, session_id: str) -> HttpResponse:
 
 
 def _memory_context(request: HttpRequest, session_id: str) -> dict[str, Any]:
-    """Read a page of facts; four queries beside the session's, however many facts there are."""
+    """Read a page of facts; a fixed number of queries, however many facts there are."""
     about = inspected(request, session_id)
     query = printable(request.GET.get("q", "").strip())[:LONGEST_QUERY]
     kind, state = request.GET.get("kind", ""), request.GET.get("state", "")
@@ -48,10 +76,14 @@ def _memory_context(request: HttpRequest, session_id: str) -> dict[str, Any]:
     )
     facts = found[:PAGE]
     more = {name: value for name, value in (("q", query), ("kind", kind), ("state", state)) if value}
+    # Where copies came from, as far as the owner looks at it and may see it.
+    elsewhere = {fact.of_session_id for fact in facts if fact.is_copy and about.is_own}
+    origins = {id: shown_title(title) for id, title in titles_of(elsewhere, owner_id=about.owner_id).items()}
     return {
         "about": about,
         "tab": "inspect-memory",
-        "items": [(fact, KINDS.get(fact.kind, fact.kind)) for fact in facts],
+        "items": [(fact, KINDS.get(fact.kind, fact.kind), origins.get(fact.of_session_id, "")) for fact in facts],
+        "may_hold_for_all": _may_hold_for_all(request),
         "total": count_facts(about.id),
         "live": count_facts(about.id, state=FactState.LIVE),
         "q": query,

@@ -9,6 +9,7 @@ from typing import Any
 
 from mnesis_core.context.entries import ContextMessage, Row
 from mnesis_core.errors import FactNotFoundError
+from mnesis_core.facts.held import without_contradictions
 from mnesis_core.facts.values import FactMethod, FactRecord
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.text import quote
@@ -28,18 +29,37 @@ class PromptFacts:
     """The size of all of it, estimated and not corrected."""
 
 
-def choose_facts(facts: Iterable[FactRecord], *, most: int, tokens: int) -> PromptFacts | None:
-    """Return the most salient facts that there is room for, of equals the newest, in the order in which they were said."""
+def choose_facts(
+    facts: Iterable[FactRecord], *, most: int, tokens: int, most_copies: int | None = None
+) -> PromptFacts | None:
+    """Return the most salient facts that there is room for, of equals the session's own and the newest.
+
+    They are in the order in which they were said, those of other sessions first.
+
+    :param most_copies: how many of them may be of other sessions; by default any number
+    """
     chosen: list[FactRecord] = []
-    found = None
-    for fact in sorted(facts, key=lambda fact: (-fact.salience, -fact.said_seq, fact.id)):
-        tried = sorted([*chosen, fact], key=lambda fact: (fact.said_seq, fact.created_seq, fact.id))
+    copies, found = 0, None
+    for fact in sorted(without_contradictions(facts), key=_worth):
+        tried = sorted([*chosen, fact], key=_order)
         size = MESSAGE_FRAMING + estimate_text(_read(tried))
+        if fact.is_copy and most_copies is not None and copies >= most_copies:
+            continue
         if len(chosen) < most and size <= tokens:
+            copies += fact.is_copy
             chosen = tried
             row = {"kind": "facts", "id": "", "ids": [fact.id for fact in chosen]}
             found = PromptFacts(row=row, records=tuple(chosen), tokens=size)
     return found
+
+
+def _worth(fact: FactRecord) -> tuple[Any, ...]:
+    return -fact.salience, fact.is_copy, -fact.said_seq, fact.id
+
+
+def _order(fact: FactRecord) -> tuple[Any, ...]:
+    # Numbers of messages are those of the session where a fact was said, so they order only its own.
+    return not fact.is_copy, fact.said_at if fact.is_copy else fact.said_seq, fact.created_seq, fact.id
 
 
 def read_facts(row: Row, facts: Mapping[str, FactRecord]) -> ContextMessage:
@@ -53,10 +73,14 @@ def read_facts(row: Row, facts: Mapping[str, FactRecord]) -> ContextMessage:
     return ContextMessage(role="user", text=_read(facts[id] for id in row["ids"]), source_ids=tuple(row["ids"]))
 
 
+def _place(fact: FactRecord) -> str:
+    return "a person wrote" if fact.method == FactMethod.PERSON else f"#{fact.said_seq}"
+
+
 def _read(facts: Iterable[FactRecord]) -> str:
     lines = []
     for fact in facts:
-        place = "a person wrote" if fact.method == FactMethod.PERSON else f"#{fact.said_seq}"
+        place = "another session" if fact.is_copy else _place(fact)
         statement = " ".join(fact.statement.split())
         lines.append(f"- {place}, {fact.said_at:%Y-%m-%d}, {fact.kind.replace('_', ' ')}: {statement}")
     text = _OWN_TAGS.sub("&lt;", quote("\n".join(lines)))

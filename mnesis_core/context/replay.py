@@ -62,6 +62,9 @@ class Projection:
     facts: dict[str, str] = field(
         default_factory=dict
     )  # fact id -> ``live``, ``superseded``, ``withdrawn`` or ``forbidden``
+    held: dict[str, tuple[str, int] | None] = field(
+        default_factory=dict
+    )  # fact id -> for whom it is held, and since which event; None once it is let go
     reflections: dict[str, str] = field(default_factory=dict)
 
     def apply(self, seq: int, type: str, data: Data) -> None:
@@ -157,6 +160,11 @@ def _summary_created(state: Projection, seq: int, data: Data) -> None:
     state.freshness[data["summary_id"]] = "fresh"
 
 
+def _fact_held(state: Projection, seq: int, data: Data) -> None:
+    held_for = data["held_for"]
+    state.held[data["fact_id"]] = None if held_for == "session" else (held_for, seq)
+
+
 def _map_moved(state: Projection, seq: int, data: Data) -> None:
     if "state" in data:
         state.maps[data["run_id"]] = data["state"]
@@ -223,6 +231,7 @@ _STEPS: Mapping[str, Step] = {
     EventType.FACT_WITHDRAWN: _state("facts", "fact_id", "withdrawn"),
     EventType.FACT_FORBIDDEN: _state("facts", "fact_id", "forbidden"),
     EventType.FACT_ALLOWED: _state("facts", "fact_id", "withdrawn"),
+    EventType.FACT_HELD: _fact_held,
     EventType.REFLECTION_REQUESTED: _state("reflections", "reflection_id", "queued"),
     EventType.REFLECTION_COMPLETED: _state("reflections", "reflection_id", "completed"),
     EventType.REFLECTION_FAILED: _state("reflections", "reflection_id", "failed"),

@@ -17,7 +17,12 @@ class Copied:
     seqs: Sequence[int]  # the numbers that its messages have there, in order; its own count from 1
 
     def has(self, fact: FactRecord) -> bool:
-        """Return whether a fact rests on what was copied; a person's word without a quotation, if it was written by then."""
+        """Return whether a fact rests on what was copied; a person's word without a quotation, if it was written by then.
+
+        A copy of another session's fact rests on nothing here, and is there whatever was copied.
+        """
+        if fact.is_copy:
+            return True
         if fact.quotes:
             return all(quote.part_id in self.parts for quote in fact.quotes)
         return bool(self.seqs) and fact.said_seq <= self.seqs[-1]
@@ -52,7 +57,7 @@ def _copy(fact: FactRecord, copied: Copied) -> NewFact:
         kind=FactKind(fact.kind),
         subject=fact.subject,
         said_at=fact.said_at,
-        said_seq=bisect_right(copied.seqs, fact.said_seq),
+        said_seq=fact.said_seq if fact.is_copy else bisect_right(copied.seqs, fact.said_seq),
         valid_from=fact.valid_from,
         valid_to=fact.valid_to,
         salience=fact.salience,
@@ -63,4 +68,6 @@ def _copy(fact: FactRecord, copied: Copied) -> NewFact:
             Place(part_id=copied.parts[quote.part_id], start=quote.start, end=quote.end)
             for quote in (fact.quotes if is_there else ())
         ),
+        of_fact_id=fact.of_fact_id,
+        of_session_id=fact.of_session_id,
     )

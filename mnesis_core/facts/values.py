@@ -33,9 +33,17 @@ FORBIDDEN = "forbidden"
 
 
 class FactScope(StrEnum):
-    """Where a fact counts. More are to come: a person, a project, an organisation."""
+    """Where a fact was said: always in a session."""
 
     SESSION = "session"
+
+
+class HeldFor(StrEnum):
+    """Whose prompts a fact reaches. A project would be another word."""
+
+    SESSION = "session"  # those of its own session
+    PERSON = "person"  # those of every session that the owner of its session has in the same organisation
+    ORGANISATION = "organisation"  # those of every session of the organisation
 
 
 class FactMethod(StrEnum):
@@ -68,6 +76,13 @@ class NewFact:
     scope: FactScope = FactScope.SESSION
     places: tuple[Place, ...] = ()
     reflection_id: str | None = None  # that it was found by
+    # Of a copy: the held fact that it is a copy of, and the session of that. ``said_seq`` is then a number there.
+    of_fact_id: str = ""
+    of_session_id: str = ""
+
+    @property
+    def is_copy(self) -> bool:
+        return bool(self.of_fact_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +119,15 @@ class FactRecord:
     superseded_seq: int | None
     withdrawn_seq: int | None
     ban: str = ""
+    held_for: str = HeldFor.SESSION
+    of_fact_id: str = ""
+    of_session_id: str = ""
+    still_held: bool = True  # of a copy: whether the fact that it is a copy of still reaches this session
     quotes: tuple[QuoteRecord, ...] = ()
+
+    @property
+    def is_copy(self) -> bool:
+        return bool(self.of_fact_id)
 
     @property
     def state(self) -> FactState:

@@ -156,7 +156,7 @@ _SMALL_TALK = (
     (_THANKS, 6, "You are welcome. Everything said here stays on record; ask me about any of it."),
 )
 _NOTHING_FOUND = _pattern(r"^\W*(?:no (?:match|result|hit)|nothing|0 (?:match|result|hit)|\[\]|\{\}|null|none)")
-_FACT = re.compile(r"^- (?:#(\d{1,9})|a person wrote), [^:\n]{1,40}: (.+)$", re.MULTILINE)
+_FACT = re.compile(r"^- (?:#(\d{1,9})|a person wrote|(another session)), [^:\n]{1,40}: (.+)$", re.MULTILINE)
 _SEARCH_HIT = re.compile(r"^(?:[>\- ] )?#(\d{1,9}) \(?(user|assistant)(?:, \d[^)\n]{0,80}\))?: (.*)$", re.MULTILINE)
 
 
@@ -167,6 +167,7 @@ class Said:
     text: str
     is_quoted: bool = False  # among the passages of messages that a summary stands for, or the facts
     is_fact: bool = False
+    is_elsewhere: bool = False  # a fact of another session
 
     @property
     def is_summary(self) -> bool:
@@ -174,6 +175,8 @@ class Said:
 
     @property
     def place(self) -> str:
+        if self.is_elsewhere:
+            return "a fact from another session"
         if self.is_fact:
             return f"a fact from message {self.number}" if self.number else "a fact that a person wrote"
         if self.is_summary:
@@ -204,7 +207,14 @@ def conversation(messages: list[dict[str, Any]]) -> list[Said]:
         text, rest, at = text_of(message)[:LONGEST_MESSAGE], "", 0
         if text.startswith("<facts>"):
             found += (
-                Said(number=int(fact[1] or 0), role="user", text=fact[2], is_quoted=True, is_fact=True)
+                Said(
+                    number=int(fact[1] or 0),
+                    role="user",
+                    text=fact[3],
+                    is_quoted=True,
+                    is_fact=True,
+                    is_elsewhere=bool(fact[2]),
+                )
                 for fact in _FACT.finditer(text)
             )
             continue

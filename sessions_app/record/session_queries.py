@@ -18,12 +18,13 @@ from django.db.models.functions import Coalesce
 
 from mnesis_core import errors
 from mnesis_core.context.branches import Path, path_to
+from mnesis_core.events import DirectoryType
 from mnesis_core.files.references import GivenFile, referred_file
 from mnesis_core.messages import AudioPart, DocumentPart, FileRefPart, ImagePart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord, record_of
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
-from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
+from sessions_app.models import AccountLimit, DirectoryEntry, Message, MessagePart, ModelCall, Session, Turn
 from sessions_app.ownership import HOME_OF_OWNER, owned_by
 from sessions_app.record.branch_queries import load_branches
 from sessions_app.record.message_queries import seqs_on_path
@@ -225,6 +226,12 @@ def peer_names(session_ids: Collection[str], *, owner_id: int) -> dict[str, str]
     """Return the peer names of a person's sessions, by id; sessions without one are left out."""
     rows = _VISIBLE.filter(owned_by(owner_id), id__in=list(session_ids)).exclude(peer_name="")
     return dict(rows.values_list("id", "peer_name"))
+
+
+def imported_since(session_id: str, seq: str) -> Exists:
+    """Return the condition that a session was imported here with an entry of its ledger; both are columns of other rows."""
+    imports = DirectoryEntry.objects.filter(type=DirectoryType.SESSION_IMPORTED.value, session_id=OuterRef(session_id))
+    return Exists(imports.filter(entries__gte=OuterRef(seq)))
 
 
 def visible_sessions() -> QuerySet[Any]:

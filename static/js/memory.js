@@ -1,4 +1,5 @@
-// The page Memory: facts are added, corrected, withdrawn and forbidden through the API, and the page shows what came of it.
+// The pages Memory: facts are added, corrected, withdrawn, forbidden, held and let go through the API, and the page shows
+// what came of it.
 import { call } from "./api.js";
 
 const page = document.getElementById("memory");
@@ -30,5 +31,8 @@ page.addEventListener("submit", (event) => {
 
 page.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-act]");
-  if (button) act(`${api}/${encodeURIComponent(button.closest(".fact").id)}/${button.dataset.act}`, undefined, [button]);
+  if (!button) return;
+  const { act: verb, heldFor } = button.dataset;
+  const body = heldFor ? { held_for: heldFor } : undefined;
+  act(`${api}/${encodeURIComponent(button.closest(".fact").id)}/${verb}`, body, [button]);
 });

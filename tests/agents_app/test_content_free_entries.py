@@ -45,6 +45,7 @@ IDS = {
         "child_part_ids",
         "child_turn_id",
         "fact_id",
+        "of_fact_id",
         "reflection_id",
         "file_id",
         "fresh",
@@ -67,7 +68,7 @@ IDS = {
 }
 WORDS = {
     *("error_code", "fields", "kind", "level", "measure", "origin", "outcome", "part_type", "pressure", "reason"),
-    *("role", "scope", "source", "state", "trigger", "usage_source"),
+    *("held_for", "role", "scope", "source", "state", "trigger", "usage_source"),
 }
 """Words of vocabularies that the code closes: states, kinds, codes of errors, names of columns."""
 NUMBERS = {

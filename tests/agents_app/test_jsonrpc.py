@@ -234,7 +234,7 @@ async def test_somebody_elses_session_is_not_found(bob: User, session: SessionRe
         if "session_id" not in fields or name == "events/subscribe":
             continue
         given = {field: filled.get(field, "x") for field in fields if fields[field].is_required() or field in filled}
-        given |= {"kind": "entity"} if name == "facts/add" else {}
+        given |= {"facts/add": {"kind": "entity"}, "facts/hold": {"held_for": "person"}}.get(name, {})
         error = await call(stranger, name, **given | {"session_id": session.id})
         assert (error["code"], error["data"]["code"]) == (-32004, "SESSION_NOT_FOUND"), name
 

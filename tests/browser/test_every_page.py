@@ -29,7 +29,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "session-list": (), "session": ("session_id",), "search": (), "import": (), "health": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
+    "session-list": (), "session": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
@@ -47,7 +47,7 @@ PARTS = {
     "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
-    "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
+    "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-payload", "inspect-payload-file",
     "inspect-verification", "inspect-verify", "inspect-ledger-body",
 }  # fmt: skip

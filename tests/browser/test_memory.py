@@ -80,3 +80,60 @@ def test_a_fact_of_january_answers_a_question_in_march_with_the_passage_it_came_
     block.locator("summary").click()
     expect(block.locator("pre").first).to_contain_text("2026-01-05 09:10")
     expect(block.locator("pre").first).to_contain_text(f"#1 user: {FACT}")
+
+
+KEY = "The key of the boathouse hangs behind the blue door."
+
+
+def hold(page: Page, text: str, *buttons: str) -> None:
+    """Press buttons of a fact, the last one by keyboard."""
+    fact = page.locator(".fact", has_text=text)
+    for name in buttons[:-1]:
+        fact.locator("summary", has_text=name).click()
+    fact.get_by_role("button", name=buttons[-1]).focus()
+    page.keyboard.press("Enter")
+
+
+def newest_call(portal: Portal, session_id: str) -> str:
+    calls = portal.call("GET", f"/api/sessions/{session_id}/calls")["items"]
+    return next(call["id"] for call in calls if call["purpose"] == "turn")
+
+
+def test_a_fact_of_one_session_answers_in_another_until_it_is_withdrawn(portal: Portal, open_page: Open) -> None:
+    first = portal.new_session(f"Good to know: {KEY}", title="At the harbour")
+    message = portal.call("GET", f"/api/sessions/{first}/messages")["items"][0]["id"]
+    said = {"statement": KEY, "kind": "entity", "quote": {"message_id": message, "text": KEY}}
+    fact = portal.call("POST", f"/api/sessions/{first}/facts", said)["id"]
+    page = open_page(f"/sessions/{first}/inspect/memory/")
+    hold(page, KEY, "Hold", "For all my sessions")
+    expect(page.locator(".fact", has_text=KEY)).to_contain_text("held for you")
+
+    second = portal.new_session(title="Another day")
+    page.goto(f"/sessions/{second}/")
+    ask(page, portal, second, "Where does the key of the boathouse hang?")
+    answer = page.locator(".message-assistant [data-body]").last
+    expect(answer).to_contain_text("fact from another session says")
+    expect(answer).to_contain_text("behind the blue door")
+    told = newest_call(portal, second)
+    page.goto(f"/sessions/{second}/inspect/memory/")
+    copy = page.locator(".fact", has_text=KEY)
+    expect(copy).to_contain_text("from another session")
+    copy.get_by_role("link", name="At the harbour").click()
+    expect(page.locator(f"#{fact}")).to_be_visible()
+
+    page.goto("/memory/")
+    expect(page.locator(".fact", has_text=KEY)).to_contain_text("Said in At the harbour")
+    page.goto(f"/sessions/{first}/inspect/memory/")
+    hold(page, KEY, "Withdraw", "Withdraw this fact")
+    expect(page.get_by_text("No fact is live any more.")).to_be_visible()
+    page.goto("/memory/")
+    expect(page.get_by_text("No fact is held.")).to_be_visible()
+
+    page.goto(f"/sessions/{second}/")
+    ask(page, portal, second, "Good. What is for lunch?")
+    portal.wait_until_idle(second)
+    payload = portal.call("GET", f"/api/calls/{newest_call(portal, second)}/payload")
+    assert "<facts>" not in str(payload)
+    page.goto(f"/sessions/{second}/inspect/calls/{told}/")
+    expect(page.get_by_text("Rebuilt from the record and matches its digest.")).to_be_visible()
+    expect(page.locator(".block", has_text="Facts").first).to_be_visible()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.facts import store
+from compaction_app.facts.held import copy_held_facts
+from compaction_app.facts.remember import hold_fact
 from compaction_app.facts.views import PAGE
-from mnesis_core.facts.values import FactMethod
+from mnesis_core.config import Config
+from mnesis_core.facts.values import FactMethod, HeldFor
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
 from sessions_app.record.session_store import archive_session
 from tests.support.cast import make_user
 from tests.support.facts import add_facts, new_fact, place_of
@@ -123,6 +127,59 @@ def test_an_archived_session_offers_no_changes(owner_client: Client, talk: str) 
     assert "Withdraw this fact" not in text
     assert "Forbid this fact" not in text
     assert "Add a fact" not in text
+
+
+def test_a_fact_can_be_held_and_a_copy_says_where_it_came_from(owner_client: Client, owner: User, talk: str) -> None:
+    with change(talk) as record:
+        id = store.record_fact(record, new_fact(HOSTILE))
+    text = page(owner_client, talk)
+    assert "For all my sessions" in text
+    assert "For everybody in the organisation" not in text
+    hold_fact(talk, id, HeldFor.PERSON, owner_id=owner.pk)
+    text = page(owner_client, talk)
+    assert "held for you" in text
+    assert "Let this fact go" in text
+    there = new_session(owner)
+    with change(there) as record:
+        copy_held_facts(record, load_session(there), Config())
+    text = page(owner_client, there)
+    assert f'href="/sessions/{talk}/inspect/memory/?state=all#{id}"' in text
+    assert "from another session" in text
+    assert "For all my sessions" not in text
+    hold_fact(talk, id, HeldFor.SESSION, owner_id=owner.pk)
+    assert "from another session" not in page(owner_client, there)
+    assert "no longer held" in page(owner_client, there, "?state=all")
+
+
+def test_the_memory_of_a_person_shows_what_reaches_it_and_who_may_let_it_go(
+    owner_client: Client, client: Client, owner: User, talk: str
+) -> None:
+    def memory(asking: Client, query: str = "") -> str:
+        answer = asking.get(f"/memory/{query}")
+        assert answer.status_code == 200
+        return answer.content.decode()
+
+    assert "No fact is held." in memory(owner_client)
+    owner.user_permissions.add(Permission.objects.get(codename="hold_for_organisation"))
+    with change(talk) as record:
+        ids = [store.record_fact(record, new_fact(f"{number} {HOSTILE}", subject="")) for number in range(PAGE + 1)]
+    for id in ids:
+        hold_fact(talk, id, HeldFor.PERSON, owner_id=owner.pk)
+    hold_fact(talk, ids[-1], HeldFor.ORGANISATION, owner_id=owner.pk)
+    text = memory(owner_client)
+    assert text.count('<li class="fact"') == PAGE
+    assert text.count("Let this fact go") == PAGE
+    assert "<script>alert" not in text
+    last = sorted(ids)[1]
+    assert f"?before={last}" in text
+    assert memory(owner_client, f"rows/?before={last}").count('<li class="fact"') == 1
+    client.force_login(make_user("bob"))
+    text = memory(client)
+    assert text.count('<li class="fact"') == 1
+    assert "said in another person" in text
+    assert talk not in text
+    assert "Let this fact go" not in text
+    assert client.get("/memory/?before=no%00id").status_code == 422
 
 
 def test_the_memory_of_another_persons_session_is_not_found(talk: str, client: Client) -> None:

@@ -162,8 +162,7 @@ async def test_no_method_finds_it(alice: Person, things: Things) -> None:
         asked = {"jsonrpc": "2.0", "id": 1, "method": name, "params": given | {about: ids[about][-1]}}
         if name == "maps/llm" or name == "maps/agentic":
             asked["params"] |= {"template": "{{ item }}", "items": [1]}
-        if name == "facts/add":
-            asked["params"] |= {"kind": "entity"}
+        asked["params"] |= {"facts/add": {"kind": "entity"}, "facts/hold": {"held_for": "person"}}.get(name, {})
         if name == "events/subscribe":
             continue
         error = json.loads(await jsonrpc.respond(json.dumps(asked).encode(), caller) or "{}")["error"]

@@ -30,6 +30,7 @@ FREE = {
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
     "Reflection": {"attempts", "lease_owner", "lease_expires_at"},
+    "Fact": {"held_seq"},
     # What the server said when it was asked, and whether it could be.
     "McpServer": {"is_restricted", "listing", "listed_at", "problem", "read_only_tools", "unreachable_since"},
     "OperatorRun": {"reason", "output_file_id", "ended_at", *COUNTED},
@@ -48,6 +49,7 @@ UNPROVEN = {
     "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
     "Reflection": {"attempts", "lease_owner", "lease_expires_at"},
+    "Fact": {"held_seq"},
     "OperatorRun": COUNTED,
 }
 STATES = {
@@ -57,7 +59,7 @@ STATES = {
     "CompactionRun": {"state"},
     "Reflection": {"state"},
     "SummaryNode": {"freshness"},
-    "Fact": {"ban"},
+    "Fact": {"ban", "held_for"},
     "OperatorRun": {"state"},
     "OperatorItem": {"state"},
 }
@@ -110,6 +112,8 @@ KEPT = {
         "source_ids",
     ),
     *(
+        "of_fact_id",
+        "of_session_id",
         "sender_id",
         "sender_turn_id",
         "places",
@@ -145,6 +149,7 @@ KEPT = {
         "scope",
         "method",
         "ban",
+        "held_for",
         "support",
     ),
     # names of who took part: agents, models, prompts, tools and their calls, kinds of files; a provider's word for an end

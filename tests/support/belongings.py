@@ -11,7 +11,9 @@ from django.utils import timezone
 from agents_app.store import receive_message, take_messages
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
+from compaction_app.facts.remember import hold_fact
 from files_app.store import store_file_reference
+from mnesis_core.facts.values import HeldFor
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
@@ -90,6 +92,8 @@ def belongings(of: Person) -> Things:
     with change(session_id) as record:
         session_store.begin_branch(record, parent=0, after_seq=1)
     turn, stub, letter = _running(session_id)
+    fact = add_facts(session_id, first, SECRET)[-1]
+    hold_fact(session_id, fact, HeldFor.PERSON, owner_id=owner.pk)
     return Things(
         turn=turn,
         first=first,
@@ -98,7 +102,7 @@ def belongings(of: Person) -> Things:
         call=turn_queries.list_calls(session_id)[0].id,
         summary=summary,
         preview=preview,
-        fact=add_facts(session_id, first, SECRET)[-1],
+        fact=fact,
         attempt=attempt,
         asked=asked,
         run=run,

@@ -18,6 +18,7 @@ from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.compaction.requests import Attempt
 from mnesis_core.context.fitting import Pressure, Reason, Trigger
 from mnesis_core.errors import ContextChanged, MnesisError, ModelUnavailable
+from mnesis_core.facts.values import HeldFor
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.maps.values import RunState
@@ -31,7 +32,7 @@ from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message, load_messages
 from sessions_app.record.session_queries import load_session
 from tests.support.claims import add_claims
-from tests.support.facts import add_facts, add_reflection
+from tests.support.facts import add_facts, add_reflection, new_fact
 from tests.support.inspected import USAGE, add_preview, add_summary, claim, finish, revise
 from tests.support.operators import WORKER, add_run, paused_run, refuse, settle, settled_run
 from tests.support.operators import claim as claim_items
@@ -155,11 +156,13 @@ def _compactions(session_id: str, text: str, pairs: Sequence[Sequence[str]]) -> 
     revise(session_id, leaves[0], first, text=f"{text}, once more")
     add_preview(session_id, leaves[1], second, text=text)
     reflection_id = add_reflection(session_id, leaves[0])
-    _, withdrawn, _ = add_facts(session_id, first[0], text, reflection_id=reflection_id)
+    _, withdrawn, live = add_facts(session_id, first[0], text, reflection_id=reflection_id)
     with change(session_id) as record:
         fact_store.forbid_fact(record, withdrawn)
         fact_store.allow_fact(record, withdrawn)
         fact_store.forbid_fact(record, withdrawn)
+        fact_store.hold_fact(record, live, HeldFor.PERSON)
+        fact_store.record_fact(record, new_fact(text, of_fact_id=new_id("fact"), of_session_id=new_id("sess")))
         carry(record, Lost(summary_id=leaves[0], counted=9, missing=()), reflection_id=reflection_id)
     add_reflection(session_id, leaves[1], error=MnesisError(text))
     add_claims(session_id, leaves[0], first[0], missing=text)

@@ -504,7 +504,8 @@ def tell_facts(session_id: str, *, query: str = "", subject: str = "", at: str =
         about = f", about {_shown(fact.subject)}" if fact.subject else ""
         lines.append(f"- {fact.kind.replace('_', ' ')}{about}, {fact.said_at:%Y-%m-%d}: {_shown(fact.statement)}")
         quotes = [f'  #{said.seq} {said.role}: "{_shown(said.text)}"' for said in fact.quotes]
-        lines += quotes or ["  written by the person"]
+        source = "said in another session, and held for this one" if fact.is_copy else "written by the person"
+        lines += quotes or [f"  {source}"]
     return "\n".join([*lines, *(["There are more: narrow them by query or subject."] if len(facts) > FACTS else [])])
 
 

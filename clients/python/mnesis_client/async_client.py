@@ -306,6 +306,21 @@ class AsyncClient(AsyncConnection):
         """Let what a forbidden fact says be noted again. The fact itself stays withdrawn."""
         return await self._send(values.Fact, requests.post("sessions", session_id, "facts", fact_id, "allow"))
 
+    async def hold_fact(
+        self, session_id: str, fact_id: str, held_for: Literal["session", "person", "organisation"]
+    ) -> values.Fact:
+        """Let a fact reach the prompts of other sessions: all of yours, or the organisation's; ``session`` lets it go."""
+        request = requests.post("sessions", session_id, "facts", fact_id, "hold", held_for=held_for)
+        return await self._send(values.Fact, request)
+
+    def held_facts(self) -> AsyncIterator[values.HeldFact]:
+        """Iterate over the facts that reach your sessions, the newest first."""
+        return self._pages(requests.get("memory"))
+
+    async def let_go(self, fact_id: str) -> values.LetGo:
+        """Let a held fact reach no session but its own."""
+        return await self._send(values.LetGo, requests.post("memory", fact_id, "let-go"))
+
     async def branches(self, session_id: str) -> list[values.Branch]:
         """Return every branch of a session, beginning with the one that it began with."""
         return await self._items(requests.get("sessions", session_id, "branches"))

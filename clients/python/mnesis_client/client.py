@@ -304,6 +304,21 @@ class Client(Connection):
         """Let what a forbidden fact says be noted again. The fact itself stays withdrawn."""
         return self._send(values.Fact, requests.post("sessions", session_id, "facts", fact_id, "allow"))
 
+    def hold_fact(
+        self, session_id: str, fact_id: str, held_for: Literal["session", "person", "organisation"]
+    ) -> values.Fact:
+        """Let a fact reach the prompts of other sessions: all of yours, or the organisation's; ``session`` lets it go."""
+        request = requests.post("sessions", session_id, "facts", fact_id, "hold", held_for=held_for)
+        return self._send(values.Fact, request)
+
+    def held_facts(self) -> Iterator[values.HeldFact]:
+        """Iterate over the facts that reach your sessions, the newest first."""
+        return self._pages(requests.get("memory"))
+
+    def let_go(self, fact_id: str) -> values.LetGo:
+        """Let a held fact reach no session but its own."""
+        return self._send(values.LetGo, requests.post("memory", fact_id, "let-go"))
+
     def branches(self, session_id: str) -> list[values.Branch]:
         """Return every branch of a session, beginning with the one that it began with."""
         return self._items(requests.get("sessions", session_id, "branches"))

@@ -234,9 +234,37 @@ class Fact(TypedDict):
     method: str
     model: str
     superseded_by: str | None
+    held_for: str
+    """Whose prompts it reaches: those of its ``session``, of a ``person``'s sessions, or of an ``organisation``'s."""
+    of_fact_id: str
+    """Of a copy: the fact of another session that it is a copy of."""
+    of_session_id: str
+    still_held: bool
     quotes: list[FactQuote]
     created_at: str
     created_seq: int
+
+
+class HeldFact(TypedDict):
+    """A fact that reaches your sessions; where it was said is told if ``is_own``."""
+
+    id: str
+    held_for: str
+    kind: str
+    subject: str
+    statement: str
+    said_at: str
+    is_own: bool
+    session_id: str | None
+    session_title: str | None
+    said_seq: int | None
+
+
+class LetGo(TypedDict):
+    """A fact that reaches no other session any more."""
+
+    id: str
+    held_for: str
 
 
 class ToolInteraction(TypedDict):

@@ -114,6 +114,11 @@ def _freshness(state: State, seq: int, body: Row) -> Changes:
         yield from (("freshness", id, word) for id in _ids(body, word))
 
 
+def _fact_held(state: State, seq: int, body: Row) -> Changes:
+    held_for = _get(body, "held_for", str)
+    yield "held", _get(body, "fact_id", str), None if held_for == "session" else (held_for, seq)
+
+
 def _map(state: State, seq: int, body: Row) -> Changes:
     run_id = _get(body, "run_id", str)
     if "state" in body:
@@ -171,6 +176,7 @@ STEPS: dict[str, Callable[[State, int, Row], Changes]] = {
     "fact.withdrawn": _to("facts", "fact_id", "withdrawn"),
     "fact.forbidden": _to("facts", "fact_id", "forbidden"),
     "fact.allowed": _to("facts", "fact_id", "withdrawn"),
+    "fact.held": _fact_held,
     "reflection.requested": _to("reflections", "reflection_id", "queued"),
     "reflection.completed": _to("reflections", "reflection_id", "completed"),
     "reflection.failed": _to("reflections", "reflection_id", "failed"),
@@ -231,6 +237,11 @@ def _rows(session: Session) -> dict[str, Any]:
         },
         "reflections": values("reflections", "state"),
         "facts": {row["id"]: _fact_state(row) for row in session.rows("facts")},
+        "held": {
+            row["id"]: (row.get("held_for", "session"), row.get("held_seq"))
+            for row in session.rows("facts")
+            if row.get("held_for", "session") != "session" or row.get("held_seq") is not None
+        },
     }
 
 
