@@ -26,6 +26,7 @@ LARGEST_SEED = 2**53 - 1  # A larger integer does not survive every JSON reader.
 MOST_STOPS, LONGEST_STOP = 4, 100  # The most stop texts that OpenAI takes, and characters of one.
 LONGEST_FORMAT = 60_000  # Characters of a response format as JSON: it is sent with each call beside the context.
 DEEPEST_FORMAT = 48
+DEEPEST_PARAMETERS = DEEPEST_FORMAT + 1
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Check = Callable[[Any], Any]
 

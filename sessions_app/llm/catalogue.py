@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,9 @@ from django.urls import reverse
 
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.interface import LimitSource, ModelSpec
-from mnesis_core.llm.parameters import KEPT_NAMES
+from mnesis_core.llm.parameters import DEEPEST_PARAMETERS, KEPT_NAMES
 from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
-from mnesis_core.text import encode_text, excerpt
+from mnesis_core.text import encode_text, exact_value, excerpt
 from sessions_app.conf import host_lists, list_models
 from sessions_app.llm import model_store
 from sessions_app.pages.permissions import administrators, may_administer
@@ -231,7 +232,7 @@ class ModelForm(AudienceFields):
         help_text="The models to ask, in this order, when this one gives no answer: names, separated by commas.",
     )
 
-    parameters = forms.JSONField(
+    parameters = forms.CharField(
         required=False,
         max_length=70_000,
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
@@ -256,7 +257,9 @@ class ModelForm(AudienceFields):
                 "timeout_seconds": f"{spec.timeout_seconds:.10g}",
                 "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
                 "fallbacks": ", ".join(spec.fallbacks),
-                "parameters": spec.parameters.as_dict() or None,
+                "parameters": json.dumps(spec.parameters.as_dict(), ensure_ascii=False)
+                if spec.parameters.as_dict()
+                else "",
                 **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
             }
             if spec.prices_source is stated:
@@ -304,6 +307,16 @@ class ModelForm(AudienceFields):
         if missing:
             raise forms.ValidationError(f"No model is called {', '.join(sorted(missing))}.")
         return names
+
+    def clean_parameters(self) -> dict[str, Any]:
+        text = self.cleaned_data["parameters"]
+        try:
+            values = exact_value(text, deepest=DEEPEST_PARAMETERS) if text else {}
+        except ValueError as error:
+            raise forms.ValidationError(f"Enter a JSON object: {error}.") from None
+        if not isinstance(values, dict):
+            raise forms.ValidationError('Enter a JSON object, such as {"temperature": 0.2}.')
+        return values
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}

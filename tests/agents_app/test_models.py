@@ -59,6 +59,7 @@ def test_the_api_says_where_each_number_comes_from(django_user_model: Any, clien
         "prices": {"input": 0, "output": 0, "cache_read": None, "cache_write": None},
         "prices_source": "default",
         "fallbacks": [],
+        "parameters": {},
     }
 
 

@@ -20,7 +20,7 @@ from tests.support.listed import list_for_pages
 ENTERED = {
     "alias": "big", "litellm_model": "openai/big", "api_base": "http://127.0.0.1:9/v1", "api_key_env": "BIG_KEY",
     "context_window": "8000", "max_output_tokens": "1000", "input_price": "2.5", "output_price": "10", "fallbacks": "demo",
-    "timeout_seconds": "60", "total_timeout_seconds": "600", "audience": "everybody",
+    "parameters": '{"temperature": 0.2, "effort": "low"}', "timeout_seconds": "60", "total_timeout_seconds": "600", "audience": "everybody",
 }  # fmt: skip
 HOSTILE = "<script>alert(1)</script>\u202egpj"
 
@@ -77,6 +77,7 @@ def test_a_model_is_added_changed_and_removed(inspector: Client) -> None:
     row = LanguageModel.objects.get()
     assert (row.api_key_env, row.context_window, row.input_micros_per_million) == ("BIG_KEY", 8_000, 2_500_000)
     assert (row.prices_source, row.fallbacks) == ("configured", ["demo"])
+    assert row.parameters == {"temperature": 0.2, "effort": "low"}
     form = text_of(inspector, "/models/big/change/")
     assert 'value="8000"' in form
     assert 'name="alias"' not in form
@@ -132,6 +133,12 @@ def test_a_model_is_allowed_to_groups_and_people(inspector: Client) -> None:
         ("timeout_seconds", "nan"),
         ("total_timeout_seconds", "0"),
         ("fallbacks", "demo, nosuch"),
+        ("parameters", "{"),
+        ("parameters", "[1]"),
+        ("parameters", '{"heat": 1}'),
+        ("parameters", '{"temperature": 9}'),
+        ("parameters", '{"verbosity": "low"}'),  # no server of one's own is known to take it
+        ("parameters", '{"a":' * 3_000 + "1" + "}" * 3_000),
         ("audience", "named"),
         ("users", "nobody-at-all"),
         ("groups", "nosuch"),
@@ -166,7 +173,11 @@ def test_no_page_shows_a_key(inspector: Client, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_check_asks_one_word_and_its_outcome_stays_until_the_model_is_changed(inspector: Client) -> None:
-    text_of(inspector, "/models/add/", **ENTERED | {"litellm_model": "demo/chat", "api_base": "", "api_key_env": ""})
+    text_of(
+        inspector,
+        "/models/add/",
+        **ENTERED | {"parameters": "", "litellm_model": "demo/chat", "api_base": "", "api_key_env": ""},
+    )
     assert "not checked" in text_of(inspector, "/models/")
     page = text_of(inspector, "/models/big/check/", go="1")
     assert "big answered after" in page
