@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.compaction.selection import SMALLEST_SOURCE, choose_pinned, choose_span
-from mnesis_core.compaction.transcript import transcript_pieces
+from mnesis_core.compaction.transcript import reading_tokens, transcript_pieces
 from mnesis_core.config import Config, override
 from mnesis_core.context.entries import ContextEntry, MessageEntry
 from mnesis_core.context.fitting import whole
@@ -125,6 +125,16 @@ def test_a_leaf_stands_for_no_more_than_can_be_read_whole(chunk: int, reads: int
     config = override(CONFIG, {"compaction": {"leaf_chunk_tokens": chunk}})
     entries = make.entries_of(conversation(100))
     assert span(entries, config, reads=reads, everything=True) == (1, last)
+
+
+def test_of_named_turns_no_rest_is_left_that_is_too_little_for_a_summary() -> None:
+    long, short = make.turn(1, "Go.", make.prose(400)), make.turn(2, "Hello.", "Hi.")
+    entries = make.entries_of([*long, *short, *conversation(9)[4:]])
+    chunk = reading_tokens(long, 10**6) + 1
+    config = override(CONFIG, {"compaction": {"leaf_chunk_tokens": chunk}})
+    assert span(entries, config, reads=10**6, everything=True) == (1, 2)
+    named = {short[0].turn_id, long[0].turn_id}
+    assert span(entries, config, reads=10**6, everything=True, turn_ids=named) == (1, 4)
 
 
 @given(make.contexts(size=20), st.integers(256, 4_000))
