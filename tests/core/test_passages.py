@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from datetime import timedelta
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -95,6 +96,19 @@ def test_of_what_says_all_words_the_newest_is_quoted_first(passages: list[list[F
     assert chosen(*passages, tokens=room).messages == (NEWER,)
     assert chosen(*passages, most=1, tokens=room).messages == (NEWER,)
     assert chosen(*passages).messages == (OLDER, NEWER)
+
+
+def test_what_says_all_words_is_left_out_where_the_newest_that_does_has_no_room() -> None:
+    newer = make.message(60, "user", f"Lea will live in Oslo. {make.prose(900)}")
+    room = chosen(found(OLDER)).tokens
+    assert choose_passages([found(OLDER), found(newer)], QUESTION, most=5, tokens=room) is None
+    assert chosen(found(newer), found(FERRY), tokens=room).messages == (FERRY,)
+
+
+def test_the_order_is_that_of_the_session_though_clocks_jump() -> None:
+    early = replace(NEWER, created_at=OLDER.created_at - timedelta(days=9_000))
+    assert chosen(found(early), found(OLDER)).messages == (OLDER, early)
+    assert chosen(found(OLDER), found(early), tokens=chosen(found(early)).tokens).messages == (early,)
 
 
 def test_words_that_are_spread_over_sentences_state_nothing() -> None:
