@@ -100,9 +100,9 @@ class RetrievalConfig:
     max_fact_tokens: int = bounded(600, 0, 20_000)
     # Of all facts, those that other sessions hold for the person or the organisation; 0 takes none.
     max_held_facts: int = bounded(10, 0, 200)
-    max_passages: int = bounded(5, 0, 20)
-    # Of all passages together; at most a sixth of usable.
-    max_tokens: int = bounded(1_000, 0, 20_000)
+    max_passages: int = bounded(10, 0, 20)
+    # Of all passages together; at most a sixth of usable, and a third of a prompt with as much free room.
+    max_tokens: int = bounded(2_000, 0, 20_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from compaction_app.context.state import ContextState, Frame, read_newest_state
 from mnesis_core.context.branches import END, LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
@@ -21,8 +19,8 @@ from sessions_app.search.passages import merged
 from sessions_app.search.ranked import search_ranked
 from sessions_app.search.search import Scope
 
-LARGEST_SHARE = 6
-"""Passages take at most one part in this many of the usable tokens."""
+LARGEST_SHARE, LARGEST_FREE_SHARE = 6, 3
+"""Passages take at most one part in so many of the usable tokens: in six, or in three of a prompt with as much free room."""
 HITS_A_PASSAGE = 2
 """Hits that are asked for each passage, since those which touch become one."""
 
@@ -73,8 +71,9 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
     :param question: the message that asks; ``None`` where it is not said yet
     """
     config, session = state.config.retrieval, state.session
-    tokens = min(config.max_tokens, int(state.budget.usable / state.calibration.ratio) // LARGEST_SHARE)
-    if not (config.max_passages and tokens and _is_anything_gone(state)):
+    usable = int(state.budget.usable / state.calibration.ratio)
+    tokens, fewer = (min(config.max_tokens, usable // share) for share in (LARGEST_FREE_SHARE, LARGEST_SHARE))
+    if not (config.max_passages and fewer and _is_anything_gone(state)):
         return None
     asked, before = text[:LONGEST_QUESTION], question.seq if question else END
     scope = Scope(
@@ -104,8 +103,8 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
     ids = list(dict.fromkeys(id for passage in quoted for id, _ in passage))
     messages = {message.id: message for message in load_messages_by_ids(ids, session_id=session.id)}
     wanted = [[Found(message=messages[id], rank=rank) for id, rank in passage] for passage in quoted]
-    passages = choose_passages(wanted, words, most=config.max_passages, tokens=tokens)
-    return replace(passages, question_id=question.id) if passages and question else passages
+    passages = choose_passages(wanted, words, most=config.max_passages, tokens=tokens, fewer_tokens=fewer)
+    return passages.before(question.id) if passages and question else passages
 
 
 def _shown(state: ContextState) -> list[StoredMessage]:

@@ -52,8 +52,10 @@ GAP_TOKENS = 64  # the most tokens of the note about what is left out
 SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
 # Where not everything fits, a question leaves one part in four to the others, and these leave one to summaries.
 SHARE_OF_OTHERS = 4
-LARGEST_PASSAGES = 5  # Passages are left out of a prompt of which they would take more than one part in this many,
-LARGEST_FACTS = 8  # and so are facts.
+# Passages are left out of a prompt of which they would take more than one part in so many: in five where they take the
+# room of something else, in three where they do not. So are facts.
+LARGEST_PASSAGES, LARGEST_IN_FREE_ROOM = 5, 3
+LARGEST_FACTS = 8
 _CATEGORIES = (
     "system",
     "tools",
@@ -231,9 +233,9 @@ def assemble(
     opening = whole_opening(system_prompt, tools)
     limit = int(budget.usable / calibration)
     facts = facts if facts and facts.tokens <= limit // LARGEST_FACTS else None
-    passages = passages if passages and passages.tokens <= limit // LARGEST_PASSAGES else None
+    wanted = PRIMING + (facts.tokens if facts else 0) + opening.tokens + sum(item.tokens for item in everything)
+    passages = _with_room(passages, limit, limit if pictures else wanted + refill_room)
     beside = Counter(facts=facts.tokens if facts else 0, passages=passages.tokens if passages else 0)
-    wanted = PRIMING + beside["facts"] + opening.tokens + sum(item.tokens for item in everything)
     unseen: list[LeftOut] = []
     if pictures:
         room = limit - wanted - beside["passages"]
@@ -259,6 +261,14 @@ def assemble(
         manifest=rows,
         left_out=(*opening.left_out, *unseen, *_left_out(everything, chosen)),
     )
+
+
+def _with_room(passages: Passages | None, limit: int, others: int) -> Passages | None:
+    """Return the passages that a prompt of ``limit`` tokens has beside what the others want of it, or the fewer ones."""
+    free = min(limit - others, limit // LARGEST_IN_FREE_ROOM)
+    while passages and passages.tokens > max(limit // LARGEST_PASSAGES, free):
+        passages = passages.fewer
+    return passages
 
 
 def _breakdown(cost: Counter[str], budget: Budget, calibration: float) -> Breakdown:

@@ -16,7 +16,7 @@ from mnesis_core.context.entries import ContextMessage, Row, Sources, find_messa
 from mnesis_core.context.wording import fields_of
 from mnesis_core.errors import PartNotFoundError
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
-from mnesis_core.messages import StoredMessage, StoredPart, ToolPart
+from mnesis_core.messages import MediaPart, StoredMessage, StoredPart, ToolPart
 from mnesis_core.search.questions import Question
 from mnesis_core.search.words import MOST_PLACES, densest, fold
 from mnesis_core.text import quote
@@ -47,6 +47,12 @@ class Passages:
     """The size of all passages, estimated and not corrected."""
     question_id: str = ""
     """The message that they stand before; empty for a question that is not in the context yet, after which it comes."""
+    fewer: Passages | None = None
+    """What a prompt has of them that has no room for all."""
+
+    def before(self, question_id: str) -> Passages:
+        fewer = self.fewer and self.fewer.before(question_id)
+        return replace(self, question_id=question_id, fewer=fewer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,9 @@ class _Line:
     states: bool  # whether it has all words of the question in one sentence
 
 
-def choose_passages(found: Iterable[Sequence[Found]], question: Question, *, most: int, tokens: int) -> Passages | None:
+def choose_passages(
+    found: Iterable[Sequence[Found]], question: Question, *, most: int, tokens: int, fewer_tokens: int = 0
+) -> Passages | None:
     """Return as many of the passages as there is room for, in the order of the session; ``None`` if there are none.
 
     A passage that does not fit whole is quoted without the messages around its hits, then without its worst hits, and at
@@ -65,8 +73,9 @@ def choose_passages(found: Iterable[Sequence[Found]], question: Question, *, mos
     other, so the newest of them goes first, and without it no other is quoted.
 
     :param found: messages of each passage, the best passage first
+    :param fewer_tokens: the size of those for a prompt that has no room for all; 0 for none
     """
-    told = [[line for one in passage if (line := _line(one, question))] for passage in found]
+    told = [[line for one in passage for line in _lines(one, question)] for passage in found]
     whole = [line for passage in told for line in passage if line.states]
     newest = max((line.message.seq for line in whole), default=0)
     best = min((line.rank for line in whole if line.rank is not None), default=None)
@@ -76,9 +85,16 @@ def choose_passages(found: Iterable[Sequence[Found]], question: Question, *, mos
             [replace(line, rank=first) if line.message.seq == newest else line for line in passage] for passage in told
         ]
     told.sort(key=lambda lines: min((line.rank for line in lines if line.rank is not None), default=0.0))
+    passages = _fitting(told[:most], question, newest, tokens)
+    if passages and fewer_tokens and passages.tokens > fewer_tokens:
+        return replace(passages, fewer=_fitting(told[:most], question, newest, fewer_tokens))
+    return passages
+
+
+def _fitting(told: Iterable[list[_Line]], question: Question, newest: int, tokens: int) -> Passages | None:
     chosen: list[_Line] = []
     passages = None
-    for passage in islice(told, most):
+    for passage in told:
         for wanted in _shorter_and_shorter(passage, question):
             tried = [*chosen, *wanted]
             is_outdated = any(line.states for line in tried) and all(line.message.seq != newest for line in tried)
@@ -105,9 +121,24 @@ def _passages(chosen: Sequence[_Line]) -> Passages | None:
     in_order = sorted(chosen, key=lambda line: line.message.seq)
     return Passages(
         row={"kind": "retrieved", "id": "", "lines": [line.row for line in in_order]},
-        messages=tuple(line.message for line in in_order),
+        messages=tuple({line.message.id: line.message for line in in_order}.values()),
         tokens=MESSAGE_FRAMING + estimate_text(_read((line.message, line.row) for line in in_order)),
     )
+
+
+def _lines(found: Found, question: Question) -> Iterator[_Line]:
+    """Yield what is quoted of a message; a text that answers comes with what the pictures beside it show."""
+    best = _line(found, question)
+    if best is None:
+        return
+    yield best
+    pictures = {stored.id: stored.part for stored in found.message.parts if isinstance(stored.part, MediaPart)}
+    for id, part in pictures.items() if found.rank is not None and best.row["part"] not in pictures else ():
+        if part.caption:
+            [(name, text)] = fields_of(part, tombstoned=False).items()
+            start, end = densest(text[:MOST_READ], question, size=LONGEST_LINE)
+            row = {"id": found.message.id, "part": id, "field": name, "start": start, "end": end}
+            yield _Line(message=found.message, row=row, rank=found.rank, states=False)
 
 
 def _line(found: Found, question: Question, *, size: int = LONGEST_HIT) -> _Line | None:
@@ -138,7 +169,9 @@ def read_passages(row: Row, sources: Sources) -> ContextMessage:
     :raises PartNotFoundError: the message has no such part.
     """
     lines = [(find_message(sources, line["id"]), line) for line in row["lines"]]
-    return ContextMessage(role="user", text=_read(lines), source_ids=tuple(message.id for message, _ in lines))
+    return ContextMessage(
+        role="user", text=_read(lines), source_ids=tuple(dict.fromkeys(line["id"] for _, line in lines))
+    )
 
 
 def _read(lines: Iterable[tuple[StoredMessage, Mapping[str, Any]]]) -> str:
@@ -150,7 +183,7 @@ def _read(lines: Iterable[tuple[StoredMessage, Mapping[str, Any]]]) -> str:
         text = fields_of(stored.part, tombstoned=False).get(line["field"], "")
         piece = " ".join(text[line["start"] : line["end"]].split())
         lead, rest = "…" if line["start"] else "", "…" if line["end"] < len(text) else ""
-        if message.seq != before + 1:
+        if message.seq not in (before, before + 1):
             told.append(f"\n{message.created_at:%Y-%m-%d %H:%M}")
         told.append(f"#{message.seq} {message.role}{tool}: {lead}{piece}{rest}")
         before = message.seq

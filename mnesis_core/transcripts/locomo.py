@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mnesis_core.messages import Role, TextPart
+from mnesis_core.messages import ImagePart, Role, TextPart
 from mnesis_core.transcripts.building import MessageDraft, Tally, TranscriptDraft, data_part, read_families
 from mnesis_core.transcripts.reading import identifier, list_in, mapping_in, one_line, text_in
 from mnesis_core.transcripts.values import NamedSource, ParseResult, Progress, Source
@@ -92,6 +92,9 @@ def _utterance(draft: TranscriptDraft, said: Any, at: datetime | None, first: st
     message = MessageDraft(external_id=identifier(text_in(said, "dia_id")), role=role, created_at=at)
     draft.add(message, starts_turn=role == "user")
     message.parts.append(TextPart(text=said["text"]))
+    if caption := text_in(said, "blip_caption"):
+        # The picture itself is elsewhere, and by now mostly gone; what it shows was part of the conversation.
+        message.parts.append(ImagePart(caption=caption))
     rest = {key: value for key, value in said.items() if key not in _SPOKEN_FIELDS or not isinstance(value, str)}
     if speaker not in (first, draft.labels.get("speaker_assistant")):
         rest["speaker"] = said.get("speaker")

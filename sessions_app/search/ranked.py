@@ -76,6 +76,12 @@ _SAID = f"""
         SELECT q.id FROM message_parts q WHERE q.message_id = m.id AND q.part_type = 'text'
         ORDER BY q.part_index DESC LIMIT 1
     )"""
+# A message is filtered as the entry of its text is.
+_PASSING = """
+    WITH w (session_id, first_seq) AS (VALUES {places}), e AS (
+        SELECT session_id, first_seq, 'messages' AS kind, 'content' AS field, '' AS source_id FROM w
+    )
+    SELECT e.session_id, e.first_seq FROM e WHERE """
 _CURSOR = re.compile(r"r([0-9]{1,19})\.([0-9]{1,9})")
 # Calls of memory tools are left out: they repeat what was said elsewhere.
 _NO_MEMORY_TOOL = (
@@ -131,7 +137,7 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     sessions = list(numbers)
     inside = {sessions[place // SESSION] for place in [*candidates, *nearest] if place >= 0}
     turns = _turns(beside([*candidates, *nearest]), sessions, names or _folded_names(inside))
-    allowed = {*_allowed(scope, candidates, evidence, turns), *nearest}
+    allowed = {*_allowed(scope, candidates, evidence, turns, sessions), *nearest}
     ranked = rank(question, evidence, allowed, turns)
     found = Finding(
         question=question,
@@ -196,19 +202,34 @@ def _turns(places: Collection[Place], sessions: list[str], names: Mapping[str, M
     return turns
 
 
-def _allowed(scope: Scope, candidates: Iterable[Place], evidence: Evidence, turns: Mapping[Place, Turn]) -> list[Place]:
+def _allowed(
+    scope: Scope, candidates: Iterable[Place], evidence: Evidence, turns: Mapping[Place, Turn], sessions: list[str]
+) -> list[Place]:
     """Return the candidates that may be hits: those which the index found, and messages beside them that are searched."""
     found = {place for places in evidence.terms.values() for place in places}
     first, last = scope.first_seq or 0, min(scope.last_seq or NEWEST, (scope.before_seq or NEWEST) - 1)
     beside = [place for place in candidates if place not in found and place in turns and turns[place].says]
     # Someone who types a single word looks for that word.
-    if scope.kind not in ("all", "messages") or scope.filters or evidence.words < 2:
+    if scope.kind not in ("all", "messages") or evidence.words < 2:
         beside = []
     inside = [place for place in beside if first <= place % SESSION <= last]
+    if scope.filters and inside:
+        inside = _passing(scope, inside, sessions)
     if scope.stretches:
         there = are_in(scope.stretches, [(turns[place].branch, place % SESSION) for place in inside])
         inside = [place for place, is_there in zip(inside, there, strict=True) if is_there]
     return [place for place in candidates if place in found] + inside
+
+
+def _passing(scope: Scope, places: Sequence[Place], sessions: Sequence[str]) -> list[Place]:
+    """Return those messages that a scope's filters let through."""
+    narrowed = list(scope.filters.conditions(owner_id=scope.owner_id, session_id=scope.session_id))
+    pairs = ", ".join(["(%s, %s)"] * len(places))
+    values = [value for place in places for value in (sessions[place // SESSION], place % SESSION)]
+    values += [value for _, given in narrowed for value in given]
+    found = fetch(_PASSING.format(places=pairs) + " AND ".join(condition for condition, _ in narrowed), values)
+    passing = {(session_id, seq) for session_id, seq in found}
+    return [place for place in places if (sessions[place // SESSION], place % SESSION) in passing]
 
 
 def _best_entries(found: Finding, places: Collection[Place]) -> dict[Place, int]:
