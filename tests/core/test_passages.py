@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.context.assembly import LARGEST_PASSAGES, assemble, rebuild
+from mnesis_core.context.assembly import LARGEST_IN_FREE_ROOM, LARGEST_PASSAGES, assemble, rebuild
 from mnesis_core.context.entries import Assembled, MessageEntry, read_manifest, sources_of
 from mnesis_core.context.passages import LONGEST_HIT, Found, Passages, choose_passages, read_passages
 from mnesis_core.context.replay import BlockKind, blocks_of
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
-from mnesis_core.messages import StoredMessage
+from mnesis_core.messages import ImagePart, StoredMessage
 from mnesis_core.search.questions import parse_question
 from tests.core import contexts as make
 
@@ -187,6 +187,48 @@ def test_a_quoted_text_cannot_end_the_passages() -> None:
     assert "</summary>" not in text
 
 
+def test_a_text_that_answers_is_quoted_with_what_the_pictures_beside_it_show() -> None:
+    shown = make.message(4, "user", "Lea lives here:", ImagePart(caption="a red house by a fjord"), ImagePart(name="x"))
+    lines = chosen(found(shown, FERRY)).row["lines"]
+    assert [line["id"] for line in lines] == [shown.id, shown.id, FERRY.id]
+    told = said(chosen(found(shown)))
+    assert "#4 user: Lea lives here:\n#4 user: [IMAGE: without a name] Caption: a red house by a fjord [/IMAGE]\n" in told
+    assert told.count("2026-01-02") == 1
+    assert chosen(found(shown)).messages == (shown,)
+    asked = parse_question("Which house is red?")
+    only = choose_passages([found(shown)], asked, most=5, tokens=1_000)
+    assert only is not None
+    assert len(only.row["lines"]) == 1
+    assert "a red house by a fjord" in said(only)
+    beside = chosen([*found(LEA), Found(message=shown, is_hit=False)])
+    assert "fjord" not in said(beside)
+
+
+def test_many_passages_are_only_in_a_prompt_with_room_that_nothing_else_wants() -> None:
+    one, both = chosen(found(LEA)), chosen(found(LEA), found(FERRY))
+    many = choose_passages([found(LEA), found(FERRY)], QUESTION, most=5, tokens=both.tokens, fewer_tokens=one.tokens)
+    assert many is not None
+    assert many == replace(both, fewer=one)
+    asked = many.before("msg_0091")
+    assert (asked.question_id, asked.fewer and asked.fewer.question_id) == ("msg_0091", "msg_0091")
+
+    def quoted(usable: int, *, room: int = 0) -> int:
+        entries = make.entries_of([make.message(90, "user", "Hello."), make.message(91, "user", "Where does Lea live?")])
+        result = assemble(
+            entries, system_prompt="", tools=(), budget=make.budget(usable), passages=asked, refill_room=room
+        )
+        assert result.used_tokens <= usable
+        return sum(len(row["lines"]) for row in result.manifest if row["kind"] == "retrieved")
+
+    enough = both.tokens * LARGEST_IN_FREE_ROOM
+    assert quoted(enough) == 2
+    assert quoted(enough - LARGEST_IN_FREE_ROOM) < 2
+    assert quoted(one.tokens * LARGEST_PASSAGES, room=enough) == 1
+    assert quoted(enough, room=enough - both.tokens) < 2
+    assert quoted(both.tokens * LARGEST_PASSAGES, room=enough) == 2
+    assert choose_passages([found(LEA)], QUESTION, most=5, tokens=1_000, fewer_tokens=900) == one
+
+
 def test_a_message_that_says_nothing_is_not_quoted() -> None:
     assert choose_passages([found(make.message(4, "assistant", ""))], QUESTION, most=5, tokens=1_000) is None
 
@@ -256,4 +298,6 @@ def test_a_prompt_with_passages_always_fits_its_budget(usable: int, tokens: int)
     assert result.used_tokens <= usable
     assert any(row.get("seq") == 91 for row in result.manifest)
     has_passages = any(row["kind"] == "retrieved" for row in result.manifest)
-    assert has_passages == (passages is not None and passages.tokens <= usable // LARGEST_PASSAGES)
+    wanted = result.wanted_tokens + (passages.tokens if passages else 0)
+    share = LARGEST_IN_FREE_ROOM if wanted <= usable else LARGEST_PASSAGES
+    assert has_passages == (passages is not None and passages.tokens <= usable // share)

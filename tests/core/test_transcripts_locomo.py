@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import ImagePart
 from mnesis_core.transcripts import FORMATS
 from mnesis_core.transcripts.locomo import date_of
 from mnesis_core.transcripts.values import ParseResult
@@ -77,6 +78,19 @@ def test_sessions_follow_their_numbers_and_give_their_dates() -> None:
 def test_images_are_data_beside_the_text() -> None:
     message = messages(only(parsed(sample())))[1]
     assert json.loads(data(message, "locomo:image")[0]) == {"img_url": ["http://x/y"], "query": "dance"}
+
+
+def test_what_a_picture_shows_is_read_and_its_address_is_data() -> None:
+    one = sample()
+    told = {"blip_caption": "a man on a stage", "img_url": ["http://x/y"]}
+    one["conversation"]["session_2"][0] |= told
+    one["conversation"]["session_10"][0] |= {"blip_caption": ["no", "text"]}
+    *_, shown, odd = messages(only(parsed(one)))
+    pictures = [part for part in shown.parts if isinstance(part, ImagePart)]
+    assert pictures == [ImagePart(caption="a man on a stage")]
+    assert json.loads(data(shown, "locomo:image")[0]) == told
+    assert not any(isinstance(part, ImagePart) for part in odd.parts)
+    assert json.loads(data(odd, "locomo:image")[0]) == {"blip_caption": ["no", "text"]}
 
 
 def test_questions_and_annotations_are_data_on_the_last_message_and_never_spoken() -> None:

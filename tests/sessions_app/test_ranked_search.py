@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -400,3 +400,62 @@ def test_what_memory_tools_were_asked_and_answered_is_no_answer(reader: User) ->
 def test_a_search_that_ends_before_a_message_ranks_nothing_from_there_on(talk: Scope) -> None:
     question = "What colour did the children paint the fence?"
     assert max(seqs(answer(replace(talk, before_seq=8), question, around=0))) < 8
+
+
+FENCE = "What colour did the children paint the fence?"
+"""Message 9, which is the answer, has no word of it."""
+PASSED: list[tuple[dict[str, Any], bool]] = [
+    ({"speaker": "user"}, True),
+    ({"speaker": "assistant"}, False),
+    ({"compacted": False}, True),
+    ({"compacted": True}, False),
+    ({"since": "2020-01-01"}, True),
+    ({"until": "2020-01-01"}, False),
+    ({"branch": 0}, True),
+    ({"branch": 1}, False),
+    ({"tool": "bash"}, False),
+    ({"file": "garden"}, False),
+]
+
+
+@pytest.mark.parametrize(("narrowed", "passes"), PASSED, ids=[str(filters) for filters, _ in PASSED])
+def test_a_filter_holds_for_what_is_found_by_its_neighbours_alone(
+    talk: Scope, narrowed: dict[str, Any], passes: bool
+) -> None:
+    for scope in (talk, replace(talk, session_id=None)):
+        found = answer(replace(scope, filters=read_filters(**narrowed)), FENCE, around=0)
+        assert (9 in seqs(found)) == passes
+
+
+@pytest.mark.parametrize(
+    "hours",
+    [(0, 0, 0, 0), (0, -90_000, 1, -1), (90_000, 0, 90_000, 0), (0, 0, 0, 200_000)],
+    ids=["no dates", "back", "to and fro", "ahead"],
+)
+def test_a_clock_that_jumps_or_stands_still_loses_no_answer(reader: User, hours: tuple[int, ...]) -> None:
+    session_id = new_session(reader)
+    began = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    texts = ("The ferry was late.", "I planted tulips in May.", "What is behind the shed?", "Only nettles.")
+    with change(session_id) as record:
+        turn_id = turn_store.start_turn(record, model="demo")
+        for text, jump in zip(texts, hours, strict=True):
+            message = Message(role="user", parts=(TextPart(text=text),))
+            at = began + timedelta(hours=jump)
+            message_store.append_message(record, turn_id=turn_id, message=message, created_at=at)
+    scope = Scope(owner_id=reader.pk, session_id=session_id)
+    for question, seq in {"Was the ferry late?": 1, "Who planted tulips in May?": 2, "nettles": 4}.items():
+        assert seqs(answer(scope, question))[0] == seq
+    found = answer(scope, "Who planted tulips in May 2026, and is there a shed?", limit=1)
+    assert found.next_cursor
+    assert seqs(answer(scope, "Who planted tulips in May 2026, and is there a shed?", cursor=found.next_cursor))
+    assert all(line.said_at for hit in found.hits for line in hit.passage)
+
+
+def test_questions_of_several_scripts_signs_and_code_find_each_part_of_theirs(reader: User) -> None:
+    session_id = new_session(reader)
+    texts = ["Wir trafen uns in 東京 🍣", "def load(path): return read_all(path)", "Мы взяли ferry до острова", "nothing"]
+    say(session_id, *map(user, texts))
+    scope = Scope(owner_id=reader.pk, session_id=session_id)
+    asked = {"who was in 東京 with ferry🍣sushi?": {1, 3}, "`read_all(path)`?": {2}, "остров 🏝️ и ferry": {3}}
+    for question, expected in asked.items():
+        assert set(seqs(answer(scope, question, around=0))[: len(expected)]) == expected
