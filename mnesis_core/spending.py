@@ -68,6 +68,9 @@ class Spent:
     def __add__(self, other: Spent) -> Spent:
         return Spent(**{item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(Spent)})
 
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(**{item.name: getattr(self, item.name) - getattr(other, item.name) for item in fields(Spent)})
+
 
 ONE_TOOL_CALL = Spent(tool_calls=1)
 

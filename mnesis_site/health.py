@@ -33,6 +33,7 @@ from mnesis_core.text import excerpt
 from mnesis_site.readiness import look_at_storage, look_at_workers, missing_parts
 from sessions_app.conf import embedding_spec, get_spec_to_read, rerank_spec, site_config
 from sessions_app.database.tables import fetch, time_in_sql
+from sessions_app.llm.limits import has_used_up
 from sessions_app.pages.markdown import format_counted, format_duration, format_size
 from sessions_app.pages.permissions import address_of
 from sessions_app.record.turn_queries import expired_turns
@@ -47,6 +48,7 @@ PARTS = 200  # the newest, among which sessions with an index behind are looked 
 SHOWN = 20
 MEASURED = 2_000  # summaries of the newest sessions, among which those that keep too little are looked for
 MOST_BEHIND = 1_000  # sessions without vectors that are counted
+MOST_OWNERS = 50  # of these, of whom the limits are looked at
 LAG_SECONDS, LONG_LAG_SECONDS = 30, 300
 SMALL_BYTES, SMALL_SHARE = 2_000_000_000, 0.05  # a disk with less free space is reported
 PARTS_OF_SITE = {
@@ -275,9 +277,12 @@ def _vectors() -> Iterator[Check]:
         words = f"No model is called “{excerpt(alias, 60)}”, so search goes by words alone."
         yield Check("Search by meaning", State.LOOK, words, "Add it with 'manage.py model add', or set another one.")
         return
-    behind = len(sessions_behind(spec.litellm_model, most=MOST_BEHIND)) if spec else 0
-    more = " or more" if behind == MOST_BEHIND else ""
+    owners = [owner_id for _, owner_id in sessions_behind(spec.litellm_model, most=MOST_BEHIND)] if spec else []
+    behind, more = len(owners), " or more" if len(owners) == MOST_BEHIND else ""
     words = f"Sessions with texts that the model has yet to read: {behind:,}{more}; words alone answer for these."
+    used_up = {owner_id for owner_id in [*dict.fromkeys(owners)][:MOST_OWNERS] if has_used_up(owner_id)}
+    if waiting := sum(owner_id in used_up for owner_id in owners):
+        words += f" {waiting:,} of them wait, since a spending limit of their owners is used up."
     good = "Every text was read by the embedding model."
     to_do = "Workers read them. If their number does not fall, the server's log says why." if behind else ""
     yield Check("Search by meaning", State.NOTE if behind else State.GOOD, words if behind else good, to_do)

@@ -671,12 +671,14 @@ class AccountLimit(models.Model):
 class SpendingMark(models.Model):
     """Spending up to a point in time, so that the whole history need not be added up again, and the warnings given.
 
-    Derived from the calls in the record, but for what evaluations took, which have no calls there. Without a row the calls
-    are added up again.
+    Derived from the calls in the record, but for what evaluations and models of the search took, which have no calls there.
+    Without a row the calls are added up again.
     """
 
     id = IdField(primary_key=True, max_length=80)
-    """``session:ID``, ``user:NUMBER``, ``day:NUMBER:DATE`` or ``turn:ID``; ``account:NUMBER`` is a lock."""
+    """``session:ID``, ``user:NUMBER``, ``day:NUMBER:DATE`` or ``turn:ID``, with ``search:`` before it for models of the search;
+    ``account:NUMBER`` is a lock.
+    """
     until = models.DateTimeField(null=True)
     """Calls that began up to then are in the sums: none of them can change any more."""
     tokens = models.BigIntegerField(default=0)

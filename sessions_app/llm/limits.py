@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from mnesis_core.errors import BudgetExhausted, SessionNotFoundError
 from mnesis_core.events import EventType
+from mnesis_core.llm.interface import ModelSpec, Usage, cost_micros
 from mnesis_core.records import FORK, SessionRecord, TurnRecord
 from mnesis_core.spending import (
     Allowance,
@@ -32,6 +33,7 @@ from mnesis_core.spending import (
     Spent,
     TurnLimits,
     configured_limits,
+    highest_of,
     limits_of,
     lines_of,
     passed_by,
@@ -87,7 +89,10 @@ class SessionSpentOut(SpentOut):
 
 
 class UsageList(Out):
-    """A person's spending today (UTC), in total and by session, largest first, with their limits."""
+    """A person's spending today (UTC), in total and by session, largest first, with their limits.
+
+    Models of the search count in the total where there are limits, and in no session.
+    """
 
     day: date
     ends_at: datetime
@@ -113,6 +118,11 @@ class SpendingLimit:
         """The id of the ``SpendingMark`` that keeps the sum and the warnings."""
         day = f":{self.since:%Y-%m-%d}" if self.scope is Scope.DAY else ""
         return f"{self.scope}:{self.subject}{day}"
+
+    @property
+    def search_id(self) -> str:
+        """The id of the ``SpendingMark`` that keeps what models of the search took, of which no call is in the record."""
+        return f"search:{self.mark_id}" if self.owner_id is not None else ""
 
     def paid_calls(self, after: datetime | None) -> list[PaidCall]:
         """Return the calls that count, from a time on or all of them."""
@@ -213,12 +223,13 @@ def warn(record: Change, limits: Sequence[SpendingLimit]) -> None:
 
 def look(limits: Sequence[SpendingLimit], *, keep: bool = False) -> list[Allowance]:
     """Return what was spent of each until now; with ``keep``, and the lock held, keep sums that have grown long."""
-    kept, now = load_kept([limit.mark_id for limit in limits]), timezone.now()
+    kept, now = load_kept([id for limit in limits for id in (limit.mark_id, limit.search_id)]), timezone.now()
     allowances = []
     for limit in limits:
         own = kept.get(limit.mark_id, SpendingSum())
         calls, apart = limit.paid_calls(own.until), limit.owner_id is not None
-        spent = own.spent + sum_of(calls, now=now, apart=apart)
+        beside = kept.get(limit.search_id, SpendingSum()).spent
+        spent = own.spent + sum_of(calls, now=now, apart=apart) + beside
         is_long = keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS
         until = settled_until(calls, before=now - SETTLES) if is_long else None
         if until is not None:
@@ -226,6 +237,49 @@ def look(limits: Sequence[SpendingLimit], *, keep: bool = False) -> list[Allowan
             spending_store.keep_sum(limit.mark_id, own.spent + settled, until=until)
         allowances.append(Allowance(scope=limit.scope, limits=limit.limits, spent=spent))
     return allowances
+
+
+@contextmanager
+def drawing_for_search(owner_id: int, spec: ModelSpec, *, tokens: int) -> Iterator[Callable[[int], None]]:
+    """Have a model of the search asked in the block, within its owner's limits; it counts as ``tokens`` until it has ended.
+
+    What a process has not ended stays counted, and nothing is where the person has no limits. The block is given a
+    function that it tells how many tokens were read; without that, and after an error, they are none.
+
+    :raises BudgetExhausted: a limit would be passed.
+    """
+
+    def taken(tokens: int) -> Spent:
+        return highest_of(tokens, cost_micros(spec, Usage(input_tokens=tokens, output_tokens=0)))
+
+    limits = limits_for_person(owner_id)
+    if not limits:
+        yield lambda read: None
+        return
+    marks, coming, real = [limit.search_id for limit in limits], taken(tokens), [Spent()]
+    with transaction.atomic():
+        spending_store.lock_spending(owner_id)
+        line = passed_by(coming, look(limits))
+        if line is not None:
+            raise exhausted_at(line, needed=getattr(coming, line.measure))
+        for mark in marks:
+            spending_store.add_to_sum(mark, coming)
+
+    def tell(read: int) -> None:
+        real[0] = taken(read)
+
+    try:
+        yield tell
+    finally:
+        with transaction.atomic():
+            spending_store.lock_spending(owner_id)
+            for mark in marks:
+                spending_store.add_to_sum(mark, real[0] - coming)
+
+
+def has_used_up(owner_id: int) -> bool:
+    """Return whether a person's limits leave nothing at all for a model."""
+    return passed_by(highest_of(1, 1), look(limits_for_person(owner_id))) is not None
 
 
 def midnight() -> datetime:
@@ -306,11 +360,13 @@ def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
     by_session = {id: sum_of(own, now=now, apart=False) for id, own in of_session.items()}
     largest = sorted(by_session, key=lambda id: (-by_session[id].cost_micros, -by_session[id].tokens, id))[:limit]
     titles = titles_of(largest, owner_id=owner_id)
+    *_, today = _of_person(owner_id, lambda scope: TurnLimits())
     return {
         "day": began.date(),
         "ends_at": began + timedelta(days=1),
         "budget": budget_out(look(limits_for_person(owner_id))),
-        "total": sum_of(calls, now=now, apart=True),
+        "total": sum_of(calls, now=now, apart=True)
+        + load_kept([today.search_id]).get(today.search_id, SpendingSum()).spent,
         "items": [
             {"session_id": id, "title": titles.get(id, "")} | SpentOut.model_validate(by_session[id]).model_dump()
             for id in largest

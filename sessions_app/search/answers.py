@@ -40,8 +40,8 @@ def answer(
         if mode == "regex" or cursor or found.hits or found.more:
             return replace(found, hits=tuple(with_passages(found.hits, {}, around=around or 0)))
     ranked = search_ranked(scope, text, limit=limit, cursor=cursor, around=AROUND if around is None else around)
-    note = NOTHING_EXACT if ranked.hits and not is_ranked else ""
-    return replace(ranked, note=note)
+    why = NOTHING_EXACT if ranked.hits and not is_ranked else ""
+    return replace(ranked, note=" ".join(filter(None, (why, ranked.note))))
 
 
 def _is_exact(text: str) -> bool:

@@ -13,11 +13,13 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.search.meaning import Nearness, cosine, likely_near, signs_of, unpacked
 from mnesis_core.search.ranking import Place
 from sessions_app.conf import embedding_spec, get_embedder, site_config
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import waiting_for
+from sessions_app.llm.limits import drawing_for_search
 from sessions_app.search.rest import Rest
 from sessions_app.search.search import Scope, condition_of
 from sessions_app.search.vectors import embed, longest_text, text_of
@@ -41,26 +43,31 @@ class Asked(NamedTuple):
     vector: bytes
 
 
-def read_question(text: str) -> Asked | None:
-    """Return the vector of a question; ``None`` where words alone answer: no model is set, or it fails, which is logged."""
+def read_question(text: str, *, owner_id: int) -> Asked | None:
+    """Return the vector of a question; ``None`` where words alone answer: no model is set, or it fails, which is logged.
+
+    :raises BudgetExhausted: a limit of the person who asks is used up.
+    """
     if not site_config().search.embedding_model:
         return None
-    return REST.ask(partial(_asked, text))
+    return REST.ask(partial(_asked, text, owner_id))
 
 
-def _asked(text: str) -> Asked | None:
+def _asked(text: str, owner_id: int) -> Asked | None:
     spec = embedding_spec()
     if spec is None or not (said := text_of(text)[: longest_text(spec)]):
         return None
-    return Asked(spec.litellm_model, _vector_of(spec, said))
+    return Asked(spec.litellm_model, _vector_of(spec, said, owner_id))
 
 
 @lru_cache(maxsize=256)
-def _vector_of(spec: ModelSpec, text: str) -> bytes:
+def _vector_of(spec: ModelSpec, text: str, owner_id: int) -> bytes:
     # Kept, because every page of an answer asks again, and must be ranked like the one before.
     seconds = site_config().search.question_seconds
-    [vector] = waiting_for(embed, own_loop=True)(get_embedder(spec), [text], seconds=seconds).vectors
-    return vector
+    with drawing_for_search(owner_id, spec, tokens=estimate_text(text)) as tell:
+        embedded = waiting_for(embed, own_loop=True)(get_embedder(spec), [text], seconds=seconds)
+        tell(embedded.usage.total_tokens)
+    return embedded.vectors[0]
 
 
 def nearness(

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from django.db import connection
 
 from mnesis_core.context.branches import are_in
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import BudgetExhausted, InvalidRequest
 from mnesis_core.messages import TextPart
 from mnesis_core.search.meaning import blend
 from mnesis_core.search.questions import Question, parse_question
@@ -88,6 +89,7 @@ _NO_MEMORY_TOOL = (
     " AND NOT (e.kind = 'tools' AND EXISTS"
     " (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND substr(p.tool_name, 1, 4) = 'lcm_'))"
 )
+T = TypeVar("T")
 _OF_TURN = ("session_id", "seq", "created_at", "branch", "role")
 
 
@@ -105,6 +107,8 @@ class Finding:
     """The weight of each term."""
     total: int
     """The number of messages that were searched."""
+    note: str = ""
+    """Why a model of the search was not asked, where a spending limit is used up."""
 
 
 def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
@@ -131,7 +135,8 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     candidates = evidence.candidates(POOL)
     near = None
     has_vectors = scope.kind in ("all", "messages") and not scope.filters.tool
-    if has_vectors and (asked := read_question(text)):
+    asked, note = _within_limits(partial(read_question, text, owner_id=scope.owner_id)) if has_vectors else (None, "")
+    if asked:
         near = nearness(scope, asked, below=below, place_of=place_of, candidates=beside(candidates, 1))
     nearest = near.nearest() if near else []
     sessions = list(numbers)
@@ -147,23 +152,33 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
         postings=postings,
         weights=evidence.weights,
         total=total,
+        note=note,
     )
-    return replace(found, ranked=_reranked(text, found))
+    return _reranked(text, found, owner_id=scope.owner_id)
 
 
-def _reranked(question: str, found: Finding) -> list[Ranked]:
+def _within_limits(ask: Callable[[], T | None]) -> tuple[T | None, str]:
+    """Return what a model of the search answers, and why it was not asked where a limit is used up."""
+    try:
+        return ask(), ""
+    except BudgetExhausted as error:
+        return None, f"The search did without its models. {error.message}"
+
+
+def _reranked(question: str, found: Finding, *, owner_id: int) -> Finding:
     config = site_config().search
     if not config.rerank_model:
-        return found.ranked
+        return found
     texts = {
         place: snippet(one.text, found.question, size=CHARACTERS, is_densest=True).text.replace("\x00", " ")
         for place, one in _candidates(found, found.ranked[:READ]).items()
         if one.text.strip("\x00 \n")
     }
-    scores = read_beside(question, [*texts.values()])
+    scores, note = _within_limits(partial(read_beside, question, [*texts.values()], owner_id=owner_id))
     if scores is None:
-        return found.ranked
-    return with_scores(found.ranked, dict(zip(texts, scores, strict=True)), weight=config.rerank_weight)
+        return replace(found, note=found.note or note)
+    by_place = dict(zip(texts, scores, strict=True))
+    return replace(found, ranked=with_scores(found.ranked, by_place, weight=config.rerank_weight))
 
 
 def _postings(scope: Scope, question: Question, below: int) -> tuple[list[int], list[tuple[int, Any]]]:
@@ -266,6 +281,7 @@ def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = N
         cut_off=False,
         next_cursor=f"r{below}.{skip + limit}" if more else None,
         mode="ranked",
+        note=found.note,
     )
 
 

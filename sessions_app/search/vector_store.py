@@ -23,7 +23,7 @@ BUSY = timedelta(seconds=180)
 """How long a session is left to the worker that fills it, from each of its batches: longer than one takes."""
 
 _PENDING = """
-    SELECT s.id FROM sessions s LEFT JOIN search_vector_marks k ON k.session_id = s.id AND k.model = %s
+    SELECT s.id, s.owner_id FROM sessions s LEFT JOIN search_vector_marks k ON k.session_id = s.id AND k.model = %s
     WHERE s.deleted_at IS NULL AND EXISTS (
         SELECT 1 FROM search_entries e WHERE e.session_id = s.id AND e.id > COALESCE(k.entry_id, 0)
     ) ORDER BY s.updated_at DESC, s.id DESC"""
@@ -54,9 +54,9 @@ class Coverage:
     skipped: int
 
 
-def sessions_behind(model: str, *, most: int = 2**31) -> list[str]:
-    """Return the sessions with texts that no worker has looked at for this model, the last active first."""
-    return [id for (id,) in fetch(f"{_PENDING} LIMIT %s", [model, most])]
+def sessions_behind(model: str, *, most: int = 2**31) -> list[tuple[str, int]]:
+    """Return the sessions with texts that no worker has looked at for this model, and their owners, the last active first."""
+    return [(id, owner_id) for id, owner_id in fetch(f"{_PENDING} LIMIT %s", [model, most])]
 
 
 def claim(session_id: str, model: str) -> int | None:

@@ -18,16 +18,24 @@ from django.utils import timezone
 from django_q.models import OrmQ
 from django_q.tasks import async_task
 
-from mnesis_core.errors import ModelError, ModelNotFoundError, ModelRefusedRequest, ModelReplyIncomplete
+from mnesis_core.errors import (
+    BudgetExhausted,
+    ModelError,
+    ModelNotFoundError,
+    ModelRefusedRequest,
+    ModelReplyIncomplete,
+)
 from mnesis_core.llm.embeddings import Embedded, Embedder
 from mnesis_core.llm.interface import ModelSpec, Outcome, Reply, Usage
 from mnesis_core.llm.retrying import patience_of, pause_before_retry
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.search.words import readable
 from mnesis_core.text import decode_text
 from sessions_app.conf import embedding_spec, get_embedder, site_config
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import give_back, waiting_for
+from sessions_app.llm.limits import drawing_for_search
 from sessions_app.models import SearchEntry
 from sessions_app.search import vector_store
 from sessions_app.search.vector_store import Unread
@@ -77,17 +85,27 @@ def fill(*, seconds: float = SLICE_SECONDS, progress: Callable[[int], None] = la
         return False
     embedder = get_embedder(spec)
     deadline, done = time.monotonic() + seconds, 0
-    for session_id in vector_store.sessions_behind(spec.litellm_model):
-        for count in _fill_session(embedder, session_id):
-            done += count
-            progress(done)
-            if time.monotonic() > deadline:
-                return True
+    waiting: set[int] = set()  # for a limit of theirs
+    for session_id, owner_id in vector_store.sessions_behind(spec.litellm_model):
+        if owner_id in waiting:
+            continue
+        try:
+            for count in _fill_session(embedder, session_id, owner_id):
+                done += count
+                progress(done)
+                if time.monotonic() > deadline:
+                    return True
+        except BudgetExhausted as error:
+            waiting.add(owner_id)
+            log_outage(logger, f"The messages of account {owner_id} get no vectors for now; words alone do", error)
     return False
 
 
-def _fill_session(embedder: Embedder, session_id: str) -> Iterator[int]:
-    """Yield after each batch how many texts it had."""
+def _fill_session(embedder: Embedder, session_id: str, owner_id: int) -> Iterator[int]:
+    """Yield after each batch how many texts it had.
+
+    :raises BudgetExhausted: a limit of the owner's is used up.
+    """
     model = embedder.spec.litellm_model
     after = vector_store.claim(session_id, model)
     if after is None:
@@ -97,7 +115,7 @@ def _fill_session(embedder: Embedder, session_id: str) -> Iterator[int]:
         while batch := vector_store.next_texts(
             session_id, model, after=after, until=until, characters=characters, limit=TEXTS
         ):
-            _embed_batch(embedder, session_id, batch)
+            _embed_batch(embedder, session_id, batch, owner_id)
             after = batch[-1].entry_id
             vector_store.advance(session_id, after)
             yield len(batch)
@@ -106,7 +124,7 @@ def _fill_session(embedder: Embedder, session_id: str) -> Iterator[int]:
         vector_store.release(session_id)
 
 
-def _embed_batch(embedder: Embedder, session_id: str, batch: Sequence[Unread]) -> None:
+def _embed_batch(embedder: Embedder, session_id: str, batch: Sequence[Unread], owner_id: int) -> None:
     texts = [(row.part_id, text) for row in batch if (text := text_of(row.content))]
     made: list[tuple[str, bytes]] = []
     usages: list[Usage] = []
@@ -114,10 +132,19 @@ def _embed_batch(embedder: Embedder, session_id: str, batch: Sequence[Unread]) -
     while waiting:
         some = waiting.pop()
         try:
-            embedded = _embed_patiently(embedder, [text for _, text in some])
+            embedded = _embed_within_limits(embedder, [text for _, text in some], owner_id)
+        except BudgetExhausted:
+            if len(some) == 1:
+                # What was paid for is kept, and the rest is left to a day with room for it.
+                vector_store.keep(session_id, embedder.spec, made, usages, skipped=0)
+                raise
+            waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
+            continue
         except (ModelRefusedRequest, ModelReplyIncomplete) as error:
             if some is texts:
-                usages.append(_embed_patiently(embedder, [HARMLESS]).usage)  # Else it is not the texts' fault.
+                usages.append(
+                    _embed_within_limits(embedder, [HARMLESS], owner_id).usage
+                )  # Else it is not the texts' fault.
             # One text spoils the answer for all of them.
             if len(some) > 1:
                 waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
@@ -127,6 +154,13 @@ def _embed_batch(embedder: Embedder, session_id: str, batch: Sequence[Unread]) -
         made += zip((id for id, _ in some), embedded.vectors, strict=True)
         usages.append(embedded.usage)
     vector_store.keep(session_id, embedder.spec, made, usages, skipped=len(batch) - len(made))
+
+
+def _embed_within_limits(embedder: Embedder, texts: Sequence[str], owner_id: int) -> Embedded:
+    with drawing_for_search(owner_id, embedder.spec, tokens=sum(map(estimate_text, texts))) as tell:
+        embedded = _embed_patiently(embedder, texts)
+        tell(embedded.usage.total_tokens)
+    return embedded
 
 
 def _embed_patiently(embedder: Embedder, texts: Sequence[str]) -> Embedded:

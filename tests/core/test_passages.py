@@ -192,7 +192,9 @@ def test_a_text_that_answers_is_quoted_with_what_the_pictures_beside_it_show() -
     lines = chosen(found(shown, FERRY)).row["lines"]
     assert [line["id"] for line in lines] == [shown.id, shown.id, FERRY.id]
     told = said(chosen(found(shown)))
-    assert "#4 user: Lea lives here:\n#4 user: [IMAGE: without a name] Caption: a red house by a fjord [/IMAGE]\n" in told
+    assert (
+        "#4 user: Lea lives here:\n#4 user: [IMAGE: without a name] Caption: a red house by a fjord [/IMAGE]\n" in told
+    )
     assert told.count("2026-01-02") == 1
     assert chosen(found(shown)).messages == (shown,)
     asked = parse_question("Which house is red?")
@@ -213,7 +215,9 @@ def test_many_passages_are_only_in_a_prompt_with_room_that_nothing_else_wants() 
     assert (asked.question_id, asked.fewer and asked.fewer.question_id) == ("msg_0091", "msg_0091")
 
     def quoted(usable: int, *, room: int = 0) -> int:
-        entries = make.entries_of([make.message(90, "user", "Hello."), make.message(91, "user", "Where does Lea live?")])
+        entries = make.entries_of(
+            [make.message(90, "user", "Hello."), make.message(91, "user", "Where does Lea live?")]
+        )
         result = assemble(
             entries, system_prompt="", tools=(), budget=make.budget(usable), passages=asked, refill_room=room
         )

@@ -177,7 +177,7 @@ def test_a_worker_asks_again_and_else_leaves_the_rest_for_later(
     assert len(embedder.asked) == 2
     assert any("words alone answer for them" in record.message for record in caplog.records)
     assert not SearchVector.objects.exists()
-    assert vector_store.sessions_behind(NEAR.litellm_model) == [talk.session_id]
+    assert vector_store.sessions_behind(NEAR.litellm_model) == [(talk.session_id, talk.owner_id)]
     answer_with(monkeypatch, SHIP)
     fill_vectors()
     assert SearchVector.objects.count() == 12
@@ -225,7 +225,7 @@ def test_a_model_that_refuses_everything_is_not_asked_for_each_text(
     embedder = answer_with(monkeypatch, failing(ModelRefusedRequest("There is no such model.")))
     fill_vectors()
     assert len(embedder.asked) == 2
-    assert vector_store.sessions_behind(NEAR.litellm_model) == [talk.session_id]
+    assert vector_store.sessions_behind(NEAR.litellm_model) == [(talk.session_id, talk.owner_id)]
 
 
 def test_a_vector_of_another_length_is_compared_with_nothing(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -453,7 +453,12 @@ def test_a_clock_that_jumps_or_stands_still_loses_no_answer(reader: User, hours:
 
 def test_questions_of_several_scripts_signs_and_code_find_each_part_of_theirs(reader: User) -> None:
     session_id = new_session(reader)
-    texts = ["Wir trafen uns in 東京 🍣", "def load(path): return read_all(path)", "Мы взяли ferry до острова", "nothing"]
+    texts = [
+        "Wir trafen uns in 東京 🍣",
+        "def load(path): return read_all(path)",
+        "Мы взяли ferry до острова",
+        "nothing",
+    ]
     say(session_id, *map(user, texts))
     scope = Scope(owner_id=reader.pk, session_id=session_id)
     asked = {"who was in 東京 with ferry🍣sushi?": {1, 3}, "`read_all(path)`?": {2}, "остров 🏝️ и ferry": {3}}
