@@ -94,7 +94,10 @@ class Question:
         whole, beginnings, runs = self._asked
         folded = f" {fold(text)} "
         # Few of a text's different words are in the question, and only those are looked for.
-        words = {word for word in folded.split() if word in whole or word[:BEGINNING] in beginnings}
+        said = set(folded.split())
+        words = said & whole
+        if beginnings:
+            words |= {word for word in said if word[:BEGINNING] in beginnings}
         found = [(at - 1, at - 1 + len(word)) for word in words for at in _all_of(folded, f" {word} ", skip=1)]
         found += [(at - 1, at - 1 + len(run)) for run in runs for at in _all_of(folded, run)]
         end = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -310,16 +309,18 @@ def _densest(folded: str, places: Sequence[tuple[int, int]], size: int) -> int:
     What answers a question often follows its words, and would be cut off behind a piece that began earlier.
     """
     words = [folded[first:last] for first, last in places]
-    counts: Counter[str] = Counter()
+    counts: dict[str, int] = {}
     best, most, behind = 0, 0, 0
     for at, (start, _) in enumerate(places):
         while behind < len(places) and places[behind][1] <= start + size:
-            counts[words[behind]] += 1
+            counts[words[behind]] = counts.get(words[behind], 0) + 1
             behind += 1
-        if counts.total() and len(counts) > most:
+        if len(counts) > most:
             best, most = at, len(counts)
         if behind > at:
-            counts -= Counter([words[at]])
+            counts[words[at]] -= 1
+            if not counts[words[at]]:
+                del counts[words[at]]
     return _last_before(words[best:], most) + best
 
 

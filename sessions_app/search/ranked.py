@@ -65,11 +65,11 @@ LONGEST_HIT = 480
 
 _POSTING = "e.id, e.session_id, e.kind, e.first_seq, e.length"
 _TURNS = """
-    WITH w (session_id, seq) AS (VALUES {places})
-    SELECT {columns}, (
+    WITH w (session_id, seq, is_read) AS (VALUES {places})
+    SELECT {columns}, CASE WHEN w.is_read = 1 THEN (
         SELECT p.content LIKE %s FROM message_parts p WHERE p.message_id = m.id AND p.part_type = 'text'
         ORDER BY p.part_index DESC LIMIT 1
-    ) FROM w JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq"""
+    ) END FROM w JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq"""
 _SAID = f"""
     WITH w (session_id, seq) AS (VALUES {{places}})
     SELECT m.session_id, m.seq, m.id, m.branch, m.role, p.id, substr(p.content, 1, {PIECE})
@@ -141,7 +141,7 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     nearest = near.nearest() if near else []
     sessions = list(numbers)
     inside = {sessions[place // SESSION] for place in [*candidates, *nearest] if place >= 0}
-    turns = _turns(beside([*candidates, *nearest]), sessions, names or _folded_names(inside))
+    turns = _turns([*candidates, *nearest], sessions, names or _folded_names(inside))
     allowed = {*_allowed(scope, candidates, evidence, turns, sessions), *nearest}
     ranked = rank(question, evidence, allowed, turns)
     found = Finding(
@@ -202,12 +202,17 @@ def _postings(scope: Scope, question: Question, below: int) -> tuple[list[int], 
     return counts, rows
 
 
-def _turns(places: Collection[Place], sessions: list[str], names: Mapping[str, Mapping[str, str]]) -> dict[Place, Turn]:
+def _turns(
+    candidates: Collection[Place], sessions: list[str], names: Mapping[str, Mapping[str, str]]
+) -> dict[Place, Turn]:
+    """Return the turns of candidates and of the messages around them. Texts are read of the former and of what is before."""
+    places = beside(candidates)
     if not places:
         return {}
     numbers = {id: number for number, id in enumerate(sessions)}
-    pairs = ", ".join(["(%s, %s)"] * len(places))
-    values = [value for place in places for value in (sessions[place // SESSION], place % SESSION)]
+    read = {place - step for place in candidates for step in (0, 1)}
+    pairs = ", ".join(["(%s, %s, %s)"] * len(places))
+    values = [value for place in places for value in (sessions[place // SESSION], place % SESSION, int(place in read))]
     statement = _TURNS.format(places=pairs, columns=select_columns(Message, "m", _OF_TURN))
     turns = {}
     for session_id, seq, at, branch, role, asks in fetch(statement, [*values, "%?"]):
