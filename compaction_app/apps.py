@@ -1,4 +1,4 @@
-"""Compaction as an app: its summaries can be searched, and it keeps the facts of imported transcripts."""
+"""Compaction as an app: its summaries can be searched within limits, and it keeps the facts of imported transcripts."""
 
 from django.apps import AppConfig
 
@@ -10,10 +10,12 @@ class CompactionConfig(AppConfig):
     def ready(self) -> None:
         # Here, not above: apps.py is read before any model can be made.
         from compaction_app.facts.imports import keep_facts
+        from sessions_app.llm.limits import drawing_for_search
         from sessions_app.record import histories
-        from sessions_app.search import index
+        from sessions_app.search import index, rest
 
         index.SOURCES["summaries"] = index.Source(
             table="summary_nodes", field="text", part_type="summary", branch="x.branch"
         )
         histories.fact_keepers[:] = [keep_facts]
+        rest.use(drawing_for_search)

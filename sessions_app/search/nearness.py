@@ -19,8 +19,7 @@ from mnesis_core.search.ranking import Place
 from sessions_app.conf import embedding_spec, get_embedder, site_config
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import waiting_for
-from sessions_app.llm.limits import drawing_for_search
-from sessions_app.search.rest import Rest
+from sessions_app.search.rest import Rest, drawing
 from sessions_app.search.search import Scope, condition_of
 from sessions_app.search.vectors import embed, longest_text, text_of
 
@@ -64,7 +63,7 @@ def _asked(text: str, owner_id: int) -> Asked | None:
 def _vector_of(spec: ModelSpec, text: str, owner_id: int) -> bytes:
     # Kept, because every page of an answer asks again, and must be ranked like the one before.
     seconds = site_config().search.question_seconds
-    with drawing_for_search(owner_id, spec, tokens=estimate_text(text)) as tell:
+    with drawing(owner_id, spec, tokens=estimate_text(text)) as tell:
         embedded = waiting_for(embed, own_loop=True)(get_embedder(spec), [text], seconds=seconds)
         tell(embedded.usage.total_tokens)
     return embedded.vectors[0]

@@ -11,8 +11,7 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.litellm_ import close_connections
 from sessions_app.conf import get_reranker, rerank_spec, site_config
 from sessions_app.database.threads import waiting_for
-from sessions_app.llm.limits import drawing_for_search
-from sessions_app.search.rest import Rest
+from sessions_app.search.rest import Rest, drawing
 
 READ = 50
 """The number of messages that the model reads, the best by the other rules."""
@@ -41,7 +40,7 @@ def _scores_of(spec: ModelSpec, question: str, texts: tuple[str, ...], owner_id:
     # Kept, because every page of an answer asks again, and must be ranked like the one before.
     # Rerankers seldom say what they read, so our estimate counts: the question once more with each text.
     tokens = len(texts) * estimate_text(question) + sum(map(estimate_text, texts))
-    with drawing_for_search(owner_id, spec, tokens=tokens) as tell:
+    with drawing(owner_id, spec, tokens=tokens) as tell:
         scores = waiting_for(_rerank, own_loop=True)(get_reranker(spec), question, texts)
         tell(tokens)
     return scores

@@ -35,9 +35,9 @@ from mnesis_core.text import decode_text
 from sessions_app.conf import embedding_spec, get_embedder, site_config
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import give_back, waiting_for
-from sessions_app.llm.limits import drawing_for_search
 from sessions_app.models import SearchEntry
 from sessions_app.search import vector_store
+from sessions_app.search.rest import drawing
 from sessions_app.search.vector_store import Unread
 
 logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def _embed_batch(embedder: Embedder, session_id: str, batch: Sequence[Unread], o
 
 
 def _embed_within_limits(embedder: Embedder, texts: Sequence[str], owner_id: int) -> Embedded:
-    with drawing_for_search(owner_id, embedder.spec, tokens=sum(map(estimate_text, texts))) as tell:
+    with drawing(owner_id, embedder.spec, tokens=sum(map(estimate_text, texts))) as tell:
         embedded = _embed_patiently(embedder, texts)
         tell(embedded.usage.total_tokens)
     return embedded
