@@ -35,7 +35,6 @@ from sessions_app.record import (
     session_queries,
     session_store,
     timeline_queries,
-    tool_queries,
     turn_queries,
 )
 from sessions_app.record.change import change
@@ -47,7 +46,7 @@ from tests.support.talks import new_session
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, tool_queries, turn_queries),
+    *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
     *(model_store, spending_store, search, answers, filters, nearness, passages, ranked, vector_store),
     *(
         transcript,
@@ -141,7 +140,8 @@ BY_SESSION: dict[Query, Ask] = {
     message_queries.find_tool_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
     turn_queries.find_turn_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
     message_queries.journal_texts: lambda ask, who, its: ask(who.session_id, message_id=its.stub),
-    tool_queries.list_interactions: lambda ask, who, its: ask(who.session_id),
+    message_queries.list_interactions: lambda ask, who, its: ask(who.session_id),
+    message_queries.places_of_turns: lambda ask, who, its: ask([its.turn], session_id=who.session_id),
     turn_queries.list_calls: lambda ask, who, its: ask(who.session_id),
     turn_queries.list_turns: lambda ask, who, its: ask(who.session_id),
     branch_queries.ends_of_branches: lambda ask, who, its: ask(who.session_id),
