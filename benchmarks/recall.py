@@ -75,6 +75,8 @@ class Talk:
     session_id: str
     texts: dict[str, str]
     """The messages' texts by external id, in the order of the conversation."""
+    captions: list[str]
+    """What is said of its pictures."""
     asked: list[Asked]
 
 
@@ -122,7 +124,13 @@ def write(owner: User, path: Path) -> Iterator[Talk]:
     for session in Session.objects.filter(owner=owner).order_by("id"):
         said = Message.objects.filter(session=session, parts__part_type="text").order_by("seq")
         texts = dict(said.values_list("external_id", "parts__content"))
-        yield Talk(session_id=session.id, texts=texts, asked=list(_questions(samples[session.external_id], texts)))
+        shown = Message.objects.filter(session=session, parts__part_type="image")
+        yield Talk(
+            session_id=session.id,
+            texts=texts,
+            captions=list(shown.values_list("parts__content", flat=True)),
+            asked=list(_questions(samples[session.external_id], texts)),
+        )
 
 
 def _questions(sample: dict[str, Any], texts: dict[str, str]) -> Iterator[Asked]:
@@ -188,7 +196,7 @@ def _prompted(owner: User, talks: Sequence[Talk]) -> Iterator[tuple[str, ...]]:
                 is_there = words_of(asked.answer) <= words_of(said_in(prompt.messages))
                 name = "prompt" if found is None else "prompt with passages"
                 outcomes.append((name, is_there, prompt.used_tokens))
-            told = " ".join(talk.texts.values())
+            told = " ".join([*talk.texts.values(), *talk.captions])
             outcomes.append(("the whole conversation", words_of(asked.answer) <= words_of(told), estimate_text(told)))
     for name in dict.fromkeys(name for name, *_ in outcomes):
         chosen = [outcome for outcome in outcomes if outcome[0] == name]
