@@ -202,7 +202,7 @@ def test_a_text_that_answers_is_quoted_with_what_the_pictures_beside_it_show() -
     assert only is not None
     assert len(only.row["lines"]) == 1
     assert "a red house by a fjord" in said(only)
-    beside = chosen([*found(LEA), Found(message=shown, is_hit=False)])
+    beside = chosen([*found(LEA), Found(message=shown, rank=None)])
     assert "fjord" not in said(beside)
 
 

@@ -285,7 +285,6 @@ WRITES: dict[str, Row] = {
     "lock_spending": (lambda s: spending_store.lock_spending(s.owner.pk), 3),
     "keep_sum": (lambda s: spending_store.keep_sum("user:1", Spent(tokens=9), until=timezone.now()), 2),
     "keep_warnings": (lambda s: spending_store.keep_warnings("user:1", {"tokens": 9}), 2),
-    "count_beside": (lambda s: spending_store.count_beside(["search:user:1"], Spent(tokens=9)), 2),
     "renew_leases": (lambda s: turn_store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 1),
     "append_journal": (
         lambda s: message_store.append_journal(
