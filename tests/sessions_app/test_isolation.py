@@ -326,7 +326,14 @@ NOT_SCOPED: dict[Query, str] = {
         "models, keys and limits are entered by administrators, and hold nothing of a session",
     ),
     **dict.fromkeys(
-        (*(spending_store.lock_spending, spending_store.keep_sum, spending_store.keep_warnings),),
+        (
+            *(
+                spending_store.lock_spending,
+                spending_store.keep_sum,
+                spending_store.keep_warnings,
+                spending_store.add_to_sum,
+            ),
+        ),
         "the limits are those of a session or a person that the caller has loaded",
     ),
     **dict.fromkeys(
