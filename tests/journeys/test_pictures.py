@@ -122,7 +122,7 @@ def test_rest_takes_the_same_parts(caller: Caller, openai_server: OpenAIServer):
     picture = drawing(42, 30)
     body = {"parts": [ASK, image_part(picture)], "idempotency_key": "once"}
     started = [caller.call("POST", f"/api/sessions/{session}/turns", body) for _ in range(2)]
-    assert started[0]["turn"]["id"] == started[1]["turn"]["id"]
+    assert started[0]["id"] == started[1]["id"]
     assert len(caller.call("GET", f"/api/files?session_id={session}")["items"]) == 1
 
 
