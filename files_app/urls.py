@@ -9,5 +9,6 @@ urlpatterns = [
     path("files/rows/", views.file_rows, name="file-rows"),
     path("files/<str:file_id>/", views.file_page, name="file"),
     path("files/<str:file_id>/lines/", views.file_lines, name="file-lines"),
+    path("files/<str:file_id>/picture/", views.file_picture, name="file-picture"),
     path("files/<str:file_id>/references/", views.file_references, name="file-references"),
 ]

@@ -9,13 +9,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.html import escape
+from django.utils.http import content_disposition_header
 from django.utils.safestring import mark_safe
 
-from files_app.contents import find_size, read_content
+from files_app.contents import content_size, find_size, read_content
 from files_app.queries import list_files, load_file_reference, read_lines, versions_of
-from mnesis_core.errors import FileNotText
-from mnesis_core.files.detection import BY_NAME, is_text
+from mnesis_core.errors import FileNotText, FileReferenceNotFoundError
+from mnesis_core.files.detection import BY_NAME, MARK_BYTES, is_text, media_type_of
 from mnesis_core.files.lines import FileLine
+from mnesis_core.files.pictures import FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import LONGEST_LINE, format_size, highlight_lines, show_invisible
@@ -36,6 +38,7 @@ LEXED = {kind: kind for kind in _SAME_NAME.split()} | {"shell": "bash", "jsonl":
 LEADING = 100  # lines before a stretch that are read along, so that a comment or text that began there has its colour
 HEX_BYTES = 4_096
 HEX_ROW = 16
+LARGEST_PICTURE = 25_000_000  # bytes, which are read at once; larger ones are downloaded
 
 
 @signed_in
@@ -76,6 +79,24 @@ def file_page(request: HttpRequest, file_id: str) -> HttpResponse:
 def file_lines(request: HttpRequest, file_id: str) -> HttpResponse:
     file = load_file_reference(file_id, owner_id=reader_of(request))
     return render(request, "files_app/_lines.html", {"lines": _lines(file, _first(request))})
+
+
+@signed_in
+def file_picture(request: HttpRequest, file_id: str) -> HttpResponse:
+    """Return a picture by itself. What its bytes say it is counts, never its name: no SVG and no HTML is sent."""
+    file = load_file_reference(file_id, owner_id=reader_of(request))
+    media_type = media_type_of(read_content(file.content_id, 0, MARK_BYTES), "")
+    size = content_size(file.content_id)
+    if media_type not in FORMATS or size > LARGEST_PICTURE:
+        raise FileReferenceNotFoundError(file_id=file_id)
+    headers = {
+        "Content-Disposition": content_disposition_header(as_attachment=False, filename=file_name(file)) or "inline",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, no-store",
+    }
+    return HttpResponse(read_content(file.content_id, 0, size), content_type=media_type, headers=headers)
 
 
 @signed_in

@@ -264,12 +264,27 @@ def rows_beside(stored: object) -> list[Row]:
 
     :raises ValueError: it is no manifest, or a later version wrote it.
     """
-    rows: list[Row] = []
+    rows = [row for row in _whole_rows(stored, "notes") if row["kind"] in BESIDE]
+    return [{**shown, "kind": row["kind"]} for row in rows for shown in row.get("lines", (row,))]
+
+
+def parts_with_pictures(stored: object) -> set[str]:
+    """Return the parts whose pictures a stored manifest shows. Their rows are whole in a folded one: no context is needed.
+
+    :raises ValueError: it is no manifest, or a later version wrote it.
+    """
+    rows = _whole_rows(stored, "notes", "rows")
+    return {shown["part"] for row in rows for shown in row.get("pictures", ())}
+
+
+def _whole_rows(stored: object, *names: str) -> Iterator[Row]:
     for row in read_manifest(stored):
-        rows += [note for _, note in _pairs(_read_folded(row).get("notes", []))] if row["kind"] == "context" else [row]
-    return [
-        {**shown, "kind": row["kind"]} for row in rows if row["kind"] in BESIDE for shown in row.get("lines", (row,))
-    ]
+        if row["kind"] != "context":
+            yield row
+            continue
+        said = _read_folded(row)
+        for name in names:
+            yield from (kept for _, kept in _pairs(said.get(name, [])))
 
 
 def _rows_of(folded: Row, items: Sequence[ItemOutline], at: int) -> list[Row]:

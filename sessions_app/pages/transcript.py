@@ -1,6 +1,6 @@
 """The messages of a session on its page, with the beginnings of their parts, and the sessions related to one.
 
-A page of fifty messages takes three queries, and one more if tools launched sub-agents. It holds a bounded number of
+A page of fifty messages takes three queries, one more if tools launched sub-agents, and one more if it has pictures. It holds a bounded number of
 characters, whatever the messages hold; ``load_piece`` reads the rest of a text piece by piece.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +22,11 @@ from django.utils.safestring import SafeString
 
 from mnesis_core.context.branches import END, Path
 from mnesis_core.context.fitting import file_of_output
+from mnesis_core.context.manifests import parts_with_pictures
+from mnesis_core.context.pictures import PICTURE_KIND
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
+from mnesis_core.files.detection import media_type_of
+from mnesis_core.files.pictures import FORMATS
 from mnesis_core.files.references import GivenFile, given_file, referred_file
 from mnesis_core.messages import (
     KNOWN_PARTS,
@@ -59,7 +64,7 @@ from sessions_app.pages.markdown import (
 from sessions_app.record.branch_queries import rows_on
 from sessions_app.record.message_queries import JSON_TYPES, load_live_texts, read_json_part, usage_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.turn_queries import answering_calls, load_turn
 from sessions_app.search.index import CALLS
 
 LARGEST = 2**63 - 1  # the highest number that a message can have
@@ -98,6 +103,8 @@ class PartView:
     kind: str  # the part's type; "file" for everything that is a file, "unknown" for a type that this version does not know
     label: str = ""
     file_id: str = ""
+    is_picture: bool = False  # whether the file is shown in its place
+    described_to: str = ""  # the model that answered and was sent words in place of the picture
     detail: str = ""  # the kind and size of a file, the place in a source
     caption: str = ""  # the words for a file, or of a source
     address: str = ""  # of a source on the web
@@ -379,14 +386,34 @@ def _views(rows: Sequence[Any]) -> list[MessageView]:
     heads = list(_part_heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")))
     calls = [part["id"] for part in heads if part["tool_name"].lower() in LAUNCHING_TOOLS]
     launched = list_launched(rows[0].session_id, calls) if calls else {}
+    views = [
+        replace(_view_part(part), asks=asking.get(part["id"], ""), launched=launched.get(part["id"], ()))
+        for part in heads
+    ]
+    described = _described(
+        rows, {part["message_id"] for part, view in zip(heads, views, strict=True) if view.is_picture}
+    )
     parts: dict[str, list[PartView]] = defaultdict(list)
-    for part in heads:
-        shown = replace(_view_part(part), asks=asking.get(part["id"], ""), launched=launched.get(part["id"], ()))
-        parts[part["message_id"]].append(shown)
+    for part, view in zip(heads, views, strict=True):
+        model, seen = described.get(part["message_id"], ("", frozenset()))
+        is_described = view.is_picture and view.id not in seen
+        parts[part["message_id"]].append(replace(view, described_to=model) if is_described else view)
 
     counted = all_parts.filter(part_type="data").values("message_id").annotate(number=Count("id"))
     records = dict(counted.values_list("message_id", F("number")))
     return [_view_message(row, tuple(parts[row.id]), records.get(row.id, 0)) for row in rows]
+
+
+def _described(rows: Sequence[Any], message_ids: Set[str]) -> dict[str, tuple[str, Set[str]]]:
+    """Return for each of these messages that is a question the model that answered, and the pictures that it was sent."""
+    turns = {row.turn_id: row.id for row in rows if row.role == "user" and row.id in message_ids}
+    found: dict[str, tuple[str, Set[str]]] = {}
+    for turn_id, model, manifest in answering_calls(turns) if turns else ():
+        # The manifest of an erased call is empty, and an imported one may be anything.
+        with suppress(ValueError):
+            if manifest:
+                found[turns[turn_id]] = (show_invisible(model), parts_with_pictures(manifest))
+    return found
 
 
 def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> MessageView:
@@ -477,6 +504,7 @@ def _view_json(part: Part, made: Callable[..., PartView]) -> PartView:
                 kind="file",
                 label=show_invisible(part.name or part.source or part.file_id or part.type),
                 file_id=part.file_id if is_id(part.file_id) else "",
+                is_picture=is_id(part.file_id) and part.media_type in FORMATS,
                 detail=show_invisible(" · ".join(filter(None, detail))),
                 caption=show_invisible(part.caption),
             )
@@ -506,6 +534,9 @@ def _view_file(given: GivenFile, made: Callable[..., PartView], *, content: Long
         kind="file",
         label=show_invisible(given.path or given.file_id or "a file"),
         file_id=given.file_id if is_id(given.file_id) else "",
+        is_picture=is_id(given.file_id)
+        and given.file_type == PICTURE_KIND
+        and media_type_of(b"", given.path) in FORMATS,
         detail=show_invisible(" · ".join(filter(None, (given.file_type, tokens)))),
         content=content,
     )

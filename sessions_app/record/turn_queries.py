@@ -409,6 +409,18 @@ def newest_manifests(session_ids: Collection[str]) -> list[Any]:
     return list(rows.values_list("manifest", flat=True))
 
 
+def answering_calls(turn_ids: Collection[str]) -> list[tuple[str, str, Any]]:
+    """Return (turn, model, manifest) of the first completed call of each of these turns, in one query."""
+    first = ModelCall.objects.filter(turn_id=OuterRef("pk"), purpose="turn", state="completed")
+    first = first.order_by("created_at", "id")
+    rows = ModelCall.objects.filter(
+        id__in=Turn.objects.filter(id__in=turn_ids).values(first=Subquery(first.values("id")[:1]))
+    )
+    return [
+        (str(turn_id), model, manifest) for turn_id, model, manifest in rows.values_list("turn_id", "model", "manifest")
+    ]
+
+
 def branches_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
     """Return on which branch each of these calls of turns was made."""
     rows = _turn_calls(session_id).filter(id__in=list(ids)).annotate(branch=_BRANCH)

@@ -46,7 +46,7 @@ PARTS = {
     "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
     "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
-    "file-rows", "file-lines", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
+    "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-payload", "inspect-payload-file",
     "inspect-verification", "inspect-verify", "inspect-ledger-body",

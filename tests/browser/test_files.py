@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Portal
+from tests.support.drawings import drawing
 
 Open = Callable[..., Page]
 LOG_LINES = 120_000
@@ -68,6 +69,37 @@ def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_messag
     expect(page.get_by_role("link", name="Message 1")).to_be_visible()
     page.wait_for_load_state()  # with its scripts, which make room for every line
     find_the_needle(page)
+
+
+def test_pictures_are_shown_where_they_were_given_and_open_by_themselves(
+    portal: Portal, open_page: Open, tmp_path: Path
+) -> None:
+    (tmp_path / "tide.png").write_bytes(drawing(1600, 900))
+    (tmp_path / "small.jpg").write_bytes(drawing(60, 40, kind="JPEG"))
+    (tmp_path / "not.png").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    page = open_page(f"/sessions/{portal.new_session()}/")
+    page.get_by_label("Message", exact=True).fill("What do they show?")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Attach files").press("Enter")
+    chooser.value.set_files([str(tmp_path / name) for name in ("tide.png", "small.jpg", "not.png")])
+    expect(page.locator(".attachment-state", has_text="ready")).to_have_count(3, timeout=60_000)
+    page.get_by_role("button", name="Send").click()
+    question = page.locator(".message-user")
+    # Said as soon as the answer is there, without a reload.
+    expect(question.get_by_text("Only its description was sent to demo")).to_have_count(2)
+    expect(question.locator(".file-chip")).to_have_count(3)
+    pictures = question.locator(".picture img")
+    expect(pictures).to_have_count(2)
+    for place, name, width in ((0, "tide.png", 1600), (1, "small.jpg", 60)):
+        picture = question.get_by_role("img", name=name)
+        picture.scroll_into_view_if_needed()
+        expect(picture).to_have_js_property("naturalWidth", width)
+        box = pictures.nth(place).bounding_box()
+        assert box
+        assert box["width"] <= page.evaluate("innerWidth")
+    with page.expect_popup() as opened:
+        question.get_by_role("link", name="tide.png").first.click()
+    expect(opened.value.locator("img")).to_have_js_property("naturalWidth", 1600)
 
 
 def find_the_needle(page: Page) -> None:

@@ -19,6 +19,7 @@ from mnesis_core.files.references import part_of_file
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.record.change import change
 from tests.support.cast import make_user
+from tests.support.drawings import drawing
 from tests.support.pages import Ask, ask, browser, reader
 from tests.support.talks import HOSTILE, new_session, say
 
@@ -38,12 +39,13 @@ def keep(session_id: str, data: bytes | None, path: str = "notes/a.txt", kind: s
 # Who sees what
 
 
-@pytest.mark.parametrize("end", ["", "lines/", "references/"])
+@pytest.mark.parametrize("end", ["", "lines/", "references/", "picture/"])
 def test_another_persons_file_is_not_found_at_any_address(end: str, browser: Client) -> None:
-    file_id = keep(new_session(make_user("bob")), b"secret")
+    secret = drawing() if end == "picture/" else b"secret"
+    file_id = keep(new_session(make_user("bob")), secret, "a.png" if end == "picture/" else "a.txt")
     answer = browser.get(f"/files/{file_id}/{end}")
     assert answer.status_code == 404
-    assert b"secret" not in answer.content
+    assert secret not in answer.content
     assert Client().get(f"/files/{file_id}/{end}").status_code == 302
 
 
@@ -58,6 +60,65 @@ def test_the_list_holds_the_readers_own_files_alone(ask: Ask, reader: User) -> N
 
 def test_the_files_of_somebody_elses_session_are_not_found(browser: Client) -> None:
     assert browser.get("/files/", {"session": new_session(make_user("bob"))}).status_code == 404
+
+
+# Pictures
+
+
+@pytest.mark.parametrize(
+    ("kind", "media_type"),
+    [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("WEBP", "image/webp"), ("GIF", "image/gif")],
+)
+def test_a_picture_comes_by_itself_and_can_do_nothing(
+    browser: Client, reader: User, kind: str, media_type: str
+) -> None:
+    picture = drawing(kind=kind)
+    answer = browser.get(f"/files/{keep(new_session(reader), picture, 'x/<b>.html', 'image')}/picture/")
+    assert answer.content == picture
+    assert answer["Content-Type"] == media_type
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
+    assert answer["Cache-Control"] == "private, no-store"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>", b"<html><script>1</script></html>"),
+        *(b"", b"BM" + bytes(60), b"%PDF-1.7", None),
+    ],
+)
+def test_what_is_no_picture_is_never_sent_as_one(browser: Client, reader: User, data: bytes | None) -> None:
+    answer = browser.get(f"/files/{keep(new_session(reader), data, 'a.png', 'image')}/picture/")
+    assert answer.status_code in (404, 409)
+    assert not answer["Content-Type"].startswith("image/")
+    assert b"<script>1" not in answer.content
+
+
+def test_a_picture_too_large_to_be_read_at_once_is_not_shown(
+    browser: Client, reader: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = drawing()
+    address = f"/files/{keep(new_session(reader), picture, 'a.png', 'image')}/picture/"
+    monkeypatch.setattr("files_app.views.LARGEST_PICTURE", len(picture))
+    assert browser.get(address).status_code == 200
+    monkeypatch.setattr("files_app.views.LARGEST_PICTURE", len(picture) - 1)
+    assert browser.get(address).status_code == 404
+
+
+def test_a_message_shows_its_pictures_and_nothing_that_only_says_it_is_one(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    given = [
+        FileRefPart(file_id=keep(session_id, drawing(), path, kind), path=path, file_type=kind)
+        for path, kind in (('a"<b>.png', "image"), ("b.svg", "xml"), ("c.svg", "image"), ("d.png", "text"))
+    ]
+    say(session_id, ("user", given))
+    page = ask(f"/sessions/{session_id}/")
+    assert page.count('class="picture"') == 1
+    assert f'src="/files/{given[0].file_id}/picture/"' in page
+    assert 'alt="a&quot;&lt;b&gt;.png"' in page
+    assert 'loading="lazy"' in page
+    assert "Only its description" not in page  # No model has been asked.
 
 
 # The list
