@@ -317,6 +317,7 @@ class PriceConfig:
     output: int = bounded(-1, -1, 10**12)
     cache_read: int = bounded(-1, -1, 10**12)
     cache_write: int = bounded(-1, -1, 10**12)
+    cache_write_1h: int = bounded(-1, -1, 10**12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

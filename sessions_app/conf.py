@@ -243,6 +243,7 @@ def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
             output=row.output_micros_per_million,
             cache_read=row.cache_read_micros_per_million,
             cache_write=row.cache_write_micros_per_million,
+            cache_write_1h=row.cache_write_1h_micros_per_million,
         ),
         prices_source=LimitSource(row.prices_source),
         parameters=read_stored(row.parameters),

@@ -585,6 +585,7 @@ class LanguageModel(models.Model):
     output_micros_per_million = models.PositiveBigIntegerField(default=0)
     cache_read_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
     cache_write_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
+    cache_write_1h_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
     prices_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
     shared_ratio = models.FloatField(null=True, editable=False)
     """Learnt, not configured: what its counts were to our estimates in the sessions so far."""
@@ -596,6 +597,8 @@ class LanguageModel(models.Model):
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
     parameters = models.JSONField(default=dict, blank=True)
     """What it is asked with where neither a session nor a turn asks for another value (``mnesis_core.llm.parameters``)."""
+    cache = models.CharField(max_length=8, default="5m")
+    """How long its provider is to keep prompts: one of ``caching.LIFETIMES``."""
     is_restricted = models.BooleanField(default=False)
     """If set, only users named by a ``ModelGrant`` may use the model; without grants no one may."""
     entered_on_host = models.BooleanField(default=False, editable=False)

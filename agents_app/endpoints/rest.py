@@ -50,6 +50,7 @@ class PricesOut(Out):
     output: int
     cache_read: int | None
     cache_write: int | None
+    cache_write_1h: int | None
 
 
 class ModelOut(Out):
@@ -66,6 +67,7 @@ class ModelOut(Out):
     fallbacks: tuple[str, ...]  # the models that are asked, in this order, when this one gives no answer
     # What it is asked with unless a session or a turn says otherwise.
     parameters: Annotated[dict[str, Any], BeforeValidator(Parameters.as_dict)]
+    cache: str  # how long Claude is to keep prompts: off, 5m or 1h; other providers decide by themselves
 
 
 class ModelList(Out):

@@ -41,6 +41,7 @@ from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
 from mnesis_core.llm import interface as llm
+from mnesis_core.llm.caching import cache_key, plan_cache, with_marks
 from mnesis_core.llm.parameters import Parameters
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
@@ -384,7 +385,8 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         asked = settle_call(
             self.spec, self.parameters, payload=payload, max_output_tokens=most, has_called=self.has_called
         )
-        payload = payload | asked.sent
+        cache = plan_cache(self.spec, payload, context.assembled.manifest)
+        payload = with_marks(payload | asked.sent | cache_key(self.spec, self.session.id), cache)
         texts |= corrected | format_text(asked.sent)
         return PlannedCall(
             model=self.model,
@@ -400,6 +402,8 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
             parameters={
                 "tool_tokens": context.assembled.breakdown.tools,
                 "calibration": asdict(context.calibration),
+                **({"cache": cache} if cache else {}),
+                **({"prices": asdict(self.spec.prices)} if self.spec.prices.input else {}),
                 **({"in_place_of": self.turn.model} if self.spec.alias != self.turn.model else {}),
                 **({"not_taken": asked.not_taken} if asked.not_taken else {}),
             },

@@ -54,6 +54,7 @@ from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.facts.values import FactRecord
 from mnesis_core.files.pictures import MOST_RENDITION_BYTES, rule_for
+from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import Message, StoredMessage, StoredPart
@@ -503,7 +504,7 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
                 facts=found.facts,
             )
             payload, problems = render(with_data(prompt, _reader_of(call.session_id))), found.problems
-        payload = _with_parameters(call, payload)
+        payload = with_marks(_with_parameters(call, payload), call.parameters.get("cache"))
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
     except NotFound as error:

@@ -14,9 +14,17 @@ from compaction_app.queries import SummaryHead
 from mnesis_core.compaction.dag import Node
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.context.replay import Block, BlockKind
+from mnesis_core.llm.caching import read_prices, saved_micros
 from mnesis_core.records import CallRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import excerpt
-from sessions_app.pages.markdown import MARKDOWN_LIMIT, format_counted, format_number, render_markdown, show_invisible
+from sessions_app.pages.markdown import (
+    MARKDOWN_LIMIT,
+    format_counted,
+    format_money,
+    format_number,
+    render_markdown,
+    show_invisible,
+)
 from sessions_app.pages.permissions import address_of
 from sessions_app.pages.transcript import first_words
 from sessions_app.record.timeline_queries import TurnLine
@@ -146,6 +154,23 @@ def cached(usage: UsageRecord) -> str:
 
 
 @register.filter
+def cache_saved(call: CallRecord) -> str:
+    """Return what a provider's cache did for a call, in words and money; empty where its prices are not known."""
+    given: Any = call.parameters
+    given = given if isinstance(given, dict) else {}
+    cache = given.get("cache")
+    lifetime = str(cache.get("lifetime", "")) if isinstance(cache, dict) else ""
+    read, written = call.usage.tokens_cache_read or 0, call.usage.tokens_cache_write or 0
+    prices = read_prices(given.get("prices"))
+    if prices is None or not (read or written):
+        return ""
+    saved = saved_micros(prices, read=read, written=written, lifetime=lifetime)
+    if saved < 0:
+        return f"{format_money(-saved)} of it to fill the cache"
+    return f"{format_money(saved)} saved by the cache"
+
+
+@register.filter
 def tokens_used(usage: UsageRecord | None) -> str:
     if usage is None or (usage.tokens_input is None and usage.tokens_output is None):
         return ""
@@ -168,7 +193,10 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
         ("Finish reason", call.finish_reason or ""),
     ]
     for name, value in (given | sent).items():
-        if name not in ("texts", "calibration", "sent", "not_taken"):
+        if name == "cache" and isinstance(value, dict):
+            lifetime = {"5m": "5 minutes", "1h": "an hour"}.get(str(value.get("lifetime")), "")
+            facts.append(("Kept by the provider", f"for {lifetime} after it was last read" if lifetime else ""))
+        elif name not in ("texts", "calibration", "sent", "not_taken", "prices"):
             label = excerpt(str(name), 40).replace("_", " ")
             text = f"{value:,}" if type(value) is int else excerpt(str(value), 200)
             facts.append((label[:1].upper() + label[1:], text))

@@ -53,6 +53,13 @@ class Prices:
     cache_read: int | None = None
     # of the prompt tokens put into the provider's cache; None for the price of the others
     cache_write: int | None = None
+    # of those that the cache keeps for an hour; None for the price of the others that it takes
+    cache_write_1h: int | None = None
+
+    def write_price(self, lifetime: str = "5m") -> int:
+        """Return the price of prompt tokens that the provider's cache keeps for a lifetime (``caching.LIFETIMES``)."""
+        short = self.input if self.cache_write is None else self.cache_write
+        return self.cache_write_1h if lifetime == "1h" and self.cache_write_1h is not None else short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +81,7 @@ class ModelSpec:
     parameters: Parameters = NO_PARAMETERS  # Of its calls in turns and maps, where these ask for no others.
     takes_pictures: bool | None = None  # None: as litellm's table says
     fallbacks: tuple[str, ...] = ()  # Aliases of the models that are asked, in this order, when this one gives nothing.
+    cache: str = "5m"  # How long its provider is to keep prompts, where it asks (``caching.LIFETIMES``).
     # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists.
     entered_on_host: bool = False
     refusal: str = ""  # Why it may not be asked by the host's lists; empty when it may.
@@ -116,6 +124,7 @@ class Usage:
     output_tokens: int
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0  # How many of these the cache keeps for an hour.
     source: Source = Source.ESTIMATED
 
     @property
@@ -191,7 +200,8 @@ def cost_micros(spec: ModelSpec, usage: Usage) -> int | None:
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     total = max(0, usage.input_tokens - read - written) * prices.input + usage.output_tokens * prices.output
     total += read * (prices.input if prices.cache_read is None else prices.cache_read)
-    total += written * (prices.input if prices.cache_write is None else prices.cache_write)
+    hour = min(usage.cache_write_1h_tokens, written)
+    total += (written - hour) * prices.write_price() + hour * prices.write_price("1h")
     return -(-total // 1_000_000)
 
 

@@ -194,9 +194,11 @@ class PartialAnswer:
         return tuple(whole), cut
 
 
-def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_write: Any = 0) -> Usage | None:
+def believable_usage(
+    *, prompt: Any, answer: Any, cache_read: Any = 0, cache_write: Any = 0, cache_write_1h: Any = 0
+) -> Usage | None:
     """Return what a provider counted, or None when it cannot be true. A prompt of no tokens cannot."""
-    counts = (prompt, answer, cache_read or 0, cache_write or 0)
+    counts = (prompt, answer, cache_read or 0, cache_write or 0, cache_write_1h or 0)
     if not prompt or not all(type(count) is int and 0 <= count <= LARGEST_COUNT for count in counts):
         return None
     return Usage(
@@ -204,6 +206,7 @@ def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_wri
         output_tokens=answer,
         cache_read_tokens=cache_read or 0,
         cache_write_tokens=cache_write or 0,
+        cache_write_1h_tokens=cache_write_1h or 0,
         source=Source.PROVIDER,
     )
 

@@ -63,6 +63,7 @@ _PRICES = (
     "output_cost_per_token",
     "cache_read_input_token_cost",
     "cache_creation_input_token_cost",
+    "cache_creation_input_token_cost_above_1hr",
 )
 # The addresses inside the network that the current call may go to; None for any. Some providers are asked when the
 # answer is first read, so it is set for that too; a request outside both goes to public addresses only.
@@ -106,8 +107,7 @@ class LiteLLMModel:
                     async with asyncio.timeout(CLOSE_SECONDS):
                         await upstream.aclose()
         yield answer.finish(
-            # Internal: what the provider said. The finish reason of the last chunk may be made up.
-            finish_reason=printable(str(getattr(upstream, "received_finish_reason", None) or "")),
+            finish_reason=_finish_reason_of(upstream),
             usage=(counted := usage.believed()),
             usage_said=usage.said(),
             request_tokens=0 if counted else estimate_payload(request.payload),
@@ -170,13 +170,22 @@ class _UsageCount:
         if usage is not None:
             self._said |= usage.model_dump(exclude_none=True, warnings=False)
         details = getattr(usage, "prompt_tokens_details", None)
+        lifetimes = getattr(details, "cache_creation_token_details", None)
         counts = {
             "prompt": getattr(usage, "prompt_tokens", None),
             "answer": getattr(usage, "completion_tokens", None),
             "cache_read": getattr(details, "cached_tokens", None),
             "cache_write": getattr(details, "cache_creation_tokens", None),
+            "cache_write_1h": getattr(lifetimes, "ephemeral_1h_input_tokens", None),
         }
         self._counts.update({name: count for name, count in counts.items() if count})
+
+
+def _finish_reason_of(upstream: Any) -> str:
+    # Internal: what the provider said. The finish reason of the last chunk may be made up. Gemini's comes with a piece of
+    # the answer, which litellm does not take for the end of it, and is kept apart.
+    said = (getattr(upstream, f"{kind}_finish_reason", None) for kind in ("received", "intermittent"))
+    return printable(str(next(filter(None, said), "")))
 
 
 def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[TextDelta | ReasoningDelta]:
@@ -291,7 +300,13 @@ def stated_limits(litellm_model: str) -> StatedLimits | None:
     costs = [entry.get(name) for name in _PRICES]
     if costs[:2] != [None, None]:
         micros = [None if cost is None else round(cost * 10**12) for cost in costs]
-        prices = Prices(input=micros[0] or 0, output=micros[1] or 0, cache_read=micros[2], cache_write=micros[3])
+        prices = Prices(
+            input=micros[0] or 0,
+            output=micros[1] or 0,
+            cache_read=micros[2],
+            cache_write=micros[3],
+            cache_write_1h=micros[4],
+        )
     return StatedLimits(
         source=LimitSource.LITELLM,
         context_window=int(window),

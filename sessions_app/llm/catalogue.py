@@ -17,6 +17,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
+from mnesis_core.llm.caching import LIFETIMES
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.llm.parameters import DEEPEST_PARAMETERS, KEPT_NAMES
 from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
@@ -30,11 +31,11 @@ EVERYBODY, NAMED = "everybody", "named"
 ADD, CHANGE, REMOVE = (f"sessions_app.{verb}_languagemodel" for verb in ("add", "change", "delete"))
 NAME_LENGTH = 60
 BY_COMMAND = "Anything else can be entered by a command on the host."
-PRICES = ("input", "output", "cache_read", "cache_write")
+PRICES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 _PRICE: dict[str, Any] = {"required": False, "min_value": 0, "max_value": model_store.LARGEST_PRICE}
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
-    *("takes_pictures", "fallbacks", "parameters"),
+    *("takes_pictures", "fallbacks", "parameters", "cache"),
 )
 REACHED = ("litellm_model", "api_base", "api_key_env")
 SECRETS = ("api_key_env", "api_base")
@@ -211,6 +212,7 @@ class ModelForm(AudienceFields):
     output_price = forms.FloatField(**_PRICE, label="Answer")
     cache_read_price = forms.FloatField(**_PRICE, label="Cached prompt")
     cache_write_price = forms.FloatField(**_PRICE, label="Newly cached")
+    cache_write_1h_price = forms.FloatField(**_PRICE, label="Cached for an hour")
     timeout_seconds = forms.FloatField(
         initial=120,
         min_value=1,
@@ -230,6 +232,14 @@ class ModelForm(AudienceFields):
         max_length=1_000,
         label="Fallbacks",
         help_text="The models to ask, in this order, when this one gives no answer: names, separated by commas.",
+    )
+    cache = forms.ChoiceField(
+        choices=[("off", "do not ask for it"), ("5m", "5 minutes"), ("1h", "an hour")],
+        initial=LIFETIMES[1],
+        required=False,
+        label="Prompts kept by the provider",
+        help_text="How long after it was last read Claude keeps a prompt, so that the next call pays for what is new only. "
+        "An hour costs more to write. Other providers decide by themselves.",
     )
 
     parameters = forms.CharField(
@@ -260,6 +270,7 @@ class ModelForm(AudienceFields):
                 "parameters": json.dumps(spec.parameters.as_dict(), ensure_ascii=False)
                 if spec.parameters.as_dict()
                 else "",
+                "cache": spec.cache,
                 **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
             }
             if spec.prices_source is stated:
@@ -300,6 +311,9 @@ class ModelForm(AudienceFields):
                 "The address must not contain a password or a key; name a variable that holds it."
             )
         return url
+
+    def clean_cache(self) -> str:
+        return str(self.cleaned_data["cache"]) or LIFETIMES[1]
 
     def clean_fallbacks(self) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(names_in(self.cleaned_data["fallbacks"])))

@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest, MnesisError, ModelNotFoundError, NotFound
+from mnesis_core.llm.caching import LIFETIMES
 from mnesis_core.llm.interface import (
     LimitSource,
     ModelSpec,
@@ -65,6 +66,7 @@ class EnteredPrices:
     output: float | None = None
     cache_read: float | None = None
     cache_write: float | None = None
+    cache_write_1h: float | None = None
 
     def in_micros(self) -> Prices | None:
         """:raises InvalidRequest: a price is out of its bounds or goes with one that is not stated; ``field`` says which."""
@@ -160,6 +162,7 @@ def settle_model(
     total_timeout_seconds: float,
     fallbacks: Iterable[str],
     parameters: Mapping[str, Any] | None = None,
+    cache: str = LIFETIMES[1],
 ) -> ModelSpec:
     """Return a model as entered; what was left out comes from litellm's table, or else from a default.
 
@@ -172,6 +175,8 @@ def settle_model(
     for name, seconds in (("timeout_seconds", timeout_seconds), ("total_timeout_seconds", total_timeout_seconds)):
         if not 0 < seconds <= LONGEST_SECONDS:
             raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
+    if cache not in LIFETIMES:
+        raise InvalidRequest(f"cache must be one of {', '.join(LIFETIMES)}", field="cache")
     given = StatedLimits(
         source=LimitSource.CONFIGURED,
         context_window=context_window,
@@ -189,6 +194,7 @@ def settle_model(
         timeout_seconds=timeout_seconds,
         total_timeout_seconds=total_timeout_seconds,
         fallbacks=tuple(dict.fromkeys(fallbacks)),
+        cache=cache,
         **settle_limits(given, known),
     )
     for name, why in settle_parameters(spec, asked, has_tools=True).not_taken.items():
@@ -215,6 +221,7 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "total_timeout_seconds": spec.total_timeout_seconds,
             "fallbacks": list(spec.fallbacks),
             "parameters": spec.parameters.to_store(),
+            "cache": spec.cache,
             "entered_on_host": spec.entered_on_host,
             "shared_ratio": spec.shared_ratio,
             "last_check": {},

@@ -100,6 +100,7 @@ def prices(spec: ModelSpec) -> list[tuple[str, str]]:
         return []
     known = spec.prices
     named = {"in": known.input, "out": known.output, "cached": known.cache_read, "to cache": known.cache_write}
+    named |= {"for an hour": known.cache_write_1h}
     shown = []
     for name, micros in named.items():
         if micros is not None:

@@ -56,10 +56,11 @@ def test_the_api_says_where_each_number_comes_from(django_user_model: Any, clien
         "context_window_source": "configured",
         "max_output_tokens": 4_096,
         "max_output_source": "default",
-        "prices": {"input": 0, "output": 0, "cache_read": None, "cache_write": None},
+        "prices": {"input": 0, "output": 0, "cache_read": None, "cache_write": None, "cache_write_1h": None},
         "prices_source": "default",
         "fallbacks": [],
         "parameters": {},
+        "cache": "5m",
     }
 
 

@@ -33,5 +33,6 @@ def test_what_is_given_is_configured(capsys) -> None:
     said = model("add", "--alias=mine", "--litellm=openai/gpt-4o", *words, capsys=capsys)
     assert "window 50,000 (configured), answer 900 (configured), prices 1.5 / 0 (configured)" in said
     listed = {row["alias"]: row for row in json.loads(model("list", "--json", capsys=capsys))}
-    assert listed["mine"]["prices"] == {"input": 1_500_000, "output": 0, "cache_read": 100_000, "cache_write": None}
+    prices = {"input": 1_500_000, "output": 0, "cache_read": 100_000, "cache_write": None, "cache_write_1h": None}
+    assert listed["mine"]["prices"] == prices
     assert listed["demo"]["context_window_source"] == "configured"

@@ -21,7 +21,17 @@ from mnesis_core.providers.litellm_ import load_litellm, stated_limits
         ("gpt-4o", (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000))),
         (
             "anthropic/claude-sonnet-4-5",
-            (200_000, 64_000, Prices(input=3_000_000, output=15_000_000, cache_read=300_000, cache_write=3_750_000)),
+            (
+                200_000,
+                64_000,
+                Prices(
+                    input=3_000_000,
+                    output=15_000_000,
+                    cache_read=300_000,
+                    cache_write=3_750_000,
+                    cache_write_1h=6_000_000,
+                ),
+            ),
         ),
         ("gemini/gemini-gemma-2-9b-it", (8_192, 8_192, Prices(input=350_000, output=1_050_000))),
         ("demo/chat", (32_000, 4_000, Prices())),

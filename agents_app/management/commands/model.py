@@ -12,12 +12,19 @@ from django.core.management.base import CommandError
 
 from agents_app.endpoints.terminal import EndpointCommand
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm.caching import LIFETIMES
 from mnesis_core.llm.interface import LimitSource, ModelSpec, shown_prices
 from sessions_app.conf import list_models
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import EnteredPrices, check_model, settle_model
 
-PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
+PRICES = {
+    "input": "prompt",
+    "output": "answer",
+    "cache_read": "cached prompt",
+    "cache_write": "newly cached prompt",
+    "cache_write_1h": "one-hour cached prompt",
+}
 # What this command calls a value, where the name is another.
 OPTION_OF = {
     "context_window": "context",
@@ -29,7 +36,7 @@ YES_NO = {"yes": True, "no": False}
 SHOWN = (
     *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
     *("max_output_tokens", "max_output_source", "takes_pictures", "prices", "prices_source", "fallbacks"),
-    "parameters",
+    *("parameters", "cache"),
 )
 
 
@@ -57,6 +64,12 @@ class Command(EndpointCommand):
             type=_object,
             default={},
             help='what it is asked with by default, as JSON: {"temperature": 0.2, "effort": "low"}',
+        )
+        add.add_argument(
+            "--cache",
+            choices=LIFETIMES,
+            default=LIFETIMES[1],
+            help="how long Claude is to keep prompts for the next call (5m)",
         )
         add.add_argument("--timeout", type=float, default=120.0, help="longest silence in a stream, in seconds (120)")
         add.add_argument(
@@ -87,6 +100,7 @@ class Command(EndpointCommand):
                 total_timeout_seconds=options["total_timeout"],
                 fallbacks=options["fallback"],
                 parameters=options["parameters"],
+                cache=options["cache"],
             )
         except InvalidRequest as error:
             name = str(error.details["field"]).partition(".")[0]
