@@ -348,7 +348,7 @@ class Fact(AppendOnlyModel):
         max_length=16, choices=[(word.value, word.value) for word in HeldFor], default="session", db_default="session"
     )
     held_seq = models.BigIntegerField(null=True)
-    """The event since which it is held. What an imported session brings along counts nowhere until somebody holds it here."""
+    """The event since which it is held. Facts of an imported session reach no other one until a person here holds them."""
     of_fact_id = IdField(max_length=ID_LENGTH, default="", db_default="")
     """The held fact of another session that this is a copy of. No key leads there, so each session is whole without the others."""
     of_session_id = IdField(max_length=ID_LENGTH, default="", db_default="")

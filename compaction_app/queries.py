@@ -324,7 +324,7 @@ def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[
 def held_facts() -> QuerySet[Fact]:
     """Return the facts that reach other sessions: they are held, live, true today, and of a session that is there.
 
-    What an imported session brought along is held for nobody here until somebody holds it: a file may come from anyone.
+    Facts held in an imported session reach no other session until a person here holds them: a file may come from anyone.
     """
     is_valid = Q(valid_to__isnull=True) | Q(valid_to__gt=timezone.now())
     rows = Fact.objects.filter(

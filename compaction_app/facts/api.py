@@ -107,9 +107,9 @@ class FactOut(Out):
     model: str
     superseded_by: Annotated[str | None, Field(validation_alias="superseded_by_id")]
     held_for: str
-    """Whose prompts it reaches: those of its session, of the person's sessions, or of the organisation's."""
+    """The reach of the fact: the prompts of its session, of the person's sessions, or of the organisation's."""
     of_fact_id: str
-    """Of a copy: the fact of another session that it is a copy of; ``said_seq`` is then the number of a message there."""
+    """The fact of another session that this is a copy of, or empty; ``said_seq`` of a copy is the number of a message there."""
     of_session_id: str
     still_held: bool
     """False for a copy of what does not reach this session any more, which no prompt has."""
@@ -126,7 +126,7 @@ class FactList(Out):
 
 
 class HoldingIn(Schema):
-    """For whom a fact is to be held: ``session``, ``person`` or ``organisation``."""
+    """The reach that a fact is to have: ``session``, ``person`` or ``organisation``."""
 
     held_for: HeldFor
 

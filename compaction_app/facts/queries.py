@@ -151,7 +151,7 @@ def facts_reaching(session_id: str, *, owner_id: int, organisation: str) -> list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFact:
-    """A fact that reaches other sessions, as somebody sees it whose prompts may have it."""
+    """A fact that reaches other sessions, as a person sees it whose prompts may include it."""
 
     id: str
     held_for: str

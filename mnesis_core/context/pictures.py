@@ -1,4 +1,4 @@
-"""Which pictures of a context a model sees, and which of them are only told of.
+"""The choice of the pictures of a context that a model sees; of the others it gets descriptions.
 
 The text of a picture's part, with the id of its file, is always in the prompt: it is what stays of a picture that has
 left, so that a file tool can bring the picture back. The oldest leave first. As each leaves the prompt for lack of room among

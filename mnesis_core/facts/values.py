@@ -39,7 +39,7 @@ class FactScope(StrEnum):
 
 
 class HeldFor(StrEnum):
-    """Whose prompts a fact reaches. A project would be another word."""
+    """The sessions whose prompts a fact reaches. Projects will add a word."""
 
     SESSION = "session"  # those of its own session
     PERSON = "person"  # those of every session that the owner of its session has in the same organisation

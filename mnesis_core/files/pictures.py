@@ -81,7 +81,7 @@ RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, GEMINI)}
 
 
 def rule_for(litellm_model: str) -> PictureRule:
-    """Return the rule of the family that a model belongs to, whoever hosts it."""
+    """Return the rule of the family that a model belongs to, regardless of its host."""
     name = litellm_model.lower()
     if "claude" in name or name.startswith("anthropic/"):
         return ANTHROPIC

@@ -162,7 +162,7 @@ class Request:
 
     # ``{"messages": […], "tools": […]?}`` and parameters, in the schema of OpenAI Chat Completions.
     payload: dict[str, Any]
-    max_output_tokens: int  # Sent, and the one number that is not in the payload unless somebody asked for it.
+    max_output_tokens: int  # Always sent, but part of the payload only where a caller asked for it.
     # How long the whole call may take, where that is less than the model's entry allows. Not sent.
     seconds: float | None = None
     # Of the answer, everything together: more is cut. None for the adapter's own limit. Not sent.

@@ -260,7 +260,7 @@ def _forced_call(choice: Any, text: str, tools: list[dict[str, Any]], place: int
     said = _TOOL_COMMAND.sub("", text).strip()[:LONGEST_ITEM_TEXT]
     try:
         arguments = json.dumps(_value(schema, schema, said, DEEPEST_SCHEMA), ensure_ascii=False)
-    except (AttributeError, LookupError, TypeError, ValueError):  # Nobody has checked the schema of a tool.
+    except (AttributeError, LookupError, TypeError, ValueError):  # The schema of a tool may be anything.
         arguments = "{}"
     call = ToolCall(id=f"call_demo_{place}", name=str(functions[0].get("name", "")), arguments=arguments)
     return DemoAnswer(tool_calls=(call,))

@@ -206,7 +206,7 @@ class ModelForm(AudienceFields):
         coerce=lambda value: value == "yes",
         empty_value=None,
         label="Takes pictures",
-        help_text="If not, it is told of a picture in words.",
+        help_text="If not, it gets a description of each picture.",
     )
     input_price = forms.FloatField(**_PRICE, label="Prompt")
     output_price = forms.FloatField(**_PRICE, label="Answer")

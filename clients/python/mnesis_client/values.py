@@ -235,9 +235,9 @@ class Fact(TypedDict):
     model: str
     superseded_by: str | None
     held_for: str
-    """Whose prompts it reaches: those of its ``session``, of a ``person``'s sessions, or of an ``organisation``'s."""
+    """The reach of the fact: the prompts of its ``session``, of a ``person``'s sessions, or of an ``organisation``'s."""
     of_fact_id: str
-    """Of a copy: the fact of another session that it is a copy of."""
+    """The fact of another session that this is a copy of, or empty."""
     of_session_id: str
     still_held: bool
     quotes: list[FactQuote]
