@@ -159,6 +159,11 @@ def test_words_push_pictures_out_but_not_the_newest():
     entries = [asked(1), asked(2, text=LONG), asked(3)]
     assert shown(assembled(entries, usable=ROOM)) == [0, 1, 1]
     assert shown(assembled(entries, usable=ROOM - 1_000)) == [0, 0, 1]
+    # Where there is no room for it either, words are cut.
+    prompt = assembled(entries, usable=ROOM - 2_500)
+    assert shown(prompt)[-1] == 1
+    assert sum(shown(prompt)) == 1
+    assert any(row.get("shortened") for row in prompt.manifest)
 
 
 def test_a_request_diff_tells_of_pictures():
