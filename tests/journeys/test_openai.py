@@ -197,10 +197,14 @@ def test_errors_are_the_packages_own_with_our_codes(caller: Caller, client: Open
         ask(client, "sess_none", user("Hello"))
     assert missing.value.code == "SESSION_NOT_FOUND"
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
-    for options in ({"n": 2}, {"stop": ""}, {"response_format": {"type": "xml"}}, {"messages": [image]}):
+    given: list[tuple[str, dict[str, Any]]] = [
+        *(("INVALID_REQUEST", options) for options in ({"n": 2}, {"stop": ""}, {"response_format": {"type": "xml"}})),
+        ("INVALID_PICTURE", {"messages": [image]}),
+    ]
+    for code, options in given:
         with pytest.raises(openai.UnprocessableEntityError) as refused:
             client.chat.completions.create(**{"model": "demo", "messages": [user("Hello")], **options})  # type: ignore[call-overload]
-        assert (refused.value.code, bool(refused.value.param)) == ("INVALID_REQUEST", True)
+        assert (refused.value.code, bool(refused.value.param)) == (code, True)
     session = caller.new_session(config={"turn": {"max_retries": 0}})
     caller.call("POST", f"/api/sessions/{session}/archive")
     with pytest.raises(openai.ConflictError) as archived:
