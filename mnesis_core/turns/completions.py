@@ -350,12 +350,13 @@ def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iter
 
 
 def read_error(error: MnesisError) -> dict[str, Any]:
+    invalid = error.details.get("errors") or [{}]  # of a request that its schema refused
     return {
         "error": {
             "message": printable(error.message),
             "type": _TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error"),
             "code": error.code,
-            "param": error.details.get("field"),
+            "param": error.details.get("field") or invalid[0].get("field"),
             "details": error.details,
         }
     }

@@ -234,7 +234,7 @@ class ModelForm(AudienceFields):
         help_text="The models to ask, in this order, when this one gives no answer: names, separated by commas.",
     )
     cache = forms.ChoiceField(
-        choices=[("off", "do not ask for it"), ("5m", "5 minutes"), ("1h", "an hour")],
+        choices=[("off", "Off"), ("5m", "5 minutes"), ("1h", "1 hour")],
         initial=LIFETIMES[1],
         required=False,
         label="Prompts kept by the provider",

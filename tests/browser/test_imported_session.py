@@ -77,7 +77,8 @@ def test_a_phrase_leads_to_the_summary_beside_its_originals_and_to_the_call_that
     expect(page.get_by_text("No turn called a model while it was in the context.")).to_be_visible()
     expect(page.get_by_text(re.compile(r"\d calls? read it to summarise it or to find facts in it:"))).to_be_visible()
     expect(page.locator(".original").first).to_contain_text(EARLY)
-    page.locator(".seen").get_by_role("link", name=re.compile(r"Call \d")).first.click()
+    reading = page.locator(".seen > li", has_text="for the summary of messages").first
+    reading.get_by_role("link", name=re.compile(r"Call \d")).click()
     expect(page.get_by_text("For a summary, asked of demo")).to_be_visible()
     expect_proven_and_shown(page, EARLY)
 
