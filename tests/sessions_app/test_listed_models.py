@@ -17,7 +17,12 @@ from tests.sessions_app.test_models_page import ENTERED
 from tests.support.listed import list_on_host
 from tests.support.openai_server import OpenAIServer
 
-PLACE = {"litellm_model": "openai/big", "api_base": "https://models.example.org/v1", "api_key_env": "BIG_KEY"}
+WITHOUT_PARAMETERS = {"parameters": ""}  # Not every one of these providers' models takes them.
+PLACE = WITHOUT_PARAMETERS | {
+    "litellm_model": "openai/big",
+    "api_base": "https://models.example.org/v1",
+    "api_key_env": "BIG_KEY",
+}
 FORM = "/models/add/"
 
 
@@ -92,7 +97,7 @@ def test_the_key_of_a_hosts_model_is_not_led_elsewhere_by_a_page(
     row = put(api_key_env="HOSTS_KEY", api_base="https://models.example.org/v1")
     named = {"api_key_env": "HOSTS_KEY", "api_base": "https://models.example.org/v1"}
     with OpenAIServer() as evil:
-        path, values = "/models/big/change/", ENTERED | named
+        path, values = "/models/big/change/", ENTERED | WITHOUT_PARAMETERS | named
         assert "MNESIS_KEY_VARIABLES=HOSTS_KEY@" in entered(inspector, path, values | {"api_base": evil.base_url})
         for changed in ({"api_base": ""}, {"api_base": "", "litellm_model": "groq/x"}):
             assert "MNESIS_KEY_VARIABLES=HOSTS_KEY" in entered(inspector, path, values | changed)

@@ -110,6 +110,7 @@ KEPT = {
         "batch_id",
         "source_id",
         "source_ids",
+        "turn_ids",
     ),
     *(
         "of_fact_id",
