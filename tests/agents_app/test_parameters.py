@@ -80,6 +80,7 @@ async def test_a_turn_goes_over_its_session_and_this_over_the_models_entry(alice
         prices=model_store.EnteredPrices(),
         timeout_seconds=1,
         total_timeout_seconds=1,
+        takes_pictures=None,
         fallbacks=(),
         parameters=values,
     )
