@@ -54,7 +54,7 @@ UNSEEN = {
     *("OperatorItem.excused", "OperatorItem.not_before", "OperatorItem.started_at", "OperatorItem.ended_at"),
 }
 """The salt of older rows; numbers that the database gives to rows and that nothing refers to; and when and how often an item was worked on."""
-COUNTERS = {"event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"}
+COUNTERS = {"event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq", "held_seq"}
 KEYS = {
     "Branch": ("id", "number"),
     "Turn": ("id", "seq"),
