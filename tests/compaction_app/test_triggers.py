@@ -32,7 +32,9 @@ LARGE = WORDS * 90
 
 def configure(session: SessionRecord, **compaction: Any) -> None:
     with change(session.id) as record:
-        session_store.update_session(record, config={"compaction": compaction})
+        # Without passages, which may take the room of the oldest summary.
+        config = {"compaction": compaction, "retrieval": {"max_passages": 0}}
+        session_store.update_session(record, config=config)
 
 
 def compactions(session: SessionRecord) -> list[tuple[str, str]]:

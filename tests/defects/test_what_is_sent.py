@@ -40,9 +40,9 @@ async def test_level_3_leaves_the_last_turns_and_the_question_as_they_are(sessio
     turn = await say(session, "Where are the ledgers?")
     assert turn.state == TurnState.COMPLETED
     assert {node.level for node in await db(list_summaries, session.id)} == {3}
-    *_, before, _, question = contents(asked_of(model.requests)[-1])
+    *before, question = contents(asked_of(model.requests)[-1])
     assert question == "Where are the ledgers?"
-    assert before == f"Question 59. {WORDS * 8}"
+    assert f"Question 59. {WORDS * 8}" in before
 
 
 @pytest.mark.slow
