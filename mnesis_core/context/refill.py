@@ -17,6 +17,8 @@ from mnesis_core.messages import StoredMessage
 # A refill reaches above the target by a third of what lies between that and the soft threshold; in a small window by more,
 # since of its oldest message, the one that is shortened, nothing may be shown in fewer tokens than these.
 ABOVE, SMALLEST, AT_MOST = 1 / 3, 192, 3 / 4
+# Of so many messages in a row nothing may go into the room before older ones are no longer tried: trying costs a squeeze.
+MOST_PASSED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +106,21 @@ def plan_refill(
 def take_refill(
     messages: Sequence[StoredMessage], room: int, *, provider: str = "", without: Collection[str] = ()
 ) -> list[Item]:
-    """Return the newest messages that go into ``room`` tokens; the oldest of them shortened, and nothing before it."""
-    items: list[Item] = []
+    """Return the newest messages that go into ``room`` tokens; the oldest of them shortened, and nothing before it.
+
+    A step of many calls may have nothing to show in so few tokens. Where that is the newest, an older message is tried.
+    """
+    items, passed = list[Item](), 0
     for message in reversed(messages):
-        item = whole(MessageEntry(position=0, message=message), provider)
+        entry = MessageEntry(position=0, message=message)
+        item = whole(entry, provider)
         if not item.cost or message.id in without:
             continue
-        if item.tokens > room:
-            squeezed = squeeze([MessageEntry(position=0, message=message)], room, provider=provider)
-            if not (squeezed or items):
-                continue  # a step of many calls, of which nothing can be shown in so few tokens; older ones may be shorter
-            items += squeezed
-            break
-        items.append(item)
-        room -= item.tokens
+        if item.tokens <= room:
+            items.append(item)
+            room -= item.tokens
+            continue
+        squeezed, passed = squeeze([entry], room, provider=provider), passed + 1
+        if squeezed or items or passed > MOST_PASSED:
+            return [*squeezed, *reversed(items)]
     return items[::-1]
