@@ -169,11 +169,16 @@ def select(items: Sequence[Item], room: int, provider: str = "") -> dict[str, It
 
 
 def _place_of_question(items: Sequence[Item]) -> int | None:
-    """Return the place of the newest user message, pinned or not."""
-    places = ((place, items[place].entry) for place in range(len(items) - 1, -1, -1))
-    return next(
-        (place for place, entry in places if isinstance(entry, MessageEntry) and entry.message.role == "user"), None
-    )
+    """Return the place of the newest user message.
+
+    A pinned one stands behind all summaries, also where a newer question stands between two of them.
+    """
+    asked = {
+        item.entry.message.seq: place
+        for place, item in enumerate(items)
+        if isinstance(item.entry, MessageEntry) and item.entry.message.role == "user"
+    }
+    return asked[max(asked)] if asked else None
 
 
 @dataclass(slots=True, kw_only=True)

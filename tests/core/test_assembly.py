@@ -223,6 +223,15 @@ def test_a_pinned_question_stays_where_not_everything_fits() -> None:
     assert result.messages[-1].source_ids == ("msg_0019",)
 
 
+def test_a_question_between_summaries_is_newer_than_a_pinned_one_behind_them() -> None:
+    asked, newer = make.message(1, "user", "Mend the gauge."), make.message(5, "user", make.prose(60))
+    before, after = make.summary(1, "The gauge.", first=1, last=4), make.summary(2, make.prose(900), first=6, last=9)
+    step = make.message(10, "assistant", make.tool(output=make.prose(340)))
+    entries = make.entries_of([newer, step], before, after)
+    result = assemble(entries, system_prompt="", tools=(), budget=make.budget(400), pinned=[asked])
+    assert newer.id in {source for item in result.messages for source in item.source_ids}
+
+
 def test_long_arguments_stay_a_json_object_with_the_beginnings_of_their_texts() -> None:
     given = json.dumps({"path": "a.txt", "lines": [1, 2], "content": make.prose(9_000)})
     step = make.message(2, "assistant", make.tool(input=given))
