@@ -27,9 +27,7 @@ async def check(talk: Talk) -> Outcome:
     assert talk.expanded() == [id_of(entry) for entry in before]
     shown = {id_of(entry) for entry in talk.entries}
     assert newest_step(before) <= shown
-    # An empty question says nothing, and may give way.
-    newest = {message.id for message in talk.questions[-1:] if message.parts}
-    assert newest <= {row["id"] for row in prompt.manifest if "id" in row}
+    assert {message.id for message in talk.questions[-1:]} <= {row["id"] for row in prompt.manifest if "id" in row}
     asked = len(talk.model.requests)
     assert await talk.compact() in (ended, Outcome.NOTHING_TO_SUMMARISE)
     assert len(talk.model.requests) == asked, "a second compaction of the same context asks no model"
@@ -55,7 +53,7 @@ async def test_compaction_converges(talk: list[Exchange], kind: str, window: int
 
 
 @pytest.mark.slow
-@settings(max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(make.contexts(size=20), st.sampled_from(sorted(MODELS)))
 async def test_compaction_of_the_nastiest_texts_converges(entries: list[ContextEntry], kind: str) -> None:
     await check(talk_of(entries, kind, 4_000))

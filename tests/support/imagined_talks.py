@@ -131,7 +131,7 @@ class Talk:
             self.files[result.manifest.name.id] = result.manifest.text
         prompts = [request.payload["messages"][1]["content"] for request in self.model.requests[asked:]]
         assert result.level == 3 or all(any(printable(piece) in prompt for prompt in prompts) for piece in pieces)
-        assert (result.level == 3) is ("[Level 3 excerpt" in result.text) or len(pieces) > 1
+        assert (result.level == 3) is result.text.startswith("[Level 3 excerpt") or len(pieces) > 1
         assert all(name in result.text for name in chosen.named.summaries)
         assert self.reached(chosen.named) <= self.reached(files_in_footer(result.text))
         self.swap(chosen, result)
