@@ -123,7 +123,7 @@ async def test_every_prompt_of_a_long_session_is_well_filled(window: int, turns:
     await live(window, turns, seed=seed)
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(2_000, 2_000_000),
@@ -159,7 +159,7 @@ async def test_prompts_stay_well_filled_when_a_new_task_takes_the_place_of_a_lon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [12_000, pytest.param(2_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("window", [2_000, 12_000])
 async def test_a_turn_of_four_thousand_steps_is_summarised_while_it_runs(window: int) -> None:
     life = await live(window, [4_000, 1])
     assert life.compactions > 100
