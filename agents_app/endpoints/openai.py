@@ -1,56 +1,32 @@
-"""The OpenAI-compatible endpoint: a request of Chat Completions becomes one turn, started or resumed, whose answer is followed.
-
-With a session the server holds the history and records what is new. Without one the request is a session of its own, of
-one turn, whose model sees what the caller sent and is offered the caller's tools only. The turn belongs to the runner,
-so it ends whether or not the client stays.
-"""
+"""The OpenAI-compatible endpoint: Chat Completions, whole or streamed, and the list of models."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing
-from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Annotated, Any, Literal
 
-from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from ninja import Field, Router, Schema
 from pydantic import BaseModel, ConfigDict
 
-from agents_app.turns import lifecycle
-from agents_app.turns.claim import StartedTurn, ToolResult
+from agents_app.endpoints.answers import Piece, RunningAnswer, ask, follow_answer, head_of
 from mnesis_core import errors
-from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
-from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
-from mnesis_core.messages import RefusalPart, TextPart
+from mnesis_core.llm.parameters import NO_PARAMETERS
 from mnesis_core.providers.litellm_parameters import settle_parameters
-from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
-from mnesis_core.text import text_digest
+from mnesis_core.records import SessionRecord
 from mnesis_core.turns import completions
-from mnesis_core.turns.options import TurnOptions
+from mnesis_core.turns.requests import CompletionRequest, RequestMessage
 from sessions_app.callers import owner_id
-from sessions_app.conf import get_spec, list_models, users_are_sessions
+from sessions_app.conf import get_spec, list_models
 from sessions_app.database.outages import to_error
-from sessions_app.database.threads import db, work
-from sessions_app.live import Frame, Viewer, follow, make_check, viewer_of
-from sessions_app.record import message_queries
-from sessions_app.record.branch_queries import path_in
-from sessions_app.record.session_queries import find_imported, load_session
-from sessions_app.record.turn_queries import find_turn_of_part, load_turn
+from sessions_app.database.threads import db
+from sessions_app.live import viewer_of
 
-ORIGIN = "openai"
-NEW = "new"
 SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
 SESSION_FIELD = "mnesis_session"
-# Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
-RECENT = 40
-# For one call: only the caller's tools, nothing to compact, and no facts of other sessions beside what the caller sent.
-ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}, "retrieval": {"max_held_facts": 0}}
-Piece = str | completions.Answered  # of an answer: text as it comes, then the whole
 router = Router(tags=["openai"])
 
 
@@ -78,11 +54,11 @@ class MessageIn(Schema):
     tool_calls: list[CallIn] | None = None
     tool_call_id: str = ""
 
-    def said(self, place: int) -> completions.RequestMessage:
+    def said(self, place: int) -> RequestMessage:
         """:raises InvalidRequest: the message holds something other than text, pictures and calls."""
         field = f"messages.{place}.content"
         text, pictures = completions.read_content(self.content, field=field, may_show=self.role == "user")
-        return completions.RequestMessage(
+        return RequestMessage(
             role="system" if self.role == "developer" else self.role,
             text=text,
             pictures=pictures,
@@ -137,7 +113,7 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
     metadata: dict[str, Any] | None = None
     user: str | None = None
 
-    def request(self, session: str) -> completions.CompletionRequest:
+    def request(self, session: str) -> CompletionRequest:
         """Return the request as a value; ``session`` is the header's.
 
         :raises InvalidRequest: a parameter, which the error names, is not supported.
@@ -150,7 +126,7 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
                 "metadata.mnesis_session must be a session's id", field=f"metadata.{SESSION_FIELD}"
             )
         tools = () if self.tool_choice == "none" else tuple(tool.spec() for tool in self.tools or ())
-        return completions.CompletionRequest(
+        return CompletionRequest(
             model=self.model,
             messages=tuple(message.said(place) for place, message in enumerate(self.messages)),
             tools=tools,
@@ -161,241 +137,13 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningAnswer:
-    """A request whose turn runs, or has run.
-
-    ``answered_part`` is the call whose result the request brings: what was said up to it is no part of the answer. Of an
-    answer in JSON (``is_json``) only the last message counts, once it is whole and checked.
-    """
-
-    session: SessionRecord
-    started: StartedTurn
-    viewer: Viewer
-    answered_part: str = ""
-    is_json: bool = False
-
-
-async def ask(
-    request: completions.CompletionRequest,
-    *,
-    owner: AbstractBaseUser,
-    viewer: Viewer,
-    idempotency_key: str | None = None,
-) -> RunningAnswer:
-    """Find the session, record what is new, and start the turn, without waiting for it.
-
-    :raises MnesisError: as ``lifecycle.create_session``, ``start_turn`` and ``answer_tools`` do.
-    :raises InvalidRequest: nothing in the request can be answered, or the session has another model.
-    """
-    session, diff, is_nameless = await db(_find_place, request, owner, idempotency_key)
-    if diff.results:
-        return replace(await _answer_tools(session, diff, viewer), is_json=is_json_format(request.parameters))
-    try:
-        earlier = diff.earlier
-        if diff.earlier_pictures:
-            earlier = await work(lifecycle.with_pictures_kept, session, earlier, diff.earlier_pictures)
-        started = await lifecycle.start_turn(
-            session.id,
-            owner_id=session.owner_id,
-            message=diff.message,
-            pictures=diff.pictures,
-            earlier=earlier,
-            idempotency_key=idempotency_key,
-            options=TurnOptions(
-                tools=request.tools,
-                system_prompt=None if diff.system_prompt == session.system_prompt else diff.system_prompt,
-                parameters=request.parameters,
-            ),
-        )
-    except errors.MnesisError:
-        if is_nameless:
-            await db(lifecycle.delete_session, session.id, owner_id=owner.pk)
-        raise
-    return RunningAnswer(session=session, started=started, viewer=viewer, is_json=is_json_format(request.parameters))
-
-
-async def follow_answer(asked: RunningAnswer) -> AsyncIterator[Piece]:
-    """Yield the answer's text as it comes, then the whole answer.
-
-    :raises MnesisError: the turn failed, or the caller's key ended; what was said is in the record.
-    """
-    sent = 0
-    if asked.started.is_new or not await db(_is_answered, asked):
-        async for text in _texts(asked):
-            if not asked.is_json:
-                sent += len(text)
-                yield text
-    answered = await db(_read_answer, asked)
-    if rest := answered.text[sent:]:
-        yield rest
-    yield answered
-
-
-def _find_place(
-    request: completions.CompletionRequest, owner: AbstractBaseUser, key: str | None
-) -> tuple[SessionRecord, completions.RequestDiff, bool]:
-    """Return the session of a request, what of the request is new there, and whether the session is nameless.
-
-    A nameless session was made for this very request, and no later one finds it without its id.
-    """
-    session = _find_session(request, owner, key)
-    if session is not None:
-        if request.model != session.model:
-            raise errors.InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
-        if any(said.role == "assistant" for said in request.messages):
-            recent = message_queries.load_messages(session.id, limit=RECENT, newest=True, path=path_in(session))
-            known = completions.known_from(recent)
-        else:  # a request without answers is new whatever the record says
-            known = completions.Known(is_empty=session.message_seq == 0)
-        return session, completions.diff_request(request.messages, known), False
-    diff = completions.diff_request(request.messages, completions.Known())
-    if diff.results:
-        raise errors.ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
-    name, is_one_turn = _name_of(request, key), not request.session and not _is_users(request)
-    try:
-        made = lifecycle.create_session(
-            owner=owner,
-            model=request.model,
-            system_prompt=diff.system_prompt or "",
-            labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
-            config=ONE_TURN if is_one_turn else {},
-            first_message=diff.message or None,
-            origin=ORIGIN,
-            external_id=name,
-        )
-    except errors.DuplicateIDError:
-        # Another request of the same name was faster.
-        found = _find_session(request, owner, key)
-        if found is None:
-            raise
-        made = found
-    return made, diff, not name
-
-
-def _find_session(
-    request: completions.CompletionRequest, owner: AbstractBaseUser, key: str | None
-) -> SessionRecord | None:
-    if request.session not in ("", NEW):
-        return load_session(request.session, owner_id=owner.pk)
-    # Ids of calls are ids of parts.
-    part_id = request.messages[-1].tool_call_id if request.messages and not request.session else ""
-    if part_id and (place := find_turn_of_part(part_id, owner_id=owner.pk)):
-        session = load_session(place[0], owner_id=owner.pk)
-        if session.running_turn_id == place[1]:
-            return session
-    name = _name_of(request, key)
-    return find_imported(owner_id=owner.pk, origin=ORIGIN, external_id=name) if name else None
-
-
-def _name_of(request: completions.CompletionRequest, key: str | None) -> str:
-    """Return the name by which later requests find a session, of its user or the idempotency key, or an empty text."""
-    if _is_users(request):
-        return f"user:{text_digest(request.user)}"
-    return f"key:{text_digest(key)}" if key else ""
-
-
-def _is_users(request: completions.CompletionRequest) -> bool:
-    return bool(not request.session and request.user and users_are_sessions())
-
-
-async def _answer_tools(session: SessionRecord, diff: completions.RequestDiff, viewer: Viewer) -> RunningAnswer:
-    """Give the caller's results to the turn that made the calls; results that it has already change nothing."""
-    part_id = diff.results[0].tool_call_id
-    found = await db(find_turn_of_part, part_id, owner_id=session.owner_id)
-    if found is None or found[0] != session.id:
-        raise errors.ToolCallNotFoundError("no call of this session has this id", tool_call_id=part_id)
-    results = [ToolResult(tool_call_id=said.tool_call_id, output=said.text) for said in diff.results]
-    try:
-        started = await lifecycle.answer_tools(session.id, found[1], owner_id=session.owner_id, results=results)
-    except errors.ToolCallAnswered:
-        # A client that lost its connection sends them again.
-        turn = await db(load_turn, found[1], session_id=session.id)
-        messages = await db(message_queries.load_messages_by_ids, turn.message_ids, session_id=session.id)
-        outputs = {stored.id: getattr(stored.part, "output", None) for message in messages for stored in message.parts}
-        different = next((result for result in results if outputs.get(result.tool_call_id) != result.output), None)
-        if different is not None:
-            raise errors.ToolCallAnswered(tool_call_id=different.tool_call_id) from None
-        started = StartedTurn(turn=turn, seq=1, is_new=False)
-    return RunningAnswer(session=session, started=started, viewer=viewer, answered_part=part_id)
-
-
-async def _texts(asked: RunningAnswer) -> AsyncIterator[str]:
-    """Yield a new turn's text as it comes; return when the turn can be answered, whichever request started it."""
-    speech, is_live, is_new = completions.Speech(), False, asked.started.is_new
-    after = asked.started.seq - 1 if is_new else asked.session.event_seq
-    check = make_check(asked.viewer, asked.session.id)
-    async with aclosing(follow(asked.session.id, after=after, check=check)) as frames:  # type: ignore[type-var]
-        async for frame in frames:
-            if is_new and (text := speech.take(frame)):
-                yield text
-            is_live = is_live or frame["type"] == "caught_up"
-            is_part = frame["type"] == EventType.PART_CREATED and frame["data"]["part_type"] == TextPart.type
-            if is_part and is_new and not is_live:
-                # No delta comes of a text that was whole before the stream began.
-                whole = await db(message_queries.load_part_text, frame["data"]["part_id"])
-                place = {"message_id": whole.message_id, "part_index": whole.part_index, "part_type": whole.part_type}
-                if text := speech.take(Frame(type="delta", **place, offset=0, text=whole.text)):
-                    yield text
-            stops = frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == asked.started.turn.id
-            if stops and await db(_is_answered, asked):
-                return
-
-
-def _is_answered(asked: RunningAnswer) -> bool:
-    # A turn that waits for a person's approval goes on by itself later.
-    turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
-    return TurnState(turn.state).is_end or any(call.reason is WaitsFor.CALLER for call in turn.waits_for)
-
-
-def _read_answer(asked: RunningAnswer) -> completions.Answered:
-    turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
-    messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
-    # The answer is what came after the last message of the request.
-    if asked.answered_part:
-        asking = [any(stored.id == asked.answered_part for stored in message.parts) for message in messages]
-    else:
-        told = asked.started.turn.message_ids if asked.started.is_new else ()
-        asking = [message.role != "assistant" or message.id in told for message in messages]
-    messages = messages[max((at for at, is_asking in enumerate(asking) if is_asking), default=-1) + 1 :]
-    parts = [stored.part for message in messages for stored in message.parts]
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
-    text = completions.joined(texts[-1:] if asked.is_json else texts)
-    if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
-        raise errors.error_of(
-            turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
-        )
-    rows = message_queries.load_message_rows(turn.session_id, [message.id for message in messages])
-    calls = tuple(
-        ToolCall(id=call.part_id, name=call.tool_name, arguments=call.input)
-        for call in turn.waits_for
-        if call.reason is WaitsFor.CALLER
-    )
-    said = rows[messages[-1].id].finish_reason if messages else None
-    return completions.Answered(
-        head=head_of(asked),
-        text=text,
-        refusal=completions.joined(part.text for part in parts if isinstance(part, RefusalPart)),
-        tool_calls=calls,
-        finish_reason=completions.finish_reason(turn.state, said or "", has_calls=bool(calls)),
-        state=turn.state,
-        usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
-    )
-
-
-def _not_taken(session: SessionRecord, request: completions.CompletionRequest, owner: int) -> list[str]:
+def _not_taken(session: SessionRecord, request: CompletionRequest, owner: int) -> list[str]:
     """Return which parameters of a request its model does not take, by OpenAI's names."""
     if request.parameters == NO_PARAMETERS:
         return []
     spec = get_spec(session.model, user_id=owner)
     settled = settle_parameters(spec, request.parameters, has_tools=bool(request.tools))
     return [completions.PARAMETERS[name] for name in settled.not_taken]
-
-
-def head_of(asked: RunningAnswer) -> completions.Head:
-    turn = asked.started.turn
-    created = int(turn.created_at.timestamp())
-    return completions.Head(turn_id=turn.id, session_id=asked.session.id, model=asked.session.model, created=created)
 
 
 @router.post("/chat/completions", response=None, summary="Answer a chat")

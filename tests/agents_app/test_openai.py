@@ -13,14 +13,14 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.test import AsyncClient
 
-from agents_app.endpoints.openai import ask, follow_answer
+from agents_app.endpoints.answers import ask, follow_answer
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from mnesis_core.errors import ModelStreamBroken
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
-from mnesis_core.turns.completions import CompletionRequest, RequestMessage
+from mnesis_core.turns.requests import CompletionRequest, RequestMessage
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.live import Viewer

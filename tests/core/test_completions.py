@@ -11,23 +11,9 @@ from mnesis_core.errors import InvalidRequest, ModelRateLimited, SessionBusy
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.messages import Message, RefusalPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import UsageRecord
-from mnesis_core.turns.completions import (
-    Answered,
-    Head,
-    Known,
-    RequestDiff,
-    RequestMessage,
-    Speech,
-    check_supported,
-    diff_request,
-    finish_reason,
-    known_from,
-    read_completion,
-    read_content,
-    read_end,
-    read_error,
-    unused,
-)
+from mnesis_core.turns.answers import Answered, Head, Speech, finish_reason
+from mnesis_core.turns.completions import check_supported, read_completion, read_content, read_end, read_error, unused
+from mnesis_core.turns.requests import Known, RequestDiff, RequestMessage, diff_request, known_from
 from tests.support.drawings import drawing, image_part
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

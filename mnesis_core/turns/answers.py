@@ -1,0 +1,80 @@
+"""Answers of turns to requests: the whole of one, and the text of a running one as it comes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mnesis_core.events import EventType
+from mnesis_core.llm.interface import ToolCall
+from mnesis_core.messages import TextPart
+from mnesis_core.records import TurnState, UsageRecord
+
+_REASONS = {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "safety": "content_filter"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    turn_id: str
+    session_id: str
+    model: str
+    created: int  # Seconds since 1970.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The answer of a turn to a request, up to its end or to calls that the caller has to run."""
+
+    head: Head
+    text: str
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()  # Calls that the caller runs, by the ids with which it answers.
+    finish_reason: str
+    state: str
+    usage: UsageRecord
+
+
+def finish_reason(state: str, said: str, *, has_calls: bool) -> str:
+    if has_calls:
+        return "tool_calls"
+    if state == TurnState.INCOMPLETE:
+        return "length"
+    return _REASONS.get(said.lower(), "stop")
+
+
+Place = tuple[str, int]  # A message's id and the index of a part in it.
+
+
+class Speech:
+    """The text of one turn's answers, which only grows, from the frames of its session; empty lines divide its parts.
+
+    Deltas may run ahead of the event that creates their message; they are kept until that arrives.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[Place, int] = {}
+        self._known: set[str] = set()
+        self._waiting: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+
+    def take(self, frame: Mapping[str, Any]) -> str:
+        if frame["type"] == EventType.MESSAGE_CREATED:
+            message_id = frame["data"]["message_id"]
+            self._known.add(message_id)
+            return "".join(self._add(delta) for delta in self._waiting.pop(message_id, []))
+        if frame["type"] != "delta" or frame["part_type"] != TextPart.type:
+            return ""
+        if frame["message_id"] not in self._known:
+            self._waiting[frame["message_id"]].append(frame)
+            return ""
+        return self._add(frame)
+
+    def _add(self, delta: Mapping[str, Any]) -> str:
+        place = (delta["message_id"], delta["part_index"])
+        new: str = delta["text"][self._sent.get(place, 0) - delta["offset"] :]
+        if not new:
+            return ""
+        divider = "\n\n" if self._sent and place not in self._sent else ""
+        self._sent[place] = delta["offset"] + len(delta["text"])
+        return divider + new
