@@ -20,15 +20,15 @@ from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.parameters import is_json_format
-from mnesis_core.messages import RefusalPart, TextPart
+from mnesis_core.messages import ReasoningPart, RefusalPart, TextPart, ToolPart
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
-from mnesis_core.turns.answers import Answered, Head, Speech, finish_reason
+from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of
 from mnesis_core.turns.options import TurnOptions
 from mnesis_core.turns.requests import CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
 from sessions_app.conf import users_are_sessions
 from sessions_app.database.threads import db, work
-from sessions_app.live import Frame, Viewer, follow, make_check
+from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check
 from sessions_app.record import message_queries
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.session_queries import find_imported, load_session
@@ -40,6 +40,7 @@ RECENT = 40
 # For one call: only the caller's tools, nothing to compact, and no facts of other sessions beside what the caller sent.
 ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}, "retrieval": {"max_held_facts": 0}}
 Piece = str | Answered  # of an answer: text as it comes, then the whole
+ThinkingPiece = Piece | Thought
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +102,29 @@ async def follow_answer(asked: RunningAnswer) -> AsyncIterator[Piece]:
 
     :raises MnesisError: the turn failed, or the caller's key ended; what was said is in the record.
     """
-    sent = 0
+    async with aclosing(follow_thinking(asked)) as pieces:  # type: ignore[type-var]
+        async for piece in pieces:
+            if not isinstance(piece, Thought):
+                yield piece
+
+
+async def follow_thinking(asked: RunningAnswer) -> AsyncIterator[ThinkingPiece]:
+    """Yield the answer's text as ``follow_answer`` does, with the model's thinking in its places.
+
+    :raises MnesisError: as ``follow_answer``
+    """
+    sent, has_begun = 0, False
     if asked.started.is_new or not await db(_is_answered, asked):
-        async for text in _texts(asked):
-            if not asked.is_json:
-                sent += len(text)
-                yield text
+        async for piece in _pieces(asked):
+            if isinstance(piece, Thought) or not asked.is_json:
+                has_begun = True
+                sent += len(piece) if isinstance(piece, str) else 0
+                yield piece
     answered = await db(_read_answer, asked)
-    if rest := answered.text[sent:]:
+    if not has_begun:
+        for piece in pieces_of(answered.parts):
+            yield piece
+    elif rest := answered.text[sent:]:
         yield rest
     yield answered
 
@@ -184,38 +200,48 @@ async def _answer_tools(session: SessionRecord, diff: RequestDiff, viewer: Viewe
     found = await db(find_turn_of_part, part_id, owner_id=session.owner_id)
     if found is None or found[0] != session.id:
         raise errors.ToolCallNotFoundError("no call of this session has this id", tool_call_id=part_id)
-    results = [ToolResult(tool_call_id=said.tool_call_id, output=said.text) for said in diff.results]
+    results = [
+        ToolResult(
+            tool_call_id=said.tool_call_id,
+            output=None if said.is_error else said.text,
+            error=said.text if said.is_error else None,
+        )
+        for said in diff.results
+    ]
     try:
         started = await lifecycle.answer_tools(session.id, found[1], owner_id=session.owner_id, results=results)
     except errors.ToolCallAnswered:
         # A client that lost its connection sends them again.
         turn = await db(load_turn, found[1], session_id=session.id)
         messages = await db(message_queries.load_messages_by_ids, turn.message_ids, session_id=session.id)
-        outputs = {stored.id: getattr(stored.part, "output", None) for message in messages for stored in message.parts}
-        different = next((result for result in results if outputs.get(result.tool_call_id) != result.output), None)
+        parts = {stored.id: stored.part for message in messages for stored in message.parts}
+        kept = {id: (part.output, part.error) for id, part in parts.items() if isinstance(part, ToolPart)}
+        different = next(
+            (result for result in results if kept.get(result.tool_call_id) != (result.output, result.error)), None
+        )
         if different is not None:
             raise errors.ToolCallAnswered(tool_call_id=different.tool_call_id) from None
         started = StartedTurn(turn=turn, seq=1, is_new=False)
     return RunningAnswer(session=session, started=started, viewer=viewer, answered_part=part_id)
 
 
-async def _texts(asked: RunningAnswer) -> AsyncIterator[str]:
-    """Yield a new turn's text as it comes; return when the turn can be answered, whichever request started it."""
+async def _pieces(asked: RunningAnswer) -> AsyncIterator[str | Thought]:
+    """Yield a new turn's text and thinking as they come; return when the turn can be answered, whichever request started it."""
     speech, is_live, is_new = Speech(), False, asked.started.is_new
     after = asked.started.seq - 1 if is_new else asked.session.event_seq
     check = make_check(asked.viewer, asked.session.id)
     async with aclosing(follow(asked.session.id, after=after, check=check)) as frames:  # type: ignore[type-var]
         async for frame in frames:
-            if is_new and (text := speech.take(frame)):
-                yield text
+            for piece in speech.take(frame) if is_new else ():
+                yield piece
             is_live = is_live or frame["type"] == "caught_up"
-            is_part = frame["type"] == EventType.PART_CREATED and frame["data"]["part_type"] == TextPart.type
+            is_part = frame["type"] == EventType.PART_CREATED and frame["data"]["part_type"] in STREAMED
             if is_part and is_new and not is_live:
                 # No delta comes of a text that was whole before the stream began.
                 whole = await db(message_queries.load_part_text, frame["data"]["part_id"])
                 place = {"message_id": whole.message_id, "part_index": whole.part_index, "part_type": whole.part_type}
-                if text := speech.take(Frame(type="delta", **place, offset=0, text=whole.text)):
-                    yield text
+                for piece in speech.take(Frame(type="delta", **place, offset=0, text=whole.text)):
+                    yield piece
             stops = frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == asked.started.turn.id
             if stops and await db(_is_answered, asked):
                 return
@@ -238,8 +264,13 @@ def _read_answer(asked: RunningAnswer) -> Answered:
         asking = [message.role != "assistant" or message.id in told for message in messages]
     messages = messages[max((at for at, is_asking in enumerate(asking) if is_asking), default=-1) + 1 :]
     parts = [stored.part for message in messages for stored in message.parts]
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
-    text = joined(texts[-1:] if asked.is_json else texts)
+    last = max((at for at, part in enumerate(parts) if isinstance(part, TextPart)), default=0) if asked.is_json else 0
+    spoken = [
+        part
+        for at, part in enumerate(parts)
+        if isinstance(part, ReasoningPart) or (isinstance(part, TextPart) and at >= last)
+    ]
+    text = joined(part.text for part in spoken if isinstance(part, TextPart))
     if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
         raise errors.error_of(
             turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
@@ -254,6 +285,7 @@ def _read_answer(asked: RunningAnswer) -> Answered:
     return Answered(
         head=head_of(asked),
         text=text,
+        parts=tuple(spoken),
         refusal=joined(part.text for part in parts if isinstance(part, RefusalPart)),
         tool_calls=calls,
         finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls)),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.messages import TextPart
+from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.records import TurnState, UsageRecord
 
 _REASONS = {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "safety": "content_filter"}
@@ -23,12 +23,23 @@ class Head:
     created: int  # Seconds since 1970.
 
 
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A piece of the model's thinking, among pieces of text."""
+
+    text: str
+
+
+SpokenPart = TextPart | ReasoningPart
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
     """The answer of a turn to a request, up to its end or to calls that the caller has to run."""
 
     head: Head
     text: str
+    parts: tuple[SpokenPart, ...] = ()  # The text with the model's thinking, in order.
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()  # Calls that the caller runs, by the ids with which it answers.
     finish_reason: str
@@ -44,11 +55,23 @@ def finish_reason(state: str, said: str, *, has_calls: bool) -> str:
     return _REASONS.get(said.lower(), "stop")
 
 
+def pieces_of(parts: Iterable[SpokenPart]) -> Iterator[str | Thought]:
+    """Yield what ``Speech`` makes of the same parts while they come."""
+    begun = set()
+    for part in parts:
+        if part.text:
+            text = f"\n\n{part.text}" if part.type in begun else part.text
+            yield Thought(text) if isinstance(part, ReasoningPart) else text
+            begun.add(part.type)
+
+
 Place = tuple[str, int]  # A message's id and the index of a part in it.
 
 
 class Speech:
-    """The text of one turn's answers, which only grows, from the frames of its session; empty lines divide its parts.
+    """The text of one turn's answers, which only grows, and beside it the model's thinking, from the frames of its session.
+
+    Empty lines divide the parts of each.
 
     Deltas may run ahead of the event that creates their message; they are kept until that arrives.
     """
@@ -56,25 +79,27 @@ class Speech:
     def __init__(self) -> None:
         self._sent: dict[Place, int] = {}
         self._known: set[str] = set()
+        self._begun: set[str] = set()
         self._waiting: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
 
-    def take(self, frame: Mapping[str, Any]) -> str:
+    def take(self, frame: Mapping[str, Any]) -> list[str | Thought]:
         if frame["type"] == EventType.MESSAGE_CREATED:
             message_id = frame["data"]["message_id"]
             self._known.add(message_id)
-            return "".join(self._add(delta) for delta in self._waiting.pop(message_id, []))
-        if frame["type"] != "delta" or frame["part_type"] != TextPart.type:
-            return ""
+            return [piece for delta in self._waiting.pop(message_id, []) for piece in self._add(delta)]
+        if frame["type"] != "delta" or frame["part_type"] not in (TextPart.type, ReasoningPart.type):
+            return []
         if frame["message_id"] not in self._known:
             self._waiting[frame["message_id"]].append(frame)
-            return ""
+            return []
         return self._add(frame)
 
-    def _add(self, delta: Mapping[str, Any]) -> str:
-        place = (delta["message_id"], delta["part_index"])
+    def _add(self, delta: Mapping[str, Any]) -> list[str | Thought]:
+        place, kind = (delta["message_id"], delta["part_index"]), delta["part_type"]
         new: str = delta["text"][self._sent.get(place, 0) - delta["offset"] :]
         if not new:
-            return ""
-        divider = "\n\n" if self._sent and place not in self._sent else ""
+            return []
+        text = f"\n\n{new}" if kind in self._begun and place not in self._sent else new
+        self._begun.add(kind)
         self._sent[place] = delta["offset"] + len(delta["text"])
-        return divider + new
+        return [Thought(text) if kind == ReasoningPart.type else text]

@@ -48,6 +48,7 @@ class RequestMessage:
     pictures: tuple[SentPicture, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    is_error: bool = False  # of a tool's result: it says what went wrong
     place: int = 0
 
 
@@ -187,7 +188,9 @@ def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Itera
             tool_name=call.name,
             tool_call_id=call.id,
             input=call.arguments,
-            output=result.text if result else None,
-            error=None if result else UNANSWERED,
-            state=ToolState.COMPLETED if result else ToolState.ERROR,
+            output=result.text if result and not result.is_error else None,
+            error=UNANSWERED if result is None else result.text if result.is_error else None,
+            state=ToolState.COMPLETED if result and not result.is_error else ToolState.ERROR,
         )
+        for picture in result.pictures if result else ():
+            yield ImagePart(source=picture.name, media_type=picture.media_type, tool_call_id=call.id)

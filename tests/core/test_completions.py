@@ -9,9 +9,19 @@ import pytest
 
 from mnesis_core.errors import InvalidRequest, ModelRateLimited, SessionBusy
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.messages import Message, RefusalPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import (
+    ImagePart,
+    Message,
+    ReasoningPart,
+    RefusalPart,
+    StoredMessage,
+    StoredPart,
+    TextPart,
+    ToolPart,
+    ToolState,
+)
 from mnesis_core.records import UsageRecord
-from mnesis_core.turns.answers import Answered, Head, Speech, finish_reason
+from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of
 from mnesis_core.turns.completions import check_supported, read_completion, read_content, read_end, read_error, unused
 from mnesis_core.turns.requests import Known, RequestDiff, RequestMessage, diff_request, known_from
 from tests.support.drawings import drawing, image_part
@@ -287,4 +297,31 @@ def delta(message_id: str, offset: int, text: str, *, index: int = 0, kind: str 
 )
 def test_what_is_said_is_one_text_that_grows(frames, text):
     speech = Speech()
-    assert "".join(speech.take(frame) for frame in frames) == text
+    pieces = [piece for frame in frames for piece in speech.take(frame)]
+    assert "".join(piece for piece in pieces if isinstance(piece, str)) == text
+
+
+def test_thinking_comes_in_its_places_and_is_divided_by_itself():
+    speech = Speech()
+    frames = [
+        *(created("a"), delta("a", 0, "Hm", kind="reasoning"), delta("a", 2, ".", kind="reasoning")),
+        delta("a", 0, "I look.", index=1),
+        *(created("b"), delta("b", 0, "So", kind="reasoning"), delta("b", 0, "It is.", index=1)),
+    ]
+    came = [piece for frame in frames for piece in speech.take(frame)]
+    assert came == [Thought("Hm"), Thought("."), "I look.", Thought("\n\nSo"), "\n\nIt is."]
+    said = ((ReasoningPart, "Hm."), (TextPart, "I look."), (TextPart, ""), (ReasoningPart, "So"), (TextPart, "It is."))
+    whole = list(pieces_of([kind(text=text) for kind, text in said]))
+    assert whole == [Thought("Hm."), "I look.", Thought("\n\nSo"), "\n\nIt is."]
+
+
+def test_a_result_that_is_an_error_is_one_in_the_record_and_keeps_its_pictures():
+    call = ToolCall(id="0", name="look", arguments="{}")
+    _, [picture] = read_content([image_part(drawing())], field="x", may_show=True)
+    failed = RequestMessage(role="tool", text="no light", tool_call_id="0", is_error=True, pictures=(picture,))
+    news = news_of([user("Look"), said("", call), failed], EMPTY)
+    tool, image = news.earlier[1].parts
+    assert isinstance(tool, ToolPart)
+    assert (tool.output, tool.error, tool.state) == (None, "no light", ToolState.ERROR)
+    assert image == ImagePart(source=picture.name, media_type="image/png", tool_call_id="0")
+    assert news.earlier_pictures == (picture,)
