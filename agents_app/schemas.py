@@ -307,13 +307,9 @@ class ProviderIn(Schema):
     provider: str
     kind: str
     data: ExactJson
-    model: str = ""
-    prompt: str = ""
 
     def part(self) -> Part:
-        return ProviderPart(
-            provider=self.provider, kind=self.kind, data=self.data, model=self.model, prompt=self.prompt
-        )
+        return ProviderPart(provider=self.provider, kind=self.kind, data=self.data)
 
 
 class ProviderToolIn(Schema):

@@ -22,6 +22,7 @@ from ninja.renderers import JSONRenderer
 from agents_app.endpoints import jsonrpc
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
+from agents_app.endpoints.responses import router as responses_router
 from agents_app.endpoints.rest import router as agents_router
 from agents_app.endpoints.rest import tools_router
 from agents_app.maps.api import router as operators_router
@@ -150,6 +151,7 @@ openai_api = NinjaAPI(
     docs_url=None,
 )
 openai_api.add_router("", openai_router)
+openai_api.add_router("", responses_router)
 answer_errors(openai_api, openai_error)
 
 

@@ -88,7 +88,9 @@ async def ask(
                 tools=request.tools,
                 system_prompt=None if diff.system_prompt == session.system_prompt else diff.system_prompt,
                 parameters=request.parameters,
+                model=request.model if request.model != session.model else "",
             ),
+            parent_id=request.after or None,
         )
     except errors.MnesisError:
         if is_nameless:
@@ -138,7 +140,7 @@ def _find_place(
     """
     session = _find_session(request, owner, key)
     if session is not None:
-        if request.model != session.model:
+        if request.model != session.model and not request.may_change_model:
             raise errors.InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
         if any(said.role == "assistant" for said in request.messages):
             recent = message_queries.load_messages(session.id, limit=RECENT, newest=True, path=path_in(session))
@@ -297,4 +299,4 @@ def _read_answer(asked: RunningAnswer) -> Answered:
 def head_of(asked: RunningAnswer) -> Head:
     turn = asked.started.turn
     created = int(turn.created_at.timestamp())
-    return Head(turn_id=turn.id, session_id=asked.session.id, model=asked.session.model, created=created)
+    return Head(turn_id=turn.id, session_id=asked.session.id, model=turn.model, created=created)

@@ -62,6 +62,8 @@ class CompletionRequest:
     user: str = ""
     parameters: Parameters = NO_PARAMETERS
     unused: tuple[str, ...] = ()  # Parameters that were sent and have no effect.
+    after: str = ""  # The message that it continues; empty for the last one of the session's chosen branch.
+    may_change_model: bool = False  # Whether this turn may have another model than its session.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,246 @@
+"""OpenAI's Responses API: answers as items, whole or as events, which can be read, continued and cancelled by their id.
+
+The id of a response names its turn, so every turn of a person can be read here, whichever endpoint started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from ninja import Router
+from pydantic import BaseModel, ConfigDict
+
+from agents_app.endpoints.answers import NEW, RunningAnswer, ThinkingPiece, ask, follow_thinking
+from agents_app.turns import lifecycle
+from mnesis_core import errors
+from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
+from mnesis_core.messages import StoredMessage
+from mnesis_core.providers.litellm_parameters import settle_parameters
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage
+from mnesis_core.turns import response_requests as requests
+from mnesis_core.turns import responses
+from mnesis_core.turns.answers import Answered, Head, finish_reason
+from mnesis_core.turns.options import TurnOptions, read_options
+from mnesis_core.turns.requests import CompletionRequest
+from sessions_app.callers import owner_id
+from sessions_app.conf import get_spec, users_are_sessions
+from sessions_app.database.outages import to_error
+from sessions_app.database.threads import db
+from sessions_app.live import viewer_of
+from sessions_app.record import message_queries
+from sessions_app.record.session_queries import load_session, session_of
+from sessions_app.record.turn_queries import load_turn
+
+SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
+CANCEL_SECONDS = 10.0  # A cancelled turn ends within moments, unless its process is gone.
+router = Router(tags=["responses"])
+
+
+class ResponseIn(BaseModel):  # ninja's own kind would lose what has no field
+    """A request of OpenAI's Responses API, which the core reads."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    input: str | list[dict[str, Any]]
+
+
+@router.post("/responses", response=None, summary="Create a response")
+async def create_response(request: HttpRequest, body: ResponseIn) -> HttpResponse | StreamingHttpResponse:
+    """One answer, whole or as server-sent events."""
+    given = body.model_dump(exclude_unset=True)
+    wanted = requests.read_response_request(given, session=request.headers.get(SESSION, ""))
+    wanted = await db(_placed, wanted, owner_id(request))
+    key = request.headers.get("Idempotency-Key") or None
+    asked = await ask(wanted.request, owner=request.user, viewer=viewer_of(request), idempotency_key=key)  # type: ignore[arg-type]
+    pieces = follow_thinking(asked)
+    # Awaited before the answer begins, so that a call that fails at once has its status, streamed or not.
+    first = await anext(pieces)
+    unused = {*wanted.request.unused, *await db(_not_taken, asked.session, wanted.request, owner_id(request))}
+    headers = {
+        SESSION: asked.session.id,
+        TURN: asked.started.turn.id,
+        UNUSED: ", ".join(sorted(unused)),
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }
+    writer = responses.ResponseWriter(_head_of(asked, wanted, given))
+    if given.get("stream"):
+        return StreamingHttpResponse(_events(writer, first, pieces), content_type="text/event-stream", headers=headers)
+    async for _ in _written(writer, first, pieces):
+        pass
+    return JsonResponse(writer.response, headers=headers)
+
+
+@router.get("/responses/{name}", response=None, summary="Read a response")
+def read_response(request: HttpRequest, name: str) -> HttpResponse:
+    """A response as the record has it, finished or not."""
+    return JsonResponse(_past_response(name, owner_id(request)))
+
+
+@router.delete("/responses/{name}", response=None, summary="Hide a response")
+def delete_response(request: HttpRequest, name: str) -> HttpResponse:
+    """Hide a response for good with its session, where that has nothing else; the record keeps every row."""
+    session, turn, part = _find(name, owner_id(request))
+    if session.turn_seq > 1 or part:
+        raise errors.ImmutableFieldError(
+            "The record is append-only: one response of several cannot be deleted. Delete the conversation to hide it.",
+            session_id=session.id,
+        )
+    lifecycle.delete_session(session.id, owner_id=session.owner_id)
+    return JsonResponse({"id": requests.response_id(turn.id), "object": "response", "deleted": True})
+
+
+@router.get("/responses/{name}/input_items", response=None, summary="List the input of a response")
+def input_items(request: HttpRequest, name: str) -> HttpResponse:
+    """What the request of a response brought, without what its session had before."""
+    session, turn, part = _find(name, owner_id(request))
+    messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=session.id)
+    items = responses.items_of_request(messages, _past_head(session, turn, part))
+    ordered = items if request.GET.get("order") == "asc" else items[::-1]
+    return JsonResponse(page_of(ordered, has_more=False))
+
+
+@router.post("/responses/{name}/cancel", response=None, summary="Cancel a response")
+async def cancel_response(request: HttpRequest, name: str) -> HttpResponse:
+    """End the turn of a response that runs, or waits; what was said is kept. One that has ended stays as it is."""
+    person = owner_id(request)
+    session, turn, _ = await db(_find, name, person)
+    if session.running_turn_id == turn.id:
+        with suppress(errors.SessionNotRunning):
+            await db(lifecycle.interrupt, session.id, owner_id=person)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await lifecycle.wait_turn(session.id, turn.id, owner_id=person)
+    return JsonResponse(await db(_past_response, name, person))
+
+
+def page_of(items: list[responses.Item], *, has_more: bool) -> dict[str, Any]:
+    first, last = (items[0]["id"], items[-1]["id"]) if items else ("", "")
+    return {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": has_more}
+
+
+def _placed(wanted: requests.ResponseRequest, owner: int) -> requests.ResponseRequest:
+    """Return a request with the session and the message that it continues.
+
+    :raises TurnNotFoundError: the response that it names is not there, or another person's.
+    """
+    asked = replace(wanted.request, may_change_model=True)
+    turn_id = wanted.previous or wanted.referred
+    if turn_id and not asked.session:
+        session, turn, _ = _find(requests.response_id(turn_id), owner)
+        follows = asked.messages[-1:] and asked.messages[-1].role != "tool"
+        after = turn.message_ids[-1] if follows and wanted.previous and turn.message_ids else ""
+        asked = replace(asked, session=session.id, after=after)
+    if asked.session == NEW and asked.user and users_are_sessions():
+        asked = replace(asked, session="")
+    return replace(wanted, request=asked)
+
+
+def _find(name: str, owner: int) -> tuple[SessionRecord, TurnRecord, str]:
+    """Return the session and the turn of a response, and the call whose result it answers, or an empty text.
+
+    :raises TurnNotFoundError: there is no such response, or it is another person's.
+    """
+    turn_id, part_id = requests.read_response_id(name)
+    try:
+        session = load_session(session_of(turn_id), owner_id=owner)
+    except errors.NotFound:
+        raise errors.TurnNotFoundError("There is no such response, or it is not yours.") from None
+    return session, load_turn(turn_id, session_id=session.id), part_id
+
+
+def _head_of(asked: RunningAnswer, wanted: requests.ResponseRequest, given: dict[str, Any]) -> responses.ResponseHead:
+    previous = given.get("previous_response_id")
+    said = {
+        "previous_response_id": previous,
+        "metadata": dict(wanted.metadata),
+        "store": given.get("store") is not False,
+    }
+    head = _past_head(asked.session, asked.started.turn, asked.answered_part, **said)
+    return replace(head, namespaces=wanted.namespaces)
+
+
+def _past_head(session: SessionRecord, turn: TurnRecord, part: str, **given: Any) -> responses.ResponseHead:
+    options = read_options(turn.options)
+    prompt = session.system_prompt if options.system_prompt is None else options.system_prompt
+    return responses.ResponseHead(
+        turn_id=turn.id,
+        session_id=session.id,
+        model=turn.model,
+        created=int(turn.created_at.timestamp()),
+        answered_part=part,
+        request=responses.repeated(replace(options, system_prompt=prompt or None), **given),
+        freeform=responses.freeform_of(options.tools),
+    )
+
+
+def _past_response(name: str, owner: int) -> dict[str, Any]:
+    session, turn, part = _find(name, owner)
+    messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=session.id)
+    answered = _past_answer(turn, messages, read_options(turn.options), part)
+    has_failed = answered.state in (TurnState.FAILED, TurnState.INTERRUPTED)
+    error = errors.error_of(turn.error_code or "", turn.error_message or "") if has_failed else None
+    return responses.read_response(_past_head(session, turn, part), answered, error)
+
+
+def _past_answer(turn: TurnRecord, messages: list[StoredMessage], options: TurnOptions, part: str) -> Answered:
+    found, calls = responses.answer_in(messages, options.tool_names, part)
+    rows = message_queries.load_message_rows(turn.session_id, [message.id for message in found])
+    said = (rows[found[-1].id].finish_reason or "") if found else ""
+    answered = Answered(
+        head=Head(turn_id=turn.id, session_id=turn.session_id, model=turn.model, created=0),
+        text="",
+        tool_calls=calls,
+        finish_reason=finish_reason(turn.state, said, has_calls=bool(calls)),
+        state=TurnState.COMPLETED if calls and turn.state == TurnState.SUSPENDED else turn.state,
+        usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
+    )
+    return responses.with_parts_of(answered, found, is_json=is_json_format(options.parameters))
+
+
+def _not_taken(session: SessionRecord, request: CompletionRequest, owner: int) -> Iterable[str]:
+    """Return which parameters of a request its model does not take, by OpenAI's names."""
+    if request.parameters == NO_PARAMETERS:
+        return ()
+    spec = get_spec(request.model or session.model, user_id=owner)
+    settled = settle_parameters(spec, request.parameters, has_tools=bool(request.tools))
+    return [requests.PARAMETERS[name] for name in settled.not_taken]
+
+
+async def _written(
+    writer: responses.ResponseWriter, first: ThinkingPiece, pieces: AsyncIterator[ThinkingPiece]
+) -> AsyncIterator[responses.Event]:
+    piece = first
+    for event in writer.begin():
+        yield event
+    while not isinstance(piece, Answered):
+        for event in writer.take(piece):
+            yield event
+        piece = await anext(pieces)
+    for event in writer.end(piece):
+        yield event
+
+
+async def _events(
+    writer: responses.ResponseWriter, first: ThinkingPiece, pieces: AsyncIterator[ThinkingPiece]
+) -> AsyncIterator[str]:
+    """Yield a response as server-sent events; a failure on the way is the last of them."""
+    try:
+        async for event in _written(writer, first, pieces):
+            yield _event(event)
+    except Exception as problem:
+        # A server may leave the connection of a failed generator open for ever.
+        for event in writer.fail(to_error(problem, asked=f"the stream of turn {writer.head.turn_id}")):
+            yield _event(event)
+
+
+def _event(event: responses.Event) -> str:
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
