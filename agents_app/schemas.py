@@ -307,9 +307,13 @@ class ProviderIn(Schema):
     provider: str
     kind: str
     data: ExactJson
+    model: str = ""
+    prompt: str = ""
 
     def part(self) -> Part:
-        return ProviderPart(provider=self.provider, kind=self.kind, data=self.data)
+        return ProviderPart(
+            provider=self.provider, kind=self.kind, data=self.data, model=self.model, prompt=self.prompt
+        )
 
 
 class ProviderToolIn(Schema):

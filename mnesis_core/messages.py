@@ -148,14 +148,28 @@ class DocumentPart(MediaPart):
 class ProviderPart:
     """What a provider wants back as it gave it: signed or encrypted thinking, the signature of a call.
 
-    It goes back to that provider only. It stands before the part that it belongs to, or alone; what people may read of
-    it is a ``ReasoningPart`` in front of it.
+    It goes back to that provider only, and in a turn only to the model that made it. It stands before the part that it
+    belongs to, or alone; what people may read of it is a ``ReasoningPart`` in front of it.
     """
 
     type: ClassVar[str] = "provider"
     provider: str  # as litellm calls it, such as ``anthropic``; never with a colon
-    kind: str  # as the provider calls it, such as ``thinking``
+    kind: str  # as the provider calls it, such as ``thinking``; never with a colon
     data: str  # the exact JSON
+    model: str = ""  # who made it, as the provider calls the model; empty if unknown
+    # The digest of the prompt that it answered (``prefixes.prompt_digest``), since some models take their thinking
+    # back after the same prompt only; empty if unknown.
+    prompt: str = ""
+
+    def write_label(self) -> str:
+        """Return all but the data in one text, which ``read_label`` reads."""
+        made = (self.prompt, self.model) if self.prompt or self.model else ()
+        return ":".join((self.provider, self.kind, *made))
+
+    @classmethod
+    def read_label(cls, label: str, data: str) -> ProviderPart:
+        provider, kind, prompt, model = (*label.split(":", 3), "", "", "")[:4]
+        return cls(provider=provider, kind=kind, data=data, model=model, prompt=prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

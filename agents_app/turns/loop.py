@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ParamSpec, TypeVar
 
 from psycopg_pool import PoolTimeout
@@ -45,7 +45,9 @@ from mnesis_core.llm.caching import cache_key, plan_cache, with_marks
 from mnesis_core.llm.parameters import Parameters
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
-from mnesis_core.messages import Message, TextPart, ToolPart
+from mnesis_core.messages import Message, ReasoningPart
+from mnesis_core.providers.litellm_parameters import SettledParameters, TakesBack, takes_back
+from mnesis_core.providers.prefixes import prompt_digest
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
 from mnesis_core.spending import Spent
@@ -381,10 +383,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         if system != self.session.system_prompt or self.options.system_prompt is not None:
             texts["system"] = system
         payload, corrected = with_correction(context.payload, self.problem)
-        most = context.budget.reserved_output
-        asked = settle_call(
-            self.spec, self.parameters, payload=payload, max_output_tokens=most, has_called=self.has_called
-        )
+        most, asked = context.budget.reserved_output, self._settled(context, payload)
         cache = plan_cache(self.spec, payload, context.assembled.manifest)
         payload = with_marks(payload | asked.sent | cache_key(self.spec, self.session.id), cache)
         texts |= corrected | format_text(asked.sent)
@@ -439,7 +438,12 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         self.spending.start_timer(call.time_limit)
         self.progress.steps += 1
         message_id = call.message_id or ""
-        answer = Answer(session_id=self.session.id, message_id=message_id, config=self.config.stream)
+        answer = Answer(
+            session_id=self.session.id,
+            message_id=message_id,
+            config=self.config.stream,
+            made_by=cache(partial(_made_by, call.planned)),
+        )
         self.step = Step(message_id=message_id, call=call, answer=answer)
 
     def seconds(self, call: RunningCall) -> float:
@@ -507,8 +511,21 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         return self.step
 
     def build(self) -> BuiltContext:
-        state = read_state(self.frame, makes_pictures=True)
-        return state.build(self.tool_specs, passages=self.retriever.passages_for(state))
+        state, back = read_state(self.frame, makes_pictures=True), takes_back(self.spec, self.parameters.effort)
+        passages = self.retriever.passages_for(state)
+        built = state.build(self.tool_specs, back=back, passages=passages)
+        if back.only_thinking and "reasoning_effort" not in self._settled(built, built.payload).sent:
+            return state.build(self.tool_specs, back=TakesBack(), passages=passages)
+        return built
+
+    def _settled(self, context: BuiltContext, payload: dict[str, Any]) -> SettledParameters:
+        return settle_call(
+            self.spec,
+            self.parameters,
+            payload=payload,
+            max_output_tokens=context.budget.reserved_output,
+            has_called=self.has_called,
+        )
 
     async def _fit_context(self) -> BuiltContext:
         built, self.built_ahead = self.built_ahead, None
@@ -553,7 +570,11 @@ def learn_refusal(session_id: str, alias: str) -> Frame:
     return replace(frame, spec=replace(frame.spec, shared_ratio=ratio))
 
 
+def _made_by(planned: PlannedCall) -> dict[str, str]:
+    provider, _, model = planned.spec.litellm_model.partition("/")
+    return {"provider": provider, "model": model, "prompt": prompt_digest(planned.request.payload)}
+
+
 def _tokens_of(step: Step, calls: Sequence[llm.ToolCall]) -> int:
-    texts = [part for part in step.answer.parts if isinstance(part, TextPart)]
-    tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
-    return estimate_message((*texts, *tools))
+    said = [part for part in step.answer.parts if not isinstance(part, ReasoningPart)]
+    return estimate_message((*said, *step.parts_of(calls)))

@@ -14,10 +14,11 @@ from compaction_app.context.state import CORRECTION, Frame
 from mnesis_core.config import Config
 from mnesis_core.errors import InvalidRequest, InvalidSchema, ParameterNotSupported
 from mnesis_core.llm.interface import ModelSpec, Reply, ToolSpec
-from mnesis_core.llm.parameters import Parameters, function_of, is_json_format, merge, read_stored
+from mnesis_core.llm.parameters import Parameters, function_of, is_forced, is_json_format, merge, read_stored
 from mnesis_core.maps.prompts import CURRENT, correction, judge
 from mnesis_core.maps.schema import OutputSchema, compile_schema
 from mnesis_core.providers.litellm_parameters import SettledParameters, settle_parameters, takes_format
+from mnesis_core.providers.opaque import lacks_thinking
 from mnesis_core.turns.options import TurnOptions
 
 CUT = (
@@ -87,6 +88,7 @@ def settle_call(
     :param max_output_tokens: the most that its answer may have
     :param has_called: whether the turn has called a tool already, so that none has to be called any more
     """
+    forced = asked.tool_choice
     choice = None if has_called and asked.tool_choice != "none" else asked.tool_choice
     most = asked.max_output_tokens
     asked = replace(asked, tool_choice=choice, max_output_tokens=None if most is None else min(most, max_output_tokens))
@@ -94,7 +96,8 @@ def settle_call(
         replace(spec, max_output_tokens=max_output_tokens),
         asked,
         has_tools="tools" in payload,
-        brings_results=payload["messages"][-1].get("role") == "tool",
+        is_unthought=lacks_thinking(payload["messages"]),
+        was_forced=has_called and is_forced(forced),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -25,7 +25,7 @@ from mnesis_core.events import EventType
 from mnesis_core.files.detection import kind_of_text
 from mnesis_core.llm import interface as llm
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import ProviderPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
 from mnesis_core.text import bytes_of_text
@@ -92,9 +92,11 @@ class Answer:
     session_id: str
     message_id: str
     config: StreamConfig
+    made_by: Callable[[], Mapping[str, str]]  # provider, model and prompt of a ``ProviderPart``
     texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
     types: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    opaque: dict[int, ProviderPart] = field(default_factory=dict)  # by their places among the parts
     _unwritten: list[tuple[int, str]] = field(default_factory=list)
     _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
     _unwritten_size: int = 0
@@ -136,10 +138,23 @@ class Answer:
             self._held_up = []
 
     @property
-    def parts(self) -> list[TextPart | ReasoningPart]:
-        return [_part_of(kind, "".join(pieces)) for kind, pieces in zip(self.types, self.texts, strict=True)]
+    def parts(self) -> list[TextPart | ReasoningPart | ProviderPart]:
+        found = zip(self.types, self.texts, strict=True)
+        return [
+            self.opaque[index] if index in self.opaque else _part_of(kind, "".join(pieces))
+            for index, (kind, pieces) in enumerate(found)
+        ]
 
-    def _take(self, delta: llm.TextDelta | llm.ReasoningDelta) -> None:
+    def opaque_part(self, block: llm.OpaqueBlock) -> ProviderPart:
+        return ProviderPart(kind=block.kind, data=block.data, **self.made_by())
+
+    def _take(self, delta: llm.Delta) -> None:
+        if isinstance(delta, llm.OpaqueBlock):  # Whole and for no reader: not journalled, and followers get none of it.
+            self.opaque[len(self.types)] = self.opaque_part(delta)
+            self.types.append(ProviderPart.type)
+            self.texts.append([])
+            self.lengths.append(0)
+            return
         kind = TextPart.type if isinstance(delta, llm.TextDelta) else ReasoningPart.type
         if not self.types or self.types[-1] != kind:
             self.types.append(kind)
@@ -165,9 +180,16 @@ class Step:
 
     def used_so_far(self) -> UsageRecord:
         """Estimate what a call that is cut off took: no provider reports what it did not finish."""
-        said = sum(estimate_text(part.text) for part in self.answer.parts)
+        said = sum(estimate_text(part.text) for part in self.answer.parts if not isinstance(part, ProviderPart))
         usage = llm.Usage(input_tokens=self.call.planned.prompt_tokens, output_tokens=said)
         return usage_record(usage, cost=llm.cost_micros(self.call.planned.spec, usage))
+
+    def parts_of(self, calls: Sequence[llm.ToolCall]) -> list[ProviderPart | ToolPart]:
+        found: list[ProviderPart | ToolPart] = []
+        for call in calls:
+            found += map(self.answer.opaque_part, call.opaque)
+            found.append(ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +221,7 @@ def end_step(turn: TurnRecord, step: Step, reply: llm.Reply) -> list[OpenCall]:
     """Make parts of what was streamed and write every number, once; return the tool calls, which are to be run."""
     end = end_of_reply(reply, step.call.planned.spec)
     calls = list(reply.tool_calls) if reply.error is None else []
-    tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
+    tools = step.parts_of(calls)
     parts = message_queries.prepare_parts([*step.answer.parts, *tools])
     with held(turn) as record:
         part_ids = message_store.append_parts(record, message_id=step.message_id, parts=parts)
@@ -207,7 +229,8 @@ def end_step(turn: TurnRecord, step: Step, reply: llm.Reply) -> list[OpenCall]:
         message_store.finalize_message(record, step.message_id, end, call_id=step.call.id)
         if any(step.answer.lengths):  # anything is journalled
             message_store.delete_journal(message_id=step.message_id)
-    made = zip(calls, part_ids[len(part_ids) - len(tools) :], strict=True)
+    ids = part_ids[len(part_ids) - len(tools) :]
+    made = zip(calls, [id for id, part in zip(ids, tools, strict=True) if isinstance(part, ToolPart)], strict=True)
     return [OpenCall(call=call, part_id=part_id) for call, part_id in made]
 
 

@@ -31,7 +31,7 @@ from mnesis_core.compaction.selection import Situation, choose_pinned
 from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
-from mnesis_core.context.assembly import LARGEST_FACTS, assemble, rebuild
+from mnesis_core.context.assembly import LARGEST_FACTS, assemble, rebuild, without_opaque
 from mnesis_core.context.branches import LINE, Path
 from mnesis_core.context.entries import (
     BESIDE,
@@ -56,9 +56,12 @@ from mnesis_core.facts.values import FactRecord
 from mnesis_core.files.pictures import MOST_RENDITION_BYTES, rule_for
 from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
+from mnesis_core.llm.parameters import merge, read_stored
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import Message, StoredMessage, StoredPart
 from mnesis_core.providers.litellm_ import takes_pictures
+from mnesis_core.providers.litellm_parameters import TakesBack, takes_back
+from mnesis_core.providers.prefixes import answers_after_other_prompts
 from mnesis_core.providers.rendering import GIVERS, digest, render, with_data
 from mnesis_core.records import CallRecord, SessionRecord, record_of
 from sessions_app.conf import get_spec_to_read, session_config
@@ -124,6 +127,11 @@ class Frame:
     tool_tokens: int
     has_calls: bool  # whether a turn has called a model before
 
+    @property
+    def takes_back(self) -> TakesBack:
+        asked = merge(read_stored(self.config.parameters), self.spec.parameters)
+        return takes_back(self.spec, asked.effort)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextState(Frame):
@@ -139,15 +147,16 @@ class ContextState(Frame):
     unread_tokens: int = 0
 
     def assemble(
-        self, tools: Sequence[ToolSpec] = (), *, provider: str = "", passages: Passages | None = None
+        self, tools: Sequence[ToolSpec] = (), *, back: TakesBack | None = None, passages: Passages | None = None
     ) -> Assembled:
+        """:param back: what goes back to the model; by default what its parameters without a turn's own say."""
         return assemble(
             self.entries,
             system_prompt=self.session.system_prompt,
             tools=tools,
             budget=self.budget,
             calibration=self.calibration.ratio,
-            provider=provider,
+            provider=(self.takes_back if back is None else back).provider,
             pinned=self.pinned,
             facts=self.facts,
             passages=passages,
@@ -157,9 +166,19 @@ class ContextState(Frame):
         )
 
     def build(
-        self, tools: Sequence[ToolSpec] = (), *, format: str = "openai_chat", passages: Passages | None = None
+        self,
+        tools: Sequence[ToolSpec] = (),
+        *,
+        format: str = "openai_chat",
+        back: TakesBack | None = None,
+        passages: Passages | None = None,
     ) -> BuiltContext:
-        assembled = self.assemble(tools, provider=GIVERS.get(format, ""), passages=passages)
+        if back is None:
+            back = TakesBack(provider=GIVERS[format]) if format in GIVERS else self.takes_back
+        assembled = self.assemble(tools, back=back, passages=passages)
+        if back.is_bound:
+            moved = answers_after_other_prompts(with_data(assembled, _reader_of(self.session.id)))
+            assembled = without_opaque(assembled, moved, calibration=self.calibration.ratio)
         payload = render(with_data(assembled, _reader_of(self.session.id)), provider=format)
         return BuiltContext(
             assembled=assembled,

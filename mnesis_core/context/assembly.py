@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, takewhile
@@ -227,8 +227,8 @@ def assemble(
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
-    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The ``provider`` gets
-    back what it gave to be sent back (``ProviderPart``). The messages that are ``pinned`` are none of the entries, which
+    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The ``provider``, or
+    one model of it, gets back what it gave to be sent back (``going_back``). The messages that are ``pinned`` are none of the entries, which
     have summaries in their places; they stand behind these. So do those of the ``refill`` that go into its room where
     nothing is cut. The ``passages`` and the refill count as used and not as wanted: no compaction makes passages smaller, and
     a refill makes room for anything else. The ``pictures``, by the ids of their files, go beside the parts that name them. Once something is cut, more than the end of the prompt may change. A budget of 200
@@ -265,6 +265,30 @@ def assemble(
         breakdown=breakdown,
         manifest=rows,
         left_out=(*opening.left_out, *unseen, *_left_out(everything, chosen)),
+    )
+
+
+def without_opaque(assembled: Assembled, message_ids: Collection[str], *, calibration: float) -> Assembled:
+    """Return a prompt without what of some messages would have gone back to its provider."""
+    if not message_ids:
+        return assembled
+
+    def is_one(message: ContextMessage) -> bool:
+        return bool(message.opaque) and message.source_ids[0] in message_ids
+
+    gone = [opaque.part for message in assembled.messages if is_one(message) for opaque in message.opaque]
+    tokens = int(sum(MESSAGE_FRAMING + estimate_text(part.data) for part in gone) * calibration)
+    parts = assembled.breakdown
+    return replace(
+        assembled,
+        messages=tuple(replace(said, opaque=()) if is_one(said) else said for said in assembled.messages),
+        manifest=[
+            {name: value for name, value in row.items() if name != "opaque"} if row.get("id") in message_ids else row
+            for row in assembled.manifest
+        ],
+        used_tokens=max(0, assembled.used_tokens - tokens),
+        wanted_tokens=max(0, assembled.wanted_tokens - tokens),
+        breakdown=replace(parts, messages=parts.messages - tokens, free=parts.free + tokens),
     )
 
 

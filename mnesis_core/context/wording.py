@@ -166,11 +166,14 @@ def is_tombstoned(part: Part) -> bool:
 
 
 def going_back(message: StoredMessage, provider: str) -> tuple[str, ...]:
-    """Return the ids of the parts of an answer that this provider gave, to be sent back to it; none without a provider."""
+    """Return the ids of the parts of an answer that go back to the provider that gave them; none without a provider.
+
+    :param provider: ``anthropic``, or one model of it: ``anthropic/claude-opus-4-6`` gets back what this model made
+    """
     if not provider or message.role != "assistant":
         return ()
     parts = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ProviderPart)]
-    return tuple(id for id, part in parts if part.provider == provider)
+    return tuple(id for id, part in parts if provider in (part.provider, f"{part.provider}/{part.model}"))
 
 
 def message_row(

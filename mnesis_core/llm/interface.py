@@ -112,10 +112,19 @@ def read_tools(text: str) -> tuple[ToolSpec, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpaqueBlock:
+    """What the provider wants back as it gave it, at its place in the answer. It becomes a ``ProviderPart``."""
+
+    kind: str  # as there
+    data: str  # the exact JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     id: str
     name: str
     arguments: str  # the exact text that the model wrote
+    opaque: tuple[OpaqueBlock, ...] = ()  # what stands before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +165,10 @@ class Reply:
     error: ModelError | None = None  # set unless the outcome is COMPLETE
 
 
+Delta = TextDelta | ReasoningDelta | OpaqueBlock  # a piece of an answer; a block is whole
+Item = Delta | Reply
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One model call. ``payload`` is exactly what the provider gets, and what the digest is taken of."""
@@ -189,7 +202,7 @@ class Model(Protocol):
 
     spec: ModelSpec
 
-    def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]: ...
+    def stream(self, request: Request) -> AsyncIterator[Item]: ...
 
 
 def cost_micros(spec: ModelSpec, usage: Usage) -> int | None:

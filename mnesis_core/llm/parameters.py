@@ -95,6 +95,11 @@ def function_of(tool_choice: Any) -> str:
     return str(tool_choice["function"]["name"]) if isinstance(tool_choice, Mapping) else ""
 
 
+def is_forced(tool_choice: Any) -> bool:
+    """Return whether a tool has to be called."""
+    return tool_choice == "required" or bool(function_of(tool_choice))
+
+
 def is_json_format(parameters: Parameters) -> bool:
     return parameters.response_format is not None and parameters.response_format["type"] != "text"
 

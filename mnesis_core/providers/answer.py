@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from mnesis_core.errors import ModelError, ModelReplyIncomplete
 from mnesis_core.llm.interface import (
     ModelSpec,
+    OpaqueBlock,
     Outcome,
     ReasoningDelta,
     Reply,
@@ -77,6 +78,7 @@ class _Fragments:
     id: str
     name: str
     arguments: list[str] = field(default_factory=list)
+    opaque: list[OpaqueBlock] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class PartialAnswer:
     _reasoning: list[str] = field(default_factory=list)
     _calls: list[_Fragments] = field(default_factory=list)
     _current: dict[int, _Fragments] = field(default_factory=dict)
+    _waiting: list[OpaqueBlock] = field(default_factory=list)  # for the call that they stand before
 
     @property
     def has_begun(self) -> bool:
@@ -105,6 +108,18 @@ class PartialAnswer:
         self._reasoning.append(taken)
         return [ReasoningDelta(text=taken)] if taken else []
 
+    def add_opaque(self, block: OpaqueBlock, *, is_of_call: bool = False) -> list[OpaqueBlock]:
+        """Add what goes back to the provider; what does not fit whole is left out, since it would be refused.
+
+        :param is_of_call: whether it belongs to the call whose pieces come next. So does all that comes after a call.
+        """
+        if len(self._take(block.data)) < len(block.data):
+            return []
+        if is_of_call or self._calls:
+            self._waiting.append(block)
+            return []
+        return [block]
+
     def add_fragment(self, *, index: int, id: str, name: str, arguments: str) -> None:
         """Add a piece of a tool call. Only the first piece of a call has an id and a name."""
         call = self._current.get(index)
@@ -114,7 +129,7 @@ class PartialAnswer:
         else:
             is_new = call is None or (bool(name and call.name) and is_json("".join(call.arguments)))
         if call is None or is_new:
-            call = _Fragments(id=id, name="")
+            call, self._waiting = _Fragments(id=id, name="", opaque=self._waiting), []
             self._calls.append(call)
             self._current[index] = call
         call.name = call.name or name
@@ -190,7 +205,8 @@ class PartialAnswer:
             is_usable = 0 < len(call.id) <= LONGEST_CALL_ID and call.id.isascii() and call.id.isprintable()
             call_id = call.id if is_usable and call.id not in taken else f"call_{secrets.token_hex(12)}"
             taken.add(call_id)
-            whole.append(ToolCall(id=call_id, name=call.name, arguments=arguments))
+            opaque = tuple(call.opaque)
+            whole.append(ToolCall(id=call_id, name=call.name, arguments=arguments, opaque=opaque))
         return tuple(whole), cut
 
 

@@ -21,14 +21,13 @@ from typing import Any, TypeVar
 from mnesis_core.config import StreamConfig
 from mnesis_core.errors import ModelError
 from mnesis_core.llm.interface import (
+    Delta,
+    Item,
     LimitSource,
     ModelSpec,
     Prices,
-    ReasoningDelta,
-    Reply,
     Request,
     StatedLimits,
-    TextDelta,
     Usage,
 )
 from mnesis_core.network.hosts import Network, pin
@@ -45,6 +44,7 @@ from mnesis_core.providers.answer import (
 from mnesis_core.providers.credentials import key_and_address, provider_of
 from mnesis_core.providers.demo import DEMO_LIMITS
 from mnesis_core.providers.litellm_errors import model_error, out_of_time
+from mnesis_core.providers.opaque import SIGNATURE_IN_ID, opaque_blocks, signature_of_call
 from mnesis_core.text import printable
 
 CLOSE_SECONDS = 5.0  # how long a connection may take to close before it is abandoned
@@ -76,7 +76,7 @@ class LiteLLMModel:
         self.spec = spec
         self._limit = max_answer_characters
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+    async def stream(self, request: Request) -> AsyncIterator[Item]:
         answer, usage = PartialAnswer(limit=request.max_characters or self._limit), _UsageCount()
         upstream: Any = None
         failure: ModelError | None = None
@@ -188,15 +188,21 @@ def _finish_reason_of(upstream: Any) -> str:
     return printable(str(next(filter(None, said), "")))
 
 
-def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[TextDelta | ReasoningDelta]:
+def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[Delta]:
     for choice in chunk.choices[:1]:  # Chunks without choices are allowed: pings, usage.
         delta = choice.delta
         yield from answer.add_reasoning(getattr(delta, "reasoning_content", None) or "")
+        for block in opaque_blocks(delta):
+            yield from answer.add_opaque(block)
         yield from answer.add_text(getattr(delta, "content", None) or "")
         for call in getattr(delta, "tool_calls", None) or ():
+            id = call.id or ""
+            if signature := signature_of_call(call):
+                answer.add_opaque(signature, is_of_call=True)
+                id = id.partition(SIGNATURE_IN_ID)[0]
             answer.add_fragment(
                 index=call.index or 0,
-                id=call.id or "",
+                id=id,
                 name=call.function.name or "",
                 arguments=call.function.arguments or "",
             )

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from mnesis_core.llm.interface import ModelSpec
-from mnesis_core.llm.parameters import Parameters, function_of, wire_form
+from mnesis_core.llm.parameters import Parameters, is_forced, wire_form
 from mnesis_core.providers.credentials import provider_of
 from mnesis_core.providers.litellm_ import load_litellm, supports_schemas
 from mnesis_core.values import dataclass
@@ -29,7 +29,7 @@ _PROBE = {"name": "probe", "description": "", "parameters": {"type": "object", "
 _TOOLS = [{"type": "function", "function": _PROBE}]
 _MESSAGES = [{"role": "user", "content": "?"}]
 NOT_TAKEN = "the model does not take it"
-WITHOUT_BLOCKS = "the provider wants its signed thinking back with a tool's result, and that is not kept yet"
+UNTHOUGHT = "the model began this turn without thinking, and may not begin to think before it has answered"
 WITH_THINKING = "the model does not take it while it thinks"
 TOO_SHORT = "the answer may not be long enough to think before it"
 FORCED = "the model does not think where a tool has to be called"
@@ -42,12 +42,13 @@ class SettledParameters:
 
 
 def settle_parameters(
-    spec: ModelSpec, asked: Parameters, *, has_tools: bool, brings_results: bool = False
+    spec: ModelSpec, asked: Parameters, *, has_tools: bool, is_unthought: bool = False, was_forced: bool = False
 ) -> SettledParameters:
     """Return what of ``asked`` this model is sent. A response format that is not among it has to be asked for in words.
 
     :param has_tools: whether the request offers tools
-    :param brings_results: whether it ends with results of tools, of calls that the model has just made
+    :param is_unthought: whether it ends with results of a turn that the model began without thinking (``lacks_thinking``)
+    :param was_forced: whether a tool had to be called earlier in the turn, so that the model did not think
     """
     wire = wire_form(asked)
     if wire.get("tool_choice") == "none":
@@ -58,8 +59,33 @@ def settle_parameters(
         return SettledParameters(sent={}, not_taken={})
     most = min(wire.get("max_tokens", spec.max_output_tokens), spec.max_output_tokens)
     text = json.dumps(wire, sort_keys=True)
-    sent, not_taken = _settled(spec.litellm_model, text, most, has_tools, brings_results)
+    sent, not_taken = _settled(spec.litellm_model, text, most, has_tools, is_unthought, was_forced)
     return SettledParameters(sent=json.loads(sent), not_taken=json.loads(not_taken))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakesBack:
+    """What a model is sent of what it gave to be sent back."""
+
+    provider: str = ""  # As ``going_back`` takes it; empty for nothing.
+    only_thinking: bool = False  # It takes it only in a call in which it thinks.
+    is_bound: bool = False  # It takes it only after the prompt that it answered.
+
+
+def takes_back(spec: ModelSpec, effort: str | None) -> TakesBack:
+    """Return what a model takes back in a call that is asked for this effort.
+
+    Models of Claude that decide by themselves how much they think may check what stands before it:
+    https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
+    """
+    model = spec.litellm_model
+    if not _is_claude(model):
+        return TakesBack(provider=model)
+    settled = settle_parameters(spec, Parameters(effort=effort), has_tools=False).sent
+    mapped = _mapped(model, settled, spec.max_output_tokens, has_tools=False) if settled else {}
+    if not _thinks_as_claude(model, mapped):
+        return TakesBack()
+    return TakesBack(provider=model, only_thinking=True, is_bound=mapped["thinking"]["type"] == "adaptive")
 
 
 def takes_format(spec: ModelSpec, response_format: Mapping[str, Any]) -> bool:
@@ -69,12 +95,15 @@ def takes_format(spec: ModelSpec, response_format: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _settled(model: str, text: str, most: int, has_tools: bool, brings_results: bool) -> tuple[str, str]:
+def _settled(
+    model: str, text: str, most: int, has_tools: bool, is_unthought: bool, was_forced: bool
+) -> tuple[str, str]:
     wire = json.loads(text)
     if provider_of(model) in ("demo", ""):
         sent, not_taken = _by_demo(wire)
     else:
-        sent, not_taken = _by_litellm(model, wire, most, has_tools=has_tools, brings_results=brings_results)
+        turn = {"is_unthought": is_unthought, "was_forced": was_forced}
+        sent, not_taken = _by_litellm(model, wire, most, has_tools=has_tools, **turn)
     named = {"effort" if name == "reasoning_effort" else name: why for name, why in not_taken.items()}
     return json.dumps(sent), json.dumps(named)
 
@@ -85,13 +114,13 @@ def _by_demo(wire: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _by_litellm(
-    model: str, wire: dict[str, Any], most: int, *, has_tools: bool, brings_results: bool
+    model: str, wire: dict[str, Any], most: int, *, has_tools: bool, **turn: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
     asked, not_taken = {name: value for name, value in wire.items() if name != "max_tokens"}, dict[str, str]()
     if not _is_known(model):  # A model that another factory than ours makes; litellm could not be asked for it.
         return {name: value for name, value in wire.items() if name != "response_format"}, {}
     if "reasoning_effort" in asked:
-        effort, why = _effort(model, asked, most, has_tools=has_tools, brings_results=brings_results)
+        effort, why = _effort(model, asked, most, has_tools=has_tools, **turn)
         asked = {name: value for name, value in asked.items() if name != "reasoning_effort"}
         asked |= {"reasoning_effort": effort} if effort else {}
         not_taken |= {"reasoning_effort": why} if why else {}
@@ -112,7 +141,7 @@ def _by_litellm(
 
 
 def _effort(
-    model: str, asked: Mapping[str, Any], most: int, *, has_tools: bool, brings_results: bool
+    model: str, asked: Mapping[str, Any], most: int, *, has_tools: bool, is_unthought: bool, was_forced: bool
 ) -> tuple[str | None, str]:
     """Return the effort that is sent, or None; and why another one, or none, is sent in place of what was asked."""
     wanted, why = asked["reasoning_effort"], NOT_TAKEN
@@ -122,10 +151,10 @@ def _effort(
         if not _takes_effort(model, effort, mapped, most, has_tools=has_tools):
             continue
         if _thinks_as_claude(model, mapped):
-            if brings_results:
-                return None, WITHOUT_BLOCKS
-            if asked.get("tool_choice") == "required" or function_of(asked.get("tool_choice")):
+            if was_forced or is_forced(asked.get("tool_choice")):
                 return None, FORCED
+            if is_unthought and mapped["thinking"]["type"] == "enabled":
+                return None, UNTHOUGHT
         if (mapped.get("thinking") or {}).get("budget_tokens", 0) >= most:
             why = TOO_SHORT
             continue

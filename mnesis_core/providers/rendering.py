@@ -24,6 +24,7 @@ from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Picture, 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import DEEPEST_DATA
+from mnesis_core.providers.opaque import fields_of_answer, fields_of_call
 from mnesis_core.text import exact_value, printable
 
 # Stands for a result that never came; providers refuse a call without one.
@@ -222,36 +223,58 @@ def _chat_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str
 
 
 def render_chat(prompt: Prompt) -> dict[str, Any]:
-    """Return ``{"messages": […], "tools"?}`` of OpenAI Chat Completions."""
-    messages: list[dict[str, Any]] = []
-    for message in prompt.messages:
-        content = _chat_content(outgoing(message.text), message.pictures)
-        rendered: dict[str, Any] = {"role": message.role, "content": content}
-        messages.append(rendered)
-        if not message.tool_calls:
-            continue
-        rendered["content"] = rendered["content"] or None
-        rendered["tool_calls"] = [
-            {
-                "id": outgoing(call.id),
-                "type": "function",
-                "function": {"name": tool_name(call.name), "arguments": outgoing(call.arguments)},
-            }
-            for call in message.tool_calls
-        ]
-        messages += [
-            {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
-            for call, result in answered_calls(message)
-        ]
-        messages += [
-            {"role": "user", "content": _chat_content(RETURNED.format(name=tool_name(result.name)), result.pictures)}
-            for _, result in answered_calls(message)
-            if result.pictures
-        ]
-    payload: dict[str, Any] = {"messages": messages}
+    """Return ``{"messages": […], "tools"?}`` of OpenAI Chat Completions, as litellm takes them for every provider."""
+    payload: dict[str, Any] = {"messages": [said for message in prompt.messages for said in chat_messages(message)]}
     if prompt.tools:
-        payload["tools"] = [{"type": "function", "function": described(tool)} for tool in prompt.tools]
+        payload["tools"] = chat_tools(prompt.tools)
     return payload
+
+
+def chat_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": described(tool)} for tool in tools]
+
+
+def chat_messages(message: ContextMessage) -> Iterator[dict[str, Any]]:
+    yield from _chat_answers(message)
+    for call, result in answered_calls(message):
+        yield {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
+    for _, result in answered_calls(message):
+        if result.pictures:
+            said = RETURNED.format(name=tool_name(result.name))
+            yield {"role": "user", "content": _chat_content(said, result.pictures)}
+
+
+def _chat_answers(message: ContextMessage) -> list[dict[str, Any]]:
+    """Return a message without the results of its calls: as several where thinking stands between them.
+
+    litellm puts them together again, and of one message it would put all thinking to the front.
+    """
+    back = _taken_back(message)
+    answer: dict[str, Any] = {"role": message.role, "content": _chat_content(outgoing(message.text), message.pictures)}
+    answer |= back
+    if not message.tool_calls:
+        is_alone = not answer["content"] and (back.keys() - {"provider_specific_fields"})
+        return [] if is_alone else [answer]  # Thinking that nothing follows is taken by no provider.
+    answer["content"] = answer["content"] or None
+    answers = [answer]
+    for call in message.tool_calls:
+        back = _taken_back(message, call.id)
+        signed = fields_of_call(back)
+        if back and (answers[-1]["content"] or "tool_calls" in answers[-1]):
+            answers.append({"role": message.role, "content": None})
+        function = {"name": tool_name(call.name), "arguments": outgoing(call.arguments)}
+        answers[-1].update(back)
+        answers[-1].setdefault("tool_calls", []).append(
+            {"id": outgoing(call.id), "type": "function", "function": function, **signed}
+        )
+    return answers
+
+
+def _taken_back(message: ContextMessage, call_id: str = "") -> dict[str, Any]:
+    if not message.opaque:
+        return {}
+    providers = dict.fromkeys(opaque.part.provider for opaque in message.opaque)
+    return fields_of_answer(value for provider in providers for value in given_back(message, provider, call_id))
 
 
 def render_responses(prompt: Prompt) -> dict[str, Any]:

@@ -48,6 +48,8 @@ MOST_TOOLS = 128  # The most of the caller's own tools that providers take.
 LONGEST_DESCRIPTIONS = 400_000  # Characters of all descriptions as JSON: more would leave no room for the conversation.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # What every provider allows; another name would come back changed.
 PROVIDER_NAME = re.compile(r"[a-z0-9_.-]{1,64}")  # also of the kinds of what a provider gives
+MADE_BY = re.compile(r"[!-~]{0,64}")  # the name of the model that made it
+DIGEST = re.compile(r"([0-9a-f]{32})?")  # of the prompt that it answered
 MAX_PARTS = 1_000
 NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64  # Stored characters of the columns.
 
@@ -231,6 +233,10 @@ def _check_part(place: str, part: Part) -> None:
             _check_provider(place, part.data or "null", provider=part.provider)
         case ProviderPart():
             _check_provider(place, part.data, provider=part.provider, kind=part.kind)
+            if not MADE_BY.fullmatch(part.model):
+                raise InvalidRequest(f"{place}.model must be 0 to 64 printable characters", field=f"{place}.model")
+            if not DIGEST.fullmatch(part.prompt):
+                raise InvalidRequest(f"{place}.prompt must be 0 or 32 of 0-9 and a-f", field=f"{place}.prompt")
         case MediaPart():
             _check_stored(f"{place}.tool_call_id", part.tool_call_id, NAME_LENGTH)
         case CitationPart() if part.provider or part.data:

@@ -484,7 +484,8 @@ def _view_part(row: dict[str, Any]) -> PartView:
         return _view_file(given, made, content=content(head[:HEAD]))
     is_prose = kind in (TextPart.type, RefusalPart.type) and length <= MARKDOWN_LIMIT
     is_known = kind in KNOWN_PARTS and kind not in JSON_TYPES
-    label, _, detail = row["label"].partition(":") if kind == ProviderPart.type else (row["label"], "", "")
+    opaque = ProviderPart.read_label(row["label"], "") if kind == ProviderPart.type else None
+    label, detail = (opaque.provider, opaque.kind) if opaque else (row["label"], "")
     return made(
         kind=kind if is_known else "unknown",
         label=show_invisible(label if is_known else kind),

@@ -164,7 +164,7 @@ def _columns_of(part: Part) -> dict[str, Any]:
         case ProviderToolPart():
             return _call_columns(part) | {"content": encode_text(part.data), "label": _label(part.provider)}
         case ProviderPart():
-            return {"content": encode_text(part.data), "label": _label(f"{part.provider}:{part.kind}")}
+            return {"content": encode_text(part.data), "label": _label(part.write_label())}
         case UnknownPart():
             return {"content": encode_text(part.data), "label": _label(part.label)}
         case MediaPart() | CitationPart() | FileRefPart() | CompactionMarkerPart() | StepStartPart() | StepFinishPart():
@@ -236,8 +236,7 @@ def _rarer_part(part_type: str, content: str, label: str) -> Part:
         case "refusal":
             return RefusalPart(text=content)
         case "provider":
-            provider, _, kind = label.partition(":")
-            return ProviderPart(provider=provider, kind=kind, data=content)
+            return ProviderPart.read_label(label, content)
         case _:
             return read_json_part(part_type, content) or UnknownPart(type=part_type, data=content, label=label)
 

@@ -35,7 +35,7 @@ MOST_BREAKPOINTS = 4
 SECONDS = {"5m": 300.0, "1h": 3_600.0}
 PARAMETERS = {
     *("model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k"),
-    *("stop_sequences", "metadata", "thinking", "service_tier"),
+    *("stop_sequences", "metadata", "thinking", "service_tier", "output_config"),
 }
 Answer = str | tuple[str, dict[str, Any]]  # a text, or the name of a tool and its arguments
 

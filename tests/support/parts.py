@@ -74,7 +74,14 @@ _BY_TYPE: dict[type[Any], st.SearchStrategy[Any]] = {
     ImagePart: st.builds(ImagePart, width=NUMBERS, height=NUMBERS, **_MEDIA),
     AudioPart: st.builds(AudioPart, **_MEDIA),
     DocumentPart: st.builds(DocumentPart, **_MEDIA),
-    ProviderPart: st.builds(ProviderPart, provider=NAMES, kind=NAMES, data=EXACT),
+    ProviderPart: st.builds(
+        ProviderPart,
+        provider=NAMES,
+        kind=NAMES,
+        data=EXACT,
+        model=st.sampled_from(["", "claude-opus-4-6", "anthropic.claude-v1:0", "a/b"]),
+        prompt=st.sampled_from(["", "0" * 32]),
+    ),
     ProviderToolPart: st.builds(
         ProviderToolPart,
         provider=NAMES,

@@ -309,6 +309,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"assistant": provider(provider="Open AI")}, "assistant.0.provider"),
     ({"assistant": provider(provider="a:b")}, "assistant.0.provider"),
     ({"assistant": provider(kind="")}, "assistant.0.kind"),
+    ({"assistant": provider(model="a b")}, "assistant.0.model"),
+    ({"assistant": provider(prompt="A:" * 16)}, "assistant.0.prompt"),
     ({"assistant": provider(kind="x" * 65)}, "assistant.0.kind"),
     ({"assistant": provider(data=5)}, "assistant.0.provider.data"),
     ({"assistant": provider(type="provider_tool", tool_name="", tool_call_id="c")}, "assistant.0.tool_name"),

@@ -13,8 +13,8 @@ from mnesis_core.providers.litellm_parameters import (
     FORCED,
     NOT_TAKEN,
     TOO_SHORT,
+    UNTHOUGHT,
     WITH_THINKING,
-    WITHOUT_BLOCKS,
     settle_parameters,
     takes_format,
 )
@@ -140,7 +140,8 @@ def test_an_effort_that_a_model_has_not_becomes_the_nearest(model: str, effort: 
 def test_thinking_is_left_out_where_the_provider_would_refuse_the_request() -> None:
     model, high = spec("anthropic/claude-sonnet-4-5"), {"effort": "high"}
     for values, options, why in (
-        (high, {"brings_results": True}, WITHOUT_BLOCKS),
+        (high, {"is_unthought": True}, UNTHOUGHT),
+        (high, {"was_forced": True}, FORCED),
         (high | {"tool_choice": "required"}, {}, FORCED),
         (high | {"tool_choice": NAMED}, {}, FORCED),
         (high | {"max_output_tokens": 4_096}, {}, TOO_SHORT),
@@ -148,7 +149,7 @@ def test_thinking_is_left_out_where_the_provider_would_refuse_the_request() -> N
         settled = settle_parameters(model, read_parameters(values), has_tools=True, **options)
         assert "reasoning_effort" not in settled.sent
         assert settled.not_taken == {"effort": why}
-    others = settle_parameters(spec("openai/gpt-5"), read_parameters(high), has_tools=True, brings_results=True)
+    others = settle_parameters(spec("openai/gpt-5"), read_parameters(high), has_tools=True, is_unthought=True)
     assert others.sent == {"reasoning_effort": "high"}
 
 

@@ -1,0 +1,53 @@
+"""What stands before an answer in a prompt, as a digest: thinking that is bound to it goes back after nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mnesis_core.context.entries import Prompt
+from mnesis_core.providers.rendering import chat_messages, chat_tools, digest
+
+LENGTH = 32
+
+
+def prompt_digest(payload: Mapping[str, Any]) -> str:
+    """Return the digest of the tools and messages of a payload in litellm's form; marks for a cache change nothing."""
+    state = _of_tools(payload.get("tools", ()))
+    for message in payload["messages"]:
+        state = _then(state, message)
+    return state[:LENGTH]
+
+
+def answers_after_other_prompts(prompt: Prompt) -> frozenset[str]:
+    """Return the messages whose opaque parts answered another prompt than what stands before them here.
+
+    What was made after one of them was made with it before it, and so is among them too.
+    """
+    if not any(message.opaque for message in prompt.messages):
+        return frozenset()
+    moved: set[str] = set()
+    state = before = _of_tools(chat_tools(prompt.tools))
+    answer = ""
+    for message in prompt.messages:
+        source = message.source_ids[0] if message.source_ids else ""
+        if source != answer:
+            answer, before = source, state
+        if any(opaque.part.prompt != before[:LENGTH] for opaque in message.opaque):
+            moved.add(source)
+        for said in chat_messages(replace(message, opaque=()) if source in moved else message):
+            state = _then(state, said)
+    return frozenset(moved)
+
+
+def _of_tools(tools: Sequence[Mapping[str, Any]]) -> str:
+    return digest({"tools": [_without_mark(tool) for tool in tools]})
+
+
+def _then(state: str, message: Mapping[str, Any]) -> str:
+    return digest({"before": state, "message": _without_mark(message)})
+
+
+def _without_mark(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in value.items() if name != "cache_control"}
