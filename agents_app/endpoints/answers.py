@@ -207,6 +207,7 @@ async def _answer_tools(session: SessionRecord, diff: RequestDiff, viewer: Viewe
             tool_call_id=said.tool_call_id,
             output=None if said.is_error else said.text,
             error=said.text if said.is_error else None,
+            pictures=said.pictures,
         )
         for said in diff.results
     ]

@@ -57,7 +57,7 @@ class MessageIn(Schema):
     def said(self, place: int) -> RequestMessage:
         """:raises InvalidRequest: the message holds something other than text, pictures and calls."""
         field = f"messages.{place}.content"
-        text, pictures = completions.read_content(self.content, field=field, may_show=self.role == "user")
+        text, pictures = completions.read_content(self.content, field=field, may_show=self.role in ("user", "tool"))
         return RequestMessage(
             role="system" if self.role == "developer" else self.role,
             text=text,

@@ -225,7 +225,7 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
 @waited_for
 async def answer_tools(request: Asker, session_id: str, turn_id: str, body: ToolResultsIn) -> Any:
     """The turn goes on when nothing is waited for. Results of a turn that has ended are kept with it, no more."""
-    results = [claim.ToolResult(**result.dict()) for result in body.results]
+    results = [claim.ToolResult(**result.said()) for result in body.results]
     answered = await lifecycle.answer_tools(session_id, turn_id, owner_id=owner_id(request), results=results)
     return Status(202, answered.turn)
 

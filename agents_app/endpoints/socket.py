@@ -98,7 +98,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                     turn = (await lifecycle.start_turn(**place, **arguments)).turn
                 case "answer":
                     asked = AnswerIn.model_validate(frame)
-                    results = [claim.ToolResult(**result.dict()) for result in asked.results]
+                    results = [claim.ToolResult(**result.said()) for result in asked.results]
                     turn = (await lifecycle.answer_tools(**place, turn_id=asked.turn_id, results=results)).turn
                 case "approve":
                     turn = await lifecycle.decide_approval(**place, **DecisionIn.model_validate(frame).dict())

@@ -36,6 +36,7 @@ from mnesis_core.errors import (
     ToolNotFoundError,
     ToolServerUnreachable,
 )
+from mnesis_core.files.pictures import Shown
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.turns.mcp_servers import SEPARATOR, AttachedServer, ListedTool, ServerAddress
 from sessions_app.conf import site_config
@@ -45,6 +46,7 @@ SHIPPED = "built in"
 EVERY = "*"  # server__*: every tool of a server
 _CONNECTIONS = "agents_app.tools.mcp.connections"  # importing the SDK takes more than a second
 Result = TypeVar("Result")
+Output = str | Shown  # of a tool
 
 
 class ToolScope(StrEnum):
@@ -68,7 +70,7 @@ class ToolContext:
 class Tool:
     spec: ToolSpec
     # Takes the context, then the arguments by name. A coroutine function runs in the event loop, any other in a thread.
-    run: Callable[..., str | Awaitable[str]]
+    run: Callable[..., Output | Awaitable[Output]]
     arguments: type[BaseModel] | None  # None: the server that runs the tool checks its arguments
     timeout_seconds: float | None  # None: the tool bounds its own waiting, and nothing else does
     read_only: bool = False  # it changes nothing, here or elsewhere
@@ -80,7 +82,7 @@ class Tool:
     def is_for(self, depth: int) -> bool:
         return self.scope is ToolScope.SESSION or (self.scope is ToolScope.SUB_AGENT) == (depth > 0)
 
-    def call(self, context: ToolContext, arguments: str) -> str | Awaitable[str]:
+    def call(self, context: ToolContext, arguments: str) -> Output | Awaitable[Output]:
         """Check the arguments (JSON) and run the tool, or make the coroutine that does.
 
         :raises InvalidRequest: they are no JSON, or do not fit the schema; the message says where.
@@ -190,7 +192,7 @@ async def call_tool(
     *,
     longest_seconds: float,
     late: Callable[[str], None] = lambda output: None,
-) -> str:
+) -> Output:
     """Run a tool and wait for its output, no longer than the tool's own timeout and ``longest_seconds``.
 
     A tool without a timeout bounds its own waiting. A synchronous tool whose time is over, or whose turn was
@@ -204,7 +206,7 @@ async def call_tool(
     try:
         async with asyncio.timeout(seconds):
             if inspect.iscoroutinefunction(tool.run):
-                return await cast(Awaitable[str], tool.call(context, arguments))
+                return await cast(Awaitable[Output], tool.call(context, arguments))
             return await _call_in_thread(tool, context, arguments, late)
     except TimeoutError:
         if seconds is None:
@@ -212,12 +214,13 @@ async def call_tool(
         raise TimeoutError(f"The tool did not answer within {seconds:g} seconds.") from None
 
 
-async def _call_in_thread(tool: Tool, context: ToolContext, arguments: str, late: Callable[[str], None]) -> str:
-    def pass_on(future: Future[str]) -> None:
+async def _call_in_thread(tool: Tool, context: ToolContext, arguments: str, late: Callable[[str], None]) -> Output:
+    def pass_on(future: Future[Output]) -> None:
         if not future.cancelled() and future.exception() is None:
-            late(future.result())
+            output = future.result()
+            late(output if isinstance(output, str) else output.text)
 
-    job = _THREADS.submit(lambda: cast(str, tool.call(context, arguments)))
+    job = _THREADS.submit(lambda: cast(Output, tool.call(context, arguments)))
     try:
         return await asyncio.wrap_future(job.future)
     except asyncio.CancelledError:
@@ -262,9 +265,9 @@ def attached_tools(server_names: Iterable[str] | None = None, *, user_id: int | 
     }
 
 
-async def _call(server: AttachedServer, name: str, context: ToolContext, *, arguments: dict[str, Any]) -> str:
+async def _call(server: AttachedServer, name: str, context: ToolContext, *, arguments: dict[str, Any]) -> Output:
     try:
-        output: str = await (await load(_CONNECTIONS)).call_tool(server, name, arguments)
+        output: Output = await (await load(_CONNECTIONS)).call_tool(server, name, arguments)
     except ToolServerUnreachable as error:
         await db(store.note_problem, server.id, error.message)
         raise
@@ -289,7 +292,7 @@ async def close_connections() -> None:
         await sys.modules[_CONNECTIONS].connections.close()
 
 
-Function = TypeVar("Function", bound=Callable[..., str | Awaitable[str]])
+Function = TypeVar("Function", bound=Callable[..., Output | Awaitable[Output]])
 
 _TOOLS: dict[str, Tool] = {}
 

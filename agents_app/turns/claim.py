@@ -22,6 +22,7 @@ from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_
 from agents_app.turns import transactions
 from agents_app.turns.branches import continue_after
 from agents_app.turns.parameters import check_parameters
+from agents_app.turns.results import PreparedResult, prepare_result, write_result
 from compaction_app.compact import find_trigger, request_if_due
 from compaction_app.context.retrieval import size_of_prompt
 from compaction_app.context.state import load_frame
@@ -31,6 +32,7 @@ from files_app.queries import load_file_reference, versions_of
 from mnesis_core import errors
 from mnesis_core.actor import read_actor
 from mnesis_core.config import Config
+from mnesis_core.files.pictures import SentPicture
 from mnesis_core.files.references import part_of_file
 from mnesis_core.llm.interface import Outcome, Usage, cost_micros
 from mnesis_core.llm.parameters import NO_PARAMETERS
@@ -80,6 +82,7 @@ class ToolResult:
     tool_call_id: str  # as the turn's ``waits_for`` has it; the id of the part is understood too
     output: str | None = None
     error: str | None = None
+    pictures: tuple[SentPicture, ...] = ()  # which the output has beside its text
 
 
 def claim_turn(
@@ -397,8 +400,14 @@ def answer_tools(
             field = f"{field}.tool_call_id"
             raise errors.InvalidRequest(f"{field} has a result already in this request", field=field)
         known.add(result.tool_call_id)
-    long = [
-        transactions.keep_long_result(result.output or result.error or "", config.turn.tool_output_inline)
+    prepared = [
+        prepare_result(
+            result.output or result.error or "",
+            is_error=result.error is not None,
+            inline=config.turn.tool_output_inline,
+            owner_id=owner_id,
+            pictures=result.pictures,
+        )
         for result in results
     ]
     with change(session_id) as record:
@@ -408,7 +417,9 @@ def answer_tools(
         # The newest first: models begin to count their calls anew with each step.
         calls = [call for message in reversed(messages) for call in transactions.tool_parts(message)]
         callers = read_options(turn.options).tool_names
-        answered = {_write_answer(record, turn, calls, callers, *given) for given in zip(results, long, strict=True)}
+        answered = {
+            _write_answer(record, turn, calls, callers, *given) for given in zip(results, prepared, strict=True)
+        }
         is_resumed = _resume_if_answered(record, turn, answered, lease_owner, config)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=is_resumed)
 
@@ -419,7 +430,7 @@ def _write_answer(
     calls: list[tuple[StoredPart, ToolPart]],
     callers: frozenset[str],
     result: ToolResult,
-    add_long: transactions.AddLong | None,
+    prepared: PreparedResult,
 ) -> str:
     """Write one result, or keep one that comes late with its closed call; return the id of the call's part."""
     call_id = result.tool_call_id
@@ -431,7 +442,7 @@ def _write_answer(
     if part.tool_name not in callers:
         raise errors.ToolCallNotCallers(tool_call_id=call_id, tool_name=part.tool_name)
     if part.state is ToolState.PENDING:
-        transactions.write_result(record, stored.id, output=result.output, error=result.error, add_long=add_long)
+        write_result(record, stored.id, prepared)
         return stored.id
     late = result.output if result.error is None else f"{LATE_ERROR}{result.error}"
     # The end of a turn and the errors of its open calls are written in one transaction, at one time.

@@ -40,6 +40,7 @@ from compaction_app.facts.held import copy_held_facts, takes_held_facts
 from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
+from mnesis_core.files.pictures import SentPicture, Shown
 from mnesis_core.llm import interface as llm
 from mnesis_core.llm.caching import cache_key, plan_cache, with_marks
 from mnesis_core.llm.parameters import Parameters
@@ -266,8 +267,8 @@ class ToolCalls:
     async def _run(self, open_call: OpenCall, *, is_loop: bool) -> int:
         """Run one tool and write its result; return the result's tokens."""
         part_id = open_call.part_id
-        output: str | None = None
-        error: str | None = REPEATED_CALL
+        text, is_error = REPEATED_CALL, True
+        pictures: tuple[SentPicture, ...] = ()
         try:
             time_limit = await patiently(
                 transactions.start_tool,
@@ -277,15 +278,24 @@ class ToolCalls:
                 repeats=self.config.doom_loop_threshold if is_loop else None,
             )
         except errors.BudgetExhausted as problem:
-            self.exhausted, error = problem, f"{problem.code}: {problem.message}"
+            self.exhausted, text = problem, f"{problem.code}: {problem.message}"
         else:
             self.spending.start_timer(time_limit)
             if not is_loop:
-                output, error = await self._call(open_call.call, part_id)
-        inline = self.config.tool_output_inline
-        return await patiently(transactions.finish_tool, self.turn, part_id, output=output, error=error, inline=inline)
+                text, is_error, pictures = await self._call(open_call.call, part_id)
+        return await patiently(
+            transactions.finish_tool,
+            self.turn,
+            part_id,
+            text=text,
+            is_error=is_error,
+            inline=self.config.tool_output_inline,
+            owner_id=self.owner_id,
+            pictures=pictures,
+        )
 
-    async def _call(self, call: llm.ToolCall, part_id: str) -> tuple[str | None, str | None]:
+    async def _call(self, call: llm.ToolCall, part_id: str) -> tuple[str, bool, tuple[SentPicture, ...]]:
+        """Call a tool; return what it says, whether that is an error, and its pictures."""
         context = registry.ToolContext(
             session_id=self.turn.session_id,
             owner_id=self.owner_id,
@@ -301,14 +311,15 @@ class ToolCalls:
             output = await registry.call_tool(
                 self.tools[call.name], context, call.arguments, longest_seconds=seconds, late=late
             )
-            return cap_output(output, limit), None
+            shown = Shown(text=output, pictures=()) if isinstance(output, str) else output
+            return cap_output(shown.text, limit), False, shown.pictures
         except TimeoutError as problem:
-            return None, str(problem) or "The tool's own waiting took too long."
+            return str(problem) or "The tool's own waiting took too long.", True, ()
         except errors.MnesisError as problem:
-            return None, f"{problem.code}: {problem.message}"
+            return f"{problem.code}: {problem.message}", True, ()
         except Exception as problem:
             logger.exception("tool %s failed", call.name)
-            return None, f"The tool failed: {type(problem).__name__}"
+            return f"The tool failed: {type(problem).__name__}", True, ()
 
 
 class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):

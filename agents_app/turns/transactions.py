@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from agents_app.turns.results import prepare_result, write_result
 from compaction_app.compact import request_if_due, trigger_after
 from compaction_app.context.state import Frame
-from files_app.contents import put_content
-from files_app.intake import add_file
 from mnesis_core.config import StreamConfig
-from mnesis_core.context.fitting import OUTPUTS, Size, cap_output, shorten_output
+from mnesis_core.context.fitting import Size, cap_output
 from mnesis_core.errors import MnesisError, TurnCancelled
 from mnesis_core.events import EventType
-from mnesis_core.files.detection import kind_of_text
+from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm import interface as llm
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ProviderPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
-from mnesis_core.text import bytes_of_text
 from mnesis_core.turns.options import Made, call_made, end_of_reply, usage_record
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
@@ -42,7 +40,6 @@ from sessions_app.record.turn_queries import running_calls
 
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output
-AddLong = Callable[[Change, str], str]
 CUT_OFF = "The turn was interrupted before this ended."  # the result of a call that an interrupt cut off
 
 
@@ -250,43 +247,20 @@ def start_tool(
     return time_limit
 
 
-def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: str | None, inline: int) -> int:
-    """Write a tool's result; return the estimated tokens that it adds to the context.
-
-    A result longer than ``inline`` characters becomes a file, and its two ends stay in the conversation.
-    """
-    add_long = keep_long_result((output if error is None else error) or "", inline)
+def finish_tool(
+    turn: TurnRecord,
+    part_id: str,
+    *,
+    text: str,
+    is_error: bool,
+    inline: int,
+    owner_id: int,
+    pictures: Sequence[SentPicture] = (),
+) -> int:
+    """Write a tool's result (see ``results``); return the estimated tokens that it adds to the context."""
+    result = prepare_result(text, is_error=is_error, inline=inline, owner_id=owner_id, pictures=pictures)
     with held(turn) as record:
-        kept = write_result(record, part_id, output=output, error=error, add_long=add_long)
-    return estimate_text(kept)
-
-
-def keep_long_result(text: str, characters: int) -> AddLong | None:
-    """Store the content of a result longer than ``characters``, before the lock of its session is taken.
-
-    Return what makes it a file of the session, for a part, and returns the two ends that stay in the conversation.
-    """
-    if len(text) <= characters:
-        return None
-    data = bytes_of_text(text)
-    content_id, kind, size, tokens = put_content(data), kind_of_text(data), len(data), estimate_text(text)
-
-    def add(record: Change, part_id: str) -> str:
-        path = f"{OUTPUTS}{part_id}{kind.suffixes[0]}"
-        file_id = add_file(record, content_id=content_id, path=path, file_type=kind.name, token_count=tokens, size=size)
-        return shorten_output(text, characters, file_id=file_id)
-
-    return add
-
-
-def write_result(
-    record: Change, part_id: str, *, output: str | None, error: str | None, add_long: AddLong | None
-) -> str:
-    """Write the result of a tool call, and what ``keep_long_result`` made of it if it is long; return what stays of it."""
-    kept = add_long(record, part_id) if add_long else (output if error is None else error) or ""
-    result = {"output": kept, "error": None} if error is None else {"output": None, "error": kept}
-    message_store.finish_tool(record, part_id, **result)
-    return kept
+        return write_result(record, part_id, result)
 
 
 def keep_late_output(turn: TurnRecord, part_id: str, output: str, *, limit: int) -> None:

@@ -162,16 +162,34 @@ def _encoded(picture: Any, media_type: str) -> bytes:
     return out.getvalue()
 
 
-# Pictures inside a request
+# Pictures inside a request, and inside what a tool answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentPicture:
-    """A picture that came inside a request, in place of a file of the session."""
+    """A picture that came inside a request or an answer, in place of a file of the session."""
 
     name: str
     media_type: str
     data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a tool answers that is more than text. The text says where each picture stood, by its name."""
+
+    text: str
+    pictures: tuple[SentPicture, ...]
+
+
+def picture_of(data: bytes) -> SentPicture | None:
+    """Return the picture that bytes are, told by the bytes alone; ``None`` for every other format."""
+    media_type = media_type_of(data[:MARK_BYTES], "")
+    if media_type not in FORMATS:
+        return None
+    return SentPicture(
+        media_type=media_type, data=data, name=f"picture-{hashlib.sha256(data).hexdigest()[:12]}{SUFFIXES[media_type]}"
+    )
 
 
 def read_data_url(url: Any, *, place: str) -> SentPicture:
@@ -191,9 +209,6 @@ def read_data_url(url: Any, *, place: str) -> SentPicture:
         data = base64.b64decode(re.sub(r"[ \t\r\n]", "", url[found.end() :]), validate=True)
     except ValueError:
         raise InvalidPicture("the picture's data: URL is not valid Base64", field=place) from None
-    media_type = media_type_of(data[:MARK_BYTES], "")
-    if media_type not in FORMATS:
+    if (sent := picture_of(data)) is None:
         raise InvalidPicture("the bytes are no PNG, JPEG, WebP or GIF", field=place)
-    return SentPicture(
-        media_type=media_type, data=data, name=f"picture-{hashlib.sha256(data).hexdigest()[:12]}{SUFFIXES[media_type]}"
-    )
+    return sent

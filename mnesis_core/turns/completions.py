@@ -83,7 +83,7 @@ def read_content(
 ) -> tuple[str, tuple[SentPicture, ...]]:
     """Return the text of a message's content, its parts divided by line breaks, and its pictures.
 
-    :param may_show: whether the content may have pictures, as a user's may
+    :param may_show: whether the content may have pictures, as a user's and a tool's may
     :raises InvalidRequest: a part is of another type, or its picture cannot be read; names it
     """
     if content is None or isinstance(content, str):

@@ -1,6 +1,6 @@
 """The messages of a session on its page, with the beginnings of their parts, and the sessions related to one.
 
-A page of fifty messages takes three queries, one more if tools launched sub-agents, and one more if it has pictures. It holds a bounded number of
+A page of fifty messages takes three queries, one more if tools launched sub-agents, and up to three more if it has pictures. It holds a bounded number of
 characters, whatever the messages hold; ``load_piece`` reads the rest of a text piece by piece.
 """
 
@@ -64,7 +64,7 @@ from sessions_app.pages.markdown import (
 from sessions_app.record.branch_queries import rows_on
 from sessions_app.record.message_queries import JSON_TYPES, load_live_texts, read_json_part, usage_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
-from sessions_app.record.turn_queries import answering_calls, load_turn
+from sessions_app.record.turn_queries import answering_calls, calls_after, load_turn
 from sessions_app.search.index import CALLS
 
 LARGEST = 2**63 - 1  # the highest number that a message can have
@@ -405,14 +405,17 @@ def _views(rows: Sequence[Any]) -> list[MessageView]:
 
 
 def _described(rows: Sequence[Any], message_ids: Set[str]) -> dict[str, tuple[str, Set[str]]]:
-    """Return for each of these messages that is a question the model that answered, and the pictures that it was sent."""
+    """Return for each of these messages the model that was asked next, and the parts whose pictures it was sent."""
     turns = {row.turn_id: row.id for row in rows if row.role == "user" and row.id in message_ids}
+    answers = {row.id for row in rows if row.role == "assistant" and row.id in message_ids}
+    asked = [(turns[turn_id], *call) for turn_id, *call in (answering_calls(turns) if turns else ())]
+    asked += calls_after(answers) if answers else ()
     found: dict[str, tuple[str, Set[str]]] = {}
-    for turn_id, model, manifest in answering_calls(turns) if turns else ():
+    for message_id, model, manifest in asked:
         # The manifest of an erased call is empty, and an imported one may be anything.
         with suppress(ValueError):
             if manifest:
-                found[turns[turn_id]] = (show_invisible(model), parts_with_pictures(manifest))
+                found[message_id] = (show_invisible(model), parts_with_pictures(manifest))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +13,10 @@ from django.db import transaction
 from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
+from mnesis_core.messages import UNANSWERED_STATES, ImagePart, Part, ToolState
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.records import MessageEnd, new_id
+from mnesis_core.text import decode_text
 from sessions_app.database.tables import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
@@ -185,6 +186,26 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     record.update(_PARTS, values, **tool)
     search_index.add_result(record, part_id, output=output, error_message=error)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
+
+
+def add_to_result(record: Change, part_id: str, part: ImagePart, file_id: str) -> ImagePart:
+    """Append what a call gave back beside its text, a file of the session, to the call's message; return the part.
+
+    It names the call as a prompt does: by the call's id, or by the part's where another call before it has the same.
+
+    :raises PartNotFoundError: the session has no such call.
+    """
+    found = record.find(_PARTS, "message_id", "tool_call_id", "part_index", **_tool(record, part_id))
+    if found is None:
+        raise errors.PartNotFoundError(part_id=part_id)
+    message_id, call_id, index = found
+    same = MessagePart.objects.filter(
+        message_id=message_id, tool_call_id=call_id, part_type="tool", part_index__lt=index
+    )
+    is_named = bool(call_id) and not same.exists()
+    whole = replace(part, file_id=file_id, tool_call_id=decode_text(call_id) if is_named else part_id)
+    append_parts(record, message_id=message_id, parts=[whole])
+    return whole
 
 
 def keep_late_output(record: Change, part_id: str, output: str) -> bool:

@@ -421,6 +421,20 @@ def answering_calls(turn_ids: Collection[str]) -> list[tuple[str, str, Any]]:
     ]
 
 
+def calls_after(message_ids: Collection[str]) -> list[tuple[str, str, Any]]:
+    """Return (message, model, manifest) of the completed call that follows each of these answers in its turn.
+
+    It is the first that was sent their results; two queries.
+    """
+    later = Message.objects.filter(turn_id=OuterRef("turn_id"), role="assistant", seq__gt=OuterRef("seq"))
+    rows = Message.objects.filter(id__in=message_ids).annotate(after=Subquery(later.order_by("seq").values("id")[:1]))
+    before = {after: id for id, after in rows.values_list("id", "after") if after}
+    calls = ModelCall.objects.filter(message_id__in=before, purpose="turn", state="completed")
+    return [
+        (before[id], model, manifest) for id, model, manifest in calls.values_list("message_id", "model", "manifest")
+    ]
+
+
 def branches_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
     """Return on which branch each of these calls of turns was made."""
     rows = _turn_calls(session_id).filter(id__in=list(ids)).annotate(branch=_BRANCH)

@@ -5,7 +5,9 @@ It answers at three addresses, each by the public documentation of its owner:
 ``…/v1/messages``: Anthropic's Messages (https://docs.claude.com/en/api/messages). Refused: unknown parameters, more than
 four cache breakpoints, a breakpoint on an empty text, a breakpoint of an hour after one of five minutes, a conversation that
 does not begin with the user, a tool result without its call in the message before and a call without its result in the
-next one, and a prompt that leaves no room for the answer. The cache
+next one, a prompt that leaves no room for the answer, and pictures that are broken, of another format, larger than
+5 MB or 8,000 pixels a side (2,000 with more than 20 of them), or in the result of a call that failed
+(https://docs.claude.com/en/docs/build-with-claude/vision). A picture costs width x height / 750 tokens. The cache
 (https://docs.claude.com/en/docs/build-with-claude/prompt-caching) takes tools, system and messages as one row of blocks.
 What was kept is looked for at each breakpoint and at the 20 blocks before it, the longest wins, and reading it renews it.
 Up to each breakpoint the prompt is written, from 1,024 tokens on, for the breakpoint's lifetime.
@@ -19,6 +21,8 @@ the longest beginning that tools and messages have in common with an earlier req
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,10 +32,16 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
+from PIL import Image
+
 CHARACTERS_PER_TOKEN = 4
 SMALLEST = 1_024  # tokens
 LOOK_BACK = 20  # blocks
 MOST_BREAKPOINTS = 4
+PIXELS_PER_TOKEN = 750
+PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
+MOST_PICTURE_BYTES = 5 * 1024 * 1024
+LONGEST_SIDE, LONGEST_OF_MANY, MANY_PICTURES = 8_000, 2_000, 20
 SECONDS = {"5m": 300.0, "1h": 3_600.0}
 PARAMETERS = {
     *("model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k"),
@@ -116,7 +126,7 @@ class CachingProvider(ThreadingHTTPServer):
             control = block.get("cache_control")
             text = json.dumps([place, {name: value for name, value in block.items() if name != "cache_control"}])
             digest.update(text.encode())
-            total += len(text) // CHARACTERS_PER_TOKEN
+            total += _size(block)
             keys.append(digest.hexdigest())
             sizes.append(total)
             if control:
@@ -186,9 +196,57 @@ def check(body: dict[str, Any], window: int) -> None:
             named = " with cache_control" if "cache_control" in block else ""
             raise Refused(f"{place}: text content blocks{named} must be non-empty")
     _check_roles(body["messages"])
-    tokens = sum(len(json.dumps(block)) // CHARACTERS_PER_TOKEN for _, block in blocks_of(body))
+    _check_pictures(body)
+    tokens = sum(_size(block) for _, block in blocks_of(body))
     if tokens + body["max_tokens"] > window:
         raise Refused(f"prompt is too long: {tokens + body['max_tokens']} tokens > {window} maximum")
+
+
+def pictures_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the blocks of all pictures of a request, also those inside results, in order."""
+    found = []
+    for _, block in blocks_of(body):
+        within = _content(block.get("content", "")) if block.get("type") == "tool_result" else [block]
+        found += [one for one in within if one.get("type") == "image"]
+    return found
+
+
+def _size(block: dict[str, Any]) -> int:
+    if block.get("type") == "image":
+        width, height = _open(block).size
+        return -(-width * height // PIXELS_PER_TOKEN)
+    if block.get("type") == "tool_result":
+        return sum(_size(one) for one in _content(block.get("content", ""))) + 10
+    return len(json.dumps(block)) // CHARACTERS_PER_TOKEN
+
+
+def _open(block: dict[str, Any]) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(block["source"]["data"], validate=True)))
+
+
+def _check_pictures(body: dict[str, Any]) -> None:
+    found = pictures_of(body)
+    longest = LONGEST_SIDE if len(found) <= MANY_PICTURES else LONGEST_OF_MANY
+    for block in found:
+        source = block["source"]
+        if source["type"] != "base64" or source["media_type"] not in PICTURES:
+            raise Refused(
+                "image.source.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'"
+            )
+        if len(source["data"]) > MOST_PICTURE_BYTES:
+            raise Refused(f"image exceeds 5 MB maximum: {len(source['data'])} bytes > {MOST_PICTURE_BYTES} bytes")
+        try:
+            picture = _open(block)
+            picture.load()
+        except (OSError, ValueError, SyntaxError):
+            raise Refused("Could not process image") from None
+        if Image.MIME[picture.format or ""] != source["media_type"]:
+            raise Refused(f"Image does not match the provided media type {source['media_type']}")
+        if max(picture.size) > longest:
+            raise Refused(f"At least one of the image dimensions exceed max allowed size: {longest} pixels")
+    for _, block in blocks_of(body):
+        if block.get("is_error") and any(one["type"] != "text" for one in _content(block.get("content", ""))):
+            raise Refused("all content must be type `text` if `is_error` is true")
 
 
 def _check_roles(messages: Sequence[dict[str, Any]]) -> None:

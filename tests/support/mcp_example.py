@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
 
 import anyio
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Image, MCPServer
+from PIL import Image as Drawing
 
 server = MCPServer("example")
 
@@ -35,6 +37,17 @@ async def wait(seconds: float) -> str:
 def recite(characters: int) -> str:
     """Say a lot."""
     return "x" * characters
+
+
+@server.tool()
+def draw(width: int, height: int, count: int = 1) -> list[str | Image]:
+    """Draw pictures, with a word before and after each."""
+    said: list[str | Image] = []
+    for number in range(count):
+        out = io.BytesIO()
+        Drawing.linear_gradient("L").resize((width, height + number)).save(out, "PNG")
+        said += [f"before {number}", Image(data=out.getvalue(), format="png"), f"after {number}"]
+    return said
 
 
 @server.tool()

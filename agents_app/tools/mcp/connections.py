@@ -7,13 +7,14 @@ second.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
@@ -27,6 +28,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mnesis_core.errors import MnesisError, NotListed, ToolFailed, ToolServerUnreachable
+from mnesis_core.files.pictures import SentPicture, Shown, picture_of
 from mnesis_core.network.hosts import pin
 from mnesis_core.turns.mcp_servers import MOST_TOOLS, AttachedServer, ListedTool, ServerAddress
 from sessions_app.conf import host_lists
@@ -329,8 +331,8 @@ async def _list_all_pages(client: Client) -> list[ListedTool]:
     return found[:MOST_LISTED]
 
 
-async def call_tool(server: AttachedServer, name: str, arguments: dict[str, Any]) -> str:
-    """Call a tool by the server's own name for it, and return its output as text.
+async def call_tool(server: AttachedServer, name: str, arguments: dict[str, Any]) -> str | Shown:
+    """Call a tool by the server's own name for it, and return its output: a text, and pictures if it has any.
 
     :raises ToolFailed: the tool or the server says that it failed, or answers with what is no answer.
     :raises ToolServerUnreachable: the server cannot be connected to, or the connection ended.
@@ -338,15 +340,37 @@ async def call_tool(server: AttachedServer, name: str, arguments: dict[str, Any]
     # Not client.call_tool: it checks the answer by the server's own schema, whose patterns can take for ever.
     request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
     result = await connections.ask(server, lambda client: client.session.send_request(request, types.CallToolResult))
-    texts = [text for block in result.content if (text := _text_of(block)) is not None]
+    # What failed shows no pictures: providers take none with an error.
+    found = {} if result.is_error else _pictures_of(result.content)
+    texts = [text for block in result.content if (text := _text_of(block, found.get(id(block)))) is not None]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
     if result.is_error:
         raise ToolFailed("\n".join(texts) or "The tool failed and does not say why.")
-    return "\n".join(texts)
+    said = "\n".join(texts)
+    return Shown(text=said, pictures=tuple(found.values())) if found else said
 
 
-def _text_of(block: Any) -> str | None:
+def _pictures_of(content: Sequence[Any]) -> dict[int, SentPicture]:
+    """Return the pictures of an answer by the identity of their blocks."""
+    found = {}
+    for block in content:
+        match block:
+            case types.ImageContent(data=data):
+                pass
+            case types.EmbeddedResource(resource=types.BlobResourceContents(blob=data)):
+                pass
+            case _:
+                continue
+        with suppress(ValueError):
+            if picture := picture_of(base64.b64decode(data, validate=True)):
+                found[id(block)] = picture
+    return found
+
+
+def _text_of(block: Any, picture: SentPicture | None) -> str | None:
+    if picture is not None:
+        return f"[{picture.name}]"
     match block:
         case types.TextContent():
             return block.text

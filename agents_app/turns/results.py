@@ -1,0 +1,86 @@
+"""The result of a tool call as the record keeps it: its text, the file of a long one, and the files of its pictures.
+
+What waits for the disk happens in ``prepare_result``, before the lock of the session is taken; ``write_result`` writes
+everything in one change, so that no model is sent a result without its pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from files_app.contents import put_content
+from files_app.intake import add_file, prepare_file
+from mnesis_core.context.fitting import OUTPUTS, shorten_output
+from mnesis_core.errors import FileQuotaExceeded, RequestTooLarge
+from mnesis_core.files.detection import kind_of_text
+from mnesis_core.files.pictures import SentPicture
+from mnesis_core.llm.tokens import estimate_part, estimate_text
+from mnesis_core.messages import ImagePart
+from mnesis_core.text import bytes_of_text
+from sessions_app.record import message_store
+from sessions_app.record.change import Change
+
+MOST_PICTURES = 20  # of one result; no more are shown at once
+AddLong = Callable[[Change, str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedResult:
+    """A result whose contents are on disk: ``text`` is the output, or the error if the call failed."""
+
+    text: str
+    is_error: bool
+    add_long: AddLong | None
+    pictures: tuple[tuple[ImagePart, dict[str, Any]], ...] = ()  # each part with what ``add_file`` takes
+
+
+def prepare_result(
+    text: str, *, is_error: bool, inline: int, owner_id: int, pictures: Sequence[SentPicture] = ()
+) -> PreparedResult:
+    """Store the contents of a result. A picture that cannot be kept is named in its text, with the reason.
+
+    :param inline: the characters above which a text becomes a file, whose two ends stay in the conversation
+    """
+    kept, problems = [], []
+    for number, sent in enumerate({sent.name: sent for sent in pictures}.values()):
+        if number == MOST_PICTURES:
+            problems.append(f"[The other pictures were not kept: a result may have {MOST_PICTURES}.]")
+            break
+        part = ImagePart(media_type=sent.media_type, size=len(sent.data), name=sent.name)
+        try:
+            kept.append((part, prepare_file(sent.data, owner_id=owner_id, path=f"{OUTPUTS}{sent.name}")))
+        except (FileQuotaExceeded, RequestTooLarge) as problem:
+            problems.append(f"[{sent.name} was not kept: {problem.code}: {problem.message}]")
+    said = "\n".join(filter(None, (text, *problems)))
+    return PreparedResult(text=said, is_error=is_error, add_long=_keep_long_result(said, inline), pictures=tuple(kept))
+
+
+def _keep_long_result(text: str, characters: int) -> AddLong | None:
+    """Store the content of a result longer than ``characters``.
+
+    Return what makes it a file of the session, for a part, and returns the two ends that stay in the conversation.
+    """
+    if len(text) <= characters:
+        return None
+    data = bytes_of_text(text)
+    content_id, kind, size, tokens = put_content(data), kind_of_text(data), len(data), estimate_text(text)
+
+    def add(record: Change, part_id: str) -> str:
+        path = f"{OUTPUTS}{part_id}{kind.suffixes[0]}"
+        file_id = add_file(record, content_id=content_id, path=path, file_type=kind.name, token_count=tokens, size=size)
+        return shorten_output(text, characters, file_id=file_id)
+
+    return add
+
+
+def write_result(record: Change, part_id: str, result: PreparedResult) -> int:
+    """Write the result of a tool call, once; return the estimated tokens that it adds to the context."""
+    kept = result.add_long(record, part_id) if result.add_long else result.text
+    said = {"output": None, "error": kept} if result.is_error else {"output": kept, "error": None}
+    message_store.finish_tool(record, part_id, **said)
+    pictures = [
+        message_store.add_to_result(record, part_id, part, add_file(record, **about)) for part, about in result.pictures
+    ]
+    return estimate_text(kept) + sum(map(estimate_part, pictures))
