@@ -36,13 +36,11 @@ def picture_file(message: StoredMessage, stored: StoredPart) -> str:
     """
     part = stored.part
     if isinstance(part, ImagePart):
+        calls = (other.part for other in message.parts if isinstance(other.part, ToolPart))
+        # With an error, Anthropic takes texts only.
         is_result = part.tool_call_id and any(
-            isinstance(call, ToolPart)
-            and part.tool_call_id in (call.tool_call_id, other.id)
-            and call.compacted_at is None
-            and call.error is None  # Anthropic takes texts only with an error.
-            for other in message.parts
-            for call in (other.part,)
+            call.tool_call_id == part.tool_call_id and call.compacted_at is None and call.error is None
+            for call in calls
         )
         return part.file_id if message.role == "user" or is_result else ""
     if isinstance(part, FileRefPart) and part.file_type == PICTURE_KIND and message.role == "user":

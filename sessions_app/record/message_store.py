@@ -191,20 +191,13 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
 def add_to_result(record: Change, part_id: str, part: ImagePart, file_id: str) -> ImagePart:
     """Append what a call gave back beside its text, a file of the session, to the call's message; return the part.
 
-    It names the call as a prompt does: by the call's id, or by the part's where another call before it has the same.
-
     :raises PartNotFoundError: the session has no such call.
     """
-    found = record.find(_PARTS, "message_id", "tool_call_id", "part_index", **_tool(record, part_id))
+    found = record.find(_PARTS, "message_id", "tool_call_id", **_tool(record, part_id))
     if found is None:
         raise errors.PartNotFoundError(part_id=part_id)
-    message_id, call_id, index = found
-    same = MessagePart.objects.filter(
-        message_id=message_id, tool_call_id=call_id, part_type="tool", part_index__lt=index
-    )
-    is_named = bool(call_id) and not same.exists()
-    whole = replace(part, file_id=file_id, tool_call_id=decode_text(call_id) if is_named else part_id)
-    append_parts(record, message_id=message_id, parts=[whole])
+    whole = replace(part, file_id=file_id, tool_call_id=decode_text(found[1]))
+    append_parts(record, message_id=found[0], parts=[whole])
     return whole
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -189,6 +190,13 @@ def test_only_users_and_calls_show_pictures():
     assert assembled(result()).messages[1].tool_results[0].pictures
     assert not assembled(result(call_id="")).manifest[1].get("pictures")
     assert not assembled(result(call_id="other")).manifest[1].get("pictures")
+
+
+def test_a_call_that_failed_shows_none():
+    image = ImagePart(file_id="file_result", media_type="image/png", name="shot.png", tool_call_id="call_1")
+    failed = replace(tool("shoot"), output=None, error="No.")
+    entries = [asked(1, pictures=0), MessageEntry(position=2, message=message(2, "assistant", failed, image))]
+    assert not assembled(entries).manifest[1].get("pictures")
 
 
 @pytest.mark.parametrize("format", RENDERERS)
