@@ -49,7 +49,7 @@ from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estima
 from mnesis_core.messages import Message, ReasoningPart
 from mnesis_core.providers.litellm_parameters import SettledParameters, TakesBack, takes_back
 from mnesis_core.providers.prefixes import prompt_digest
-from mnesis_core.providers.rendering import digest
+from mnesis_core.providers.rendering import IN_RESULTS, digest, has_pictures_in_results
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
 from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS
@@ -416,6 +416,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
                 **({"prices": asdict(self.spec.prices)} if self.spec.prices.input else {}),
                 **({"in_place_of": self.turn.model} if self.spec.alias != self.turn.model else {}),
                 **({"not_taken": asked.not_taken} if asked.not_taken else {}),
+                **({IN_RESULTS: True} if has_pictures_in_results(payload) else {}),
             },
             manifest=context.stored_manifest,
             digest=context.digest if payload == context.payload else digest(payload),

@@ -53,7 +53,7 @@ from mnesis_core.context.pictures import picture_files
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.facts.values import FactRecord
-from mnesis_core.files.pictures import MOST_RENDITION_BYTES, rule_for
+from mnesis_core.files.pictures import ANTHROPIC, MOST_RENDITION_BYTES, rule_for
 from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.parameters import merge, read_stored
@@ -62,7 +62,7 @@ from mnesis_core.messages import Message, StoredMessage, StoredPart
 from mnesis_core.providers.litellm_ import takes_pictures
 from mnesis_core.providers.litellm_parameters import TakesBack, takes_back
 from mnesis_core.providers.prefixes import answers_after_other_prompts
-from mnesis_core.providers.rendering import GIVERS, digest, render, with_data
+from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, digest, render, with_data
 from mnesis_core.records import CallRecord, SessionRecord, record_of
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
@@ -176,10 +176,14 @@ class ContextState(Frame):
         if back is None:
             back = TakesBack(provider=GIVERS[format]) if format in GIVERS else self.takes_back
         assembled = self.assemble(tools, back=back, passages=passages)
+        # litellm passes them on to Claude; in other formats than its own they are where the format has them.
+        in_results = format == "openai_chat" and rule_for(self.spec.litellm_model) is ANTHROPIC
         if back.is_bound:
-            moved = answers_after_other_prompts(with_data(assembled, _reader_of(self.session.id)))
+            moved = answers_after_other_prompts(
+                with_data(assembled, _reader_of(self.session.id), in_results=in_results)
+            )
             assembled = without_opaque(assembled, moved, calibration=self.calibration.ratio)
-        payload = render(with_data(assembled, _reader_of(self.session.id)), provider=format)
+        payload = render(with_data(assembled, _reader_of(self.session.id), in_results=in_results), provider=format)
         return BuiltContext(
             assembled=assembled,
             payload=payload,
@@ -522,7 +526,9 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
                 tools=found.tools,
                 facts=found.facts,
             )
-            payload, problems = render(with_data(prompt, _reader_of(call.session_id))), found.problems
+            in_results = call.parameters.get(IN_RESULTS) is True
+            payload = render(with_data(prompt, _reader_of(call.session_id), in_results=in_results))
+            problems = found.problems
         payload = with_marks(_with_parameters(call, payload), call.parameters.get("cache"))
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))

@@ -95,6 +95,9 @@ class Breakdown:
 class Prompt:
     messages: tuple[ContextMessage, ...]
     tools: tuple[ToolSpec, ...]  # The tools that fit: all of them unless the budget is very small.
+    in_results: bool = (
+        False  # whether its model reads the pictures of results inside them; else in a message behind them
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

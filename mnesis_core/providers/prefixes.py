@@ -36,7 +36,9 @@ def answers_after_other_prompts(prompt: Prompt) -> frozenset[str]:
             answer, before = source, state
         if any(opaque.part.prompt != before[:LENGTH] for opaque in message.opaque):
             moved.add(source)
-        for said in chat_messages(replace(message, opaque=()) if source in moved else message):
+        for said in chat_messages(
+            replace(message, opaque=()) if source in moved else message, in_results=prompt.in_results
+        ):
             state = _then(state, said)
     return frozenset(moved)
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from math import isfinite
 from operator import itemgetter
 from typing import Any, NoReturn, TypeVar
@@ -187,13 +187,16 @@ def opaque_blocks(message: ContextMessage, provider: str, call_id: str = "") -> 
     ]
 
 
+# Says of a call that results had pictures in its payload.
+IN_RESULTS = "pictures_in_results"
 # Before pictures that calls gave back, for formats whose results are text.
 RETURNED = "[What the call {name} returned shows:]"
 
 
-def with_data(prompt: Prompt, read: Callable[[str], bytes]) -> Prompt:
+def with_data(prompt: Prompt, read: Callable[[str], bytes], *, in_results: bool = False) -> Prompt:
     """Return a prompt whose pictures have their bytes; ``read`` returns those of a content.
 
+    :param in_results: whether the model reads the pictures of results inside them
     :raises NotFound: a picture's rendition is not there.
     """
     if not any(message.pictures or any(r.pictures for r in message.tool_results) for message in prompt.messages):
@@ -210,7 +213,7 @@ def with_data(prompt: Prompt, read: Callable[[str], bytes]) -> Prompt:
         )
         for message in prompt.messages
     )
-    return Prompt(messages=messages, tools=prompt.tools)
+    return Prompt(messages=messages, tools=prompt.tools, in_results=in_results)
 
 
 def data_url(picture: Picture) -> str:
@@ -224,22 +227,29 @@ def _chat_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str
 
 def render_chat(prompt: Prompt) -> dict[str, Any]:
     """Return ``{"messages": […], "tools"?}`` of OpenAI Chat Completions, as litellm takes them for every provider."""
-    payload: dict[str, Any] = {"messages": [said for message in prompt.messages for said in chat_messages(message)]}
+    messages = [chat_messages(message, in_results=prompt.in_results) for message in prompt.messages]
+    payload: dict[str, Any] = {"messages": [*chain.from_iterable(messages)]}
     if prompt.tools:
         payload["tools"] = chat_tools(prompt.tools)
     return payload
+
+
+def has_pictures_in_results(payload: Mapping[str, Any]) -> bool:
+    """Return whether results of a payload for Chat Completions have pictures."""
+    return any(said["role"] == "tool" and isinstance(said["content"], list) for said in payload["messages"])
 
 
 def chat_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     return [{"type": "function", "function": described(tool)} for tool in tools]
 
 
-def chat_messages(message: ContextMessage) -> Iterator[dict[str, Any]]:
+def chat_messages(message: ContextMessage, *, in_results: bool = False) -> Iterator[dict[str, Any]]:
     yield from _chat_answers(message)
     for call, result in answered_calls(message):
-        yield {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
+        content = _chat_content(outgoing(result.text), result.pictures if in_results else ())
+        yield {"role": "tool", "tool_call_id": outgoing(call.id), "content": content}
     for _, result in answered_calls(message):
-        if result.pictures:
+        if result.pictures and not in_results:
             said = RETURNED.format(name=tool_name(result.name))
             yield {"role": "user", "content": _chat_content(said, result.pictures)}
 

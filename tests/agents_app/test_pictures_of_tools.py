@@ -28,7 +28,7 @@ from sessions_app.database.threads import db
 from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
 from sessions_app.record.turn_queries import list_calls
 from tests.support.caching_provider import Answer, CachingProvider, pictures_of
-from tests.support.drawings import drawing, image_part
+from tests.support.drawings import drawing, image_part, sent_pictures
 from tests.support.mcp_servers import example
 from tests.support.story import ended, history, say, tool_call
 
@@ -100,6 +100,19 @@ async def test_a_servers_picture_is_kept_and_shown_in_its_result(alice: Any):
     assert (image.tool_call_id, image.media_type) == (tool.tool_call_id, "image/png")
     assert image.file_id
     assert sizes(provider.requests[1]) == [(1342, 894)]
+    [*_, shown] = provider.requests[1]["messages"]
+    assert [block["type"] for block in shown["content"]] == ["tool_result"]
+    assert [block["type"] for block in shown["content"][0]["content"]] == ["text", "image"]
+    await calls_rebuilt(session)
+
+
+async def test_chat_completions_has_the_picture_in_a_message_behind_the_result(alice: Any):
+    given = answers((DRAW, {"width": 300, "height": 200}), "A gradient.")
+    with CachingProvider(given) as provider:
+        session = await drawing_session(alice, provider, name="openai/gpt-4o")
+        await say(session, "Draw something")
+    assert [len(sent_pictures(body)) for body in provider.requests] == [0, 1]
+    assert [said["role"] for said in provider.requests[1]["messages"]][-2:] == ["tool", "user"]
     await calls_rebuilt(session)
 
 

@@ -27,7 +27,7 @@ from files_app.store import store_file_reference
 from mnesis_core.errors import ModelTimeout
 from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
-from mnesis_core.messages import Message, TextPart, ToolPart
+from mnesis_core.messages import ImagePart, Message, TextPart, ToolPart
 from mnesis_core.records import MessageEnd, NewCall, TurnState
 from mnesis_core.spending import Spent
 from sessions_app.llm import model_store, spending_store
@@ -221,6 +221,11 @@ WRITES: dict[str, Row] = {
         in_change(lambda r, s: message_store.finish_tool(r, s.works, output="high", error=None)),
         (8, 7),
         "part.state_changed",
+    ),
+    "add_to_result": (
+        in_change(lambda r, s: message_store.add_to_result(r, s.works, ImagePart(media_type="image/png"), s.works)),
+        9,
+        "part.created",
     ),
     "tombstone_parts, one": (
         in_change(lambda r, s: message_store.tombstone_parts(r, s.tools[:1])),

@@ -65,6 +65,6 @@ def image_part(data: bytes, media_type: str = "image/png") -> Any:
 
 def sent_pictures(body: dict[str, Any]) -> list[bytes]:
     """The pictures in a request of Chat Completions, in order."""
-    contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+    contents = [said["content"] for said in body["messages"] if isinstance(said.get("content"), list)]
     parts = [part for content in contents for part in content if part["type"] == "image_url"]
     return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts]
