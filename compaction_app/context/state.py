@@ -53,13 +53,13 @@ from mnesis_core.context.pictures import picture_files
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.facts.values import FactRecord
-from mnesis_core.files.pictures import ANTHROPIC, MOST_RENDITION_BYTES, rule_for
+from mnesis_core.files.pictures import MOST_RENDITION_BYTES, rule_for
 from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.parameters import merge, read_stored
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import Message, StoredMessage, StoredPart
-from mnesis_core.providers.litellm_ import takes_pictures
+from mnesis_core.providers.litellm_ import takes_pictures, takes_pictures_in_results
 from mnesis_core.providers.litellm_parameters import TakesBack, takes_back
 from mnesis_core.providers.prefixes import answers_after_other_prompts
 from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, digest, render, with_data
@@ -176,8 +176,7 @@ class ContextState(Frame):
         if back is None:
             back = TakesBack(provider=GIVERS[format]) if format in GIVERS else self.takes_back
         assembled = self.assemble(tools, back=back, passages=passages)
-        # litellm passes them on to Claude; in other formats than its own they are where the format has them.
-        in_results = format == "openai_chat" and rule_for(self.spec.litellm_model) is ANTHROPIC
+        in_results = format == "openai_chat" and takes_pictures_in_results(self.spec.litellm_model)
         if back.is_bound:
             moved = answers_after_other_prompts(
                 with_data(assembled, _reader_of(self.session.id), in_results=in_results)

@@ -336,6 +336,12 @@ def takes_pictures(spec: ModelSpec) -> bool:
     return spec.takes_pictures
 
 
+def takes_pictures_in_results(litellm_model: str) -> bool:
+    """Return whether litellm passes on pictures inside the results of calls: to Claude, at those who host it."""
+    provider = provider_of(litellm_model)
+    return provider == "anthropic" or (provider in ("bedrock", "vertex_ai") and "claude" in litellm_model)
+
+
 CAPABILITIES = {
     "supports_function_calling": "tools",
     "supports_response_schema": "JSON schemas",
