@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from agents_app.tools.registry import ToolContext, tool
-from agents_app.turns import lifecycle
-from compaction_app.context.state import rebuild_payload
 from mnesis_core.messages import ProviderPart, ReasoningPart
-from mnesis_core.records import SessionRecord, TurnState
+from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
-from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
 from sessions_app.record.message_queries import load_messages
-from sessions_app.record.turn_queries import list_calls
 from tests.support.story import say
 from tests.support.thinking_provider import OPAQUE, Block, ThinkingProvider
-
-MANUAL = "anthropic/claude-sonnet-4-5"
-ADAPTIVE = "anthropic/claude-opus-4-6"
-GEMINI = "gemini/gemini-3-pro-preview"
-MODELS = {MANUAL: "manual", ADAPTIVE: "adaptive", GEMINI: "gemini"}
-
-
-@tool()
-def shelf(context: ToolContext, number: int) -> str:
-    """Read a shelf."""
-    return f"Shelf {number}: " + "ledgers of the harbour; " * 20
+from tests.support.thinking_sessions import ADAPTIVE, GEMINI, MANUAL, MODELS, Imagined, check_calls, thinking_session
 
 
 def call(number: int) -> Block:
@@ -41,30 +27,6 @@ def _keys(monkeypatch) -> None:
         monkeypatch.setenv(name, "key")
 
 
-def enter(alias: str, name: str, provider: ThinkingProvider, *, window: int = 120_000) -> None:
-    put_model(settle_model(
-        alias=alias, litellm_model=name, api_base=provider.url, context_window=window, max_output_tokens=16_000,
-        prices=EnteredPrices(), timeout_seconds=60, total_timeout_seconds=600, fallbacks=(), takes_pictures=None,
-    ))  # fmt: skip
-
-
-async def thinking_session(
-    alice, provider: ThinkingProvider, name: str, *, effort: str = "high", **config
-) -> SessionRecord:
-    for alias, model in {MODELS[model]: model for model in {*MODELS, name}}.items():
-        await db(enter, alias, model, provider)
-    config = {"turn": {"tools": ["shelf"], "doom_loop_threshold": 10}, "parameters": {"effort": effort}} | config
-    return await db(
-        lifecycle.create_session, owner=alice, model=MODELS[name], system_prompt="Be careful.", config=config
-    )
-
-
-async def check_record(session: SessionRecord) -> None:
-    for one in await db(list_calls, session.id, limit=500):
-        rebuilt = await db(rebuild_payload, one)
-        assert rebuilt.digest_matches, rebuilt.problems
-
-
 def thinks(body: dict[str, Any]) -> Any:
     return body.get("thinking") or body.get("generationConfig", {}).get("thinkingConfig")
 
@@ -74,6 +36,10 @@ def sealed(body: dict[str, Any]) -> list[dict[str, Any]]:
     said = [part for one in body.get("contents", ()) for part in one["parts"] if "thoughtSignature" in part]
     blocks = [block for one in body.get("messages", ()) for block in one["content"]]
     return said + [block for block in blocks if block["type"] in OPAQUE]
+
+
+def brings_results(body: dict[str, Any]) -> bool:
+    return any(block["type"] == "tool_result" for block in body["messages"][-1]["content"])
 
 
 SCRIPT: list[list[Block]] = [
@@ -94,7 +60,7 @@ async def test_thinking_comes_back_unchanged_with_the_results_of_its_calls(alice
             assert (provider.refusals, ended.state) == ([], TurnState.COMPLETED), ended.error_message
     assert [bool(thinks(body)) for body in provider.requests] == [True] * 4
     assert [len(sealed(body)) for body in provider.requests] == SENT[name]
-    await check_record(session)
+    await check_calls(session)
 
 
 async def test_what_people_read_of_it_stands_before_what_only_the_model_reads(alice) -> None:
@@ -111,3 +77,22 @@ async def test_what_people_read_of_it_stands_before_what_only_the_model_reads(al
     assert (signed.provider, signed.model, len(signed.prompt)) == ("anthropic", "claude-opus-4-6", 32)
     assert json.loads(signed.data).keys() == {"type", "thinking", "signature"}
     assert answer.parts[0].part == ReasoningPart(text="Which shelf? ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [6, pytest.param(1_000, marks=pytest.mark.soak)])
+async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, count: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(count):
+        imagined = Imagined(seed)
+        with ThinkingProvider(imagined.say, window=30_000) as provider:
+            session = await thinking_session(alice, provider, list(MODELS)[seed % 3], window=30_000)
+            await imagined.live(session, provider)
+        seen += imagined.seen
+        for body in provider.requests:
+            seen["calls"] += 1
+            seen["thinking"] += bool(thinks(body))
+            seen["sealed"] += bool(sealed(body))
+            seen["thinking with results"] += bool(body.get("thinking")) and brings_results(body)
+    print(seen)
+    assert min(seen[what] for what in ("compactions", "waits", "thinking", "sealed", "thinking with results")) > 0
