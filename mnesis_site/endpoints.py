@@ -20,6 +20,7 @@ from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
 
 from agents_app.endpoints import jsonrpc
+from agents_app.endpoints.conversations import router as conversations_router
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
 from agents_app.endpoints.responses import router as responses_router
@@ -152,6 +153,7 @@ openai_api = NinjaAPI(
 )
 openai_api.add_router("", openai_router)
 openai_api.add_router("", responses_router)
+openai_api.add_router("", conversations_router)
 answer_errors(openai_api, openai_error)
 
 

@@ -103,7 +103,7 @@ def input_items(request: HttpRequest, name: str) -> HttpResponse:
     """What the request of a response brought, without what its session had before."""
     session, turn, part = _find(name, owner_id(request))
     messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=session.id)
-    items = responses.items_of_request(messages, _past_head(session, turn, part))
+    items = responses.items_of_request(messages, head_of_turn(session, turn, part))
     ordered = items if request.GET.get("order") == "asc" else items[::-1]
     return JsonResponse(page_of(ordered, has_more=False))
 
@@ -164,11 +164,11 @@ def _head_of(asked: RunningAnswer, wanted: requests.ResponseRequest, given: dict
         "metadata": dict(wanted.metadata),
         "store": given.get("store") is not False,
     }
-    head = _past_head(asked.session, asked.started.turn, asked.answered_part, **said)
+    head = head_of_turn(asked.session, asked.started.turn, asked.answered_part, **said)
     return replace(head, namespaces=wanted.namespaces)
 
 
-def _past_head(session: SessionRecord, turn: TurnRecord, part: str, **given: Any) -> responses.ResponseHead:
+def head_of_turn(session: SessionRecord, turn: TurnRecord, part: str = "", **given: Any) -> responses.ResponseHead:
     options = read_options(turn.options)
     prompt = session.system_prompt if options.system_prompt is None else options.system_prompt
     return responses.ResponseHead(
@@ -188,7 +188,7 @@ def _past_response(name: str, owner: int) -> dict[str, Any]:
     answered = _past_answer(turn, messages, read_options(turn.options), part)
     has_failed = answered.state in (TurnState.FAILED, TurnState.INTERRUPTED)
     error = errors.error_of(turn.error_code or "", turn.error_message or "") if has_failed else None
-    return responses.read_response(_past_head(session, turn, part), answered, error)
+    return responses.read_response(head_of_turn(session, turn, part), answered, error)
 
 
 def _past_answer(turn: TurnRecord, messages: list[StoredMessage], options: TurnOptions, part: str) -> Answered:

@@ -12,7 +12,6 @@ from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, function_of
 from mnesis_core.messages import (
     ImagePart,
-    Message,
     Part,
     ReasoningPart,
     RefusalPart,
@@ -312,10 +311,10 @@ def items_of_request(messages: Sequence[StoredMessage], head: ResponseHead) -> l
     return []
 
 
-def items_of_message(message: StoredMessage | Message, head: ResponseHead) -> list[Item]:
+def items_of_message(message: StoredMessage, head: ResponseHead) -> list[Item]:
     """Return a message of the record as items: what was thought, what was said, and each call with its result."""
-    number = f"{head.turn_id.partition('_')[2]}_{getattr(message, 'seq', 0)}"
-    parts: list[tuple[str, Part]] = [(stored.id, stored.part) for stored in message.parts]  # type: ignore[union-attr]
+    number = f"{head.turn_id.partition('_')[2]}_M{message.seq}"
+    parts = [(stored.id, stored.part) for stored in message.parts]
     items: list[Item] = []
     if thought := "\n\n".join(part.text for _, part in parts if isinstance(part, ReasoningPart)):
         items.append({"id": f"rs_{number}", "type": "reasoning", "summary": [_summary(thought)], "status": "completed"})

@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 from openai import OpenAI
+from openai.types.conversations import Conversation, ConversationItem
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
@@ -25,6 +26,7 @@ WEATHER: Any = {
 NOTE: Any = {"type": "custom", "name": "note", "description": "Writes a note."}
 ASK_WEATHER = '!tool weather {"place": "Kiel"}'
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+ITEMS: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 
 
 @pytest.fixture
@@ -189,3 +191,39 @@ def test_responses_of_others_are_not_found(caller: Caller, stranger: Caller, cli
             with pytest.raises(openai.NotFoundError) as missing:
                 attempt()
             assert missing.value.code == "TURN_NOT_FOUND"
+
+
+def test_a_conversation_is_a_session(caller: Caller, stranger: Caller, client: OpenAI):
+    made = client.conversations.create(metadata={"harbour": "Kiel"})
+    Conversation.model_validate(made.model_dump())
+    one = ask(client, "Remember: the code is Tern-4471.", conversation=made.id)
+    asked = ask(client, ASK_WEATHER, conversation={"id": made.id}, tools=[WEATHER])
+    [call] = calls_of(asked)
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain"}
+    told = ask(client, [result], conversation=made.id, tools=[WEATHER])
+    assert one.conversation is not None
+    assert (one.conversation.id, session_of(one)) == (made.id, session_of(told))
+    listed = list(client.conversations.items.list(made.id, limit=1, order="asc"))
+    for item in listed:
+        ITEMS.validate_python(item.model_dump())
+    assert [item.type for item in listed] == [
+        *("message", "message", "message", "function_call", "function_call_output", "message"),
+    ]
+    newest = list(client.conversations.items.list(made.id, limit=2))
+    assert [item.id for item in newest] == [item.id for item in listed][::-1]
+    changed = client.conversations.update(made.id, metadata={"harbour": "Husum"})
+    assert client.conversations.retrieve(made.id).metadata == changed.metadata == {"harbour": "Husum"}
+    with OpenAI(base_url=client.base_url, api_key=stranger.key, max_retries=0) as other:
+        for attempt in (
+            lambda: other.conversations.retrieve(made.id),
+            lambda: other.conversations.items.list(made.id),
+            lambda: other.conversations.update(made.id, metadata={}),
+            lambda: other.conversations.delete(made.id),
+            lambda: ask(other, "And?", conversation=made.id),
+        ):
+            with pytest.raises(openai.NotFoundError) as missing:
+                attempt()
+            assert missing.value.code == "SESSION_NOT_FOUND"
+    assert client.conversations.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.conversations.retrieve(made.id)
