@@ -14,6 +14,7 @@ from agents_app.endpoints.answers import Piece, RunningAnswer, ask, follow_answe
 from mnesis_core import errors
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.llm.parameters import NO_PARAMETERS
+from mnesis_core.providers.litellm_ import abilities_of
 from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord
 from mnesis_core.turns import completions
@@ -224,4 +225,5 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
         "owned_by": "mnesis",
         "context_window": spec.context_window,
         "max_output_tokens": spec.max_output_tokens,
+        "capabilities": abilities_of(spec),
     }

@@ -351,6 +351,16 @@ CAPABILITIES = {
     "supports_prompt_caching": "cached prompts",
 }
 
+# The names that programs read, and litellm's.
+ABILITIES = {
+    "tools": "supports_function_calling",
+    "structured_outputs": "supports_response_schema",
+    "vision": "supports_vision",
+    "pdf": "supports_pdf_input",
+    "reasoning": "supports_reasoning",
+    "prompt_caching": "supports_prompt_caching",
+}
+
 
 def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
     """Return the capabilities of a model in words by litellm's own table; none for an unknown one. Offline."""
@@ -358,6 +368,15 @@ def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
         return ("tools",)
     entry = _entry_of(litellm_model)
     return tuple(words for name, words in CAPABILITIES.items() if entry.get(name))
+
+
+def abilities_of(spec: ModelSpec) -> dict[str, bool | None]:
+    """Return what a model can do by litellm's own table, each None where that is not known there. Offline."""
+    if provider_of(spec.litellm_model) in ("demo", ""):
+        return dict.fromkeys(ABILITIES, False) | {"tools": True}
+    entry = {} if spec.api_base else _entry_of(spec.litellm_model)
+    known = {name: bool(entry.get(said)) if entry else None for name, said in ABILITIES.items()}
+    return known | ({} if spec.takes_pictures is None else {"vision": spec.takes_pictures})
 
 
 def _entry_of(litellm_model: str) -> dict[str, Any]:
