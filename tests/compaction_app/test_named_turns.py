@@ -50,6 +50,11 @@ def standing(session: SessionRecord) -> list[int]:
     return [entry.message.seq for entry in load_state(session.id).entries if isinstance(entry, MessageEntry)]
 
 
+def set_window(session: SessionRecord, tokens: int) -> None:
+    with change(session.id) as record:
+        session_store.update_session(record, config={"context_window": tokens})
+
+
 def refused(session: SessionRecord, *ids: str) -> str:
     with pytest.raises(errors.MnesisError) as refusal:
         request_manual(session.id, turn_ids=ids)
@@ -160,8 +165,7 @@ def test_the_database_refuses_to_change_which_turns_were_named(told):
 def test_what_was_shown_again_before_stays_and_automatic_compaction_is_due_as_before(session, script):
     script(model_of(SUMMARY))
     add_turns(session, 14)
-    with change(session.id) as record:
-        session_store.update_session(record, config={"context_window": 4_000})
+    set_window(session, 4_000)
     due = find_trigger(session.id)
     assert due is not None
     assert due.compact
@@ -186,6 +190,9 @@ def test_what_an_automatic_compaction_shows_again_is_decided_by_that_one_alone(t
 async def test_a_call_that_finds_too_little_done_by_a_compaction_of_named_turns_asks_for_more(session, script):
     script(model_of(SUMMARY))
     await db(add_turns, session, 24)
+    await db(set_window, session, 4_000)
+    before = await db(load_meter, session.id)
+    assert before.used_tokens >= before.hard_tokens
     ids = await db(turn_ids, session)
     await db(lambda: request_manual(session.id, turn_ids=ids[:1]))
     await compact_before_call(session.id, size=await db(lambda: size_of(load_state(session.id))))
