@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mnesis_core.compaction.selection import Condensation, choose_condensation
+from mnesis_core.compaction.selection import Condensation, choose_condensation, next_round
 from mnesis_core.config import Config, override
 from mnesis_core.context.entries import ContextEntry, MessageEntry
 from mnesis_core.files.references import Named
@@ -51,6 +51,12 @@ def test_which_summaries_are_merged(depths: tuple[int, ...], used: int, chosen: 
     names = tuple(f"sum_{number:04}" for number in chosen) if chosen else None
     entries = make.entries_of([], *summaries(*depths, tokens=4_000))
     assert condensation(entries, used=used) == names
+
+
+def test_a_compaction_of_named_turns_merges_no_summaries_however_many_there_are() -> None:
+    entries = make.entries_of([], *summaries(0, 0, 0, 0, tokens=4_000))
+    assert isinstance(next_round(situation(entries)), Condensation)
+    assert next_round(situation(entries, everything=True, turn_ids=["turn_gone"])) is None
 
 
 def test_summaries_are_merged_only_when_they_alone_are_too_large_or_nothing_else_helps() -> None:
