@@ -37,6 +37,8 @@ BEGUN_BY = {
     "fork": "copy of a fork",
     "record": "caller's record",
     "openai": "OpenAI client",
+    "responses": "OpenAI client",
+    "anthropic": "Anthropic client",
 }
 SOURCES = {
     "provider": "counted by the provider",

@@ -23,6 +23,8 @@ SOURCES = {
     LimitSource.DEFAULT: "assumed",
     LimitSource.PROVIDER: "from its provider",
 }
+CLIENTS = {"openai": "an OpenAI client", "responses": "an OpenAI client", "anthropic": "an Anthropic client"}
+"""The origins of sessions that an endpoint for other programs has started."""
 
 register = template.Library()
 register.filter("markdown", markdown.render_markdown)
@@ -39,6 +41,12 @@ register.filter("label_text", label_text)
 def visible(text: Any) -> str:
     """Return the text with a mark for every character that hides or reorders; nothing for ``None``."""
     return markdown.show_invisible(str(text)) if text else ""
+
+
+@register.filter
+def client_of(origin: str) -> str:
+    """Return what kind of client sends requests of this origin, or an empty text."""
+    return CLIENTS.get(origin, "")
 
 
 @register.filter

@@ -325,9 +325,14 @@ def test_no_page_has_inline_style_or_script(ask: Ask, reader: User) -> None:
         assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
 
 
-def test_a_session_of_an_openai_client_says_where_it_comes_from(ask: Ask, reader: User) -> None:
-    begun = new_session(reader, origin="openai", title="Begun there")
-    single = new_session(reader, origin="openai", title="Asked once", labels={"one_turn": "yes"})
-    assert "Started by an OpenAI client." in ask(f"/sessions/{begun}/")
+@pytest.mark.parametrize(
+    ("origin", "client"), [("openai", "OpenAI"), ("responses", "OpenAI"), ("anthropic", "Anthropic")]
+)
+def test_a_session_of_another_program_says_where_it_comes_from(
+    ask: Ask, reader: User, origin: str, client: str
+) -> None:
+    begun = new_session(reader, origin=origin, title="Begun there")
+    single = new_session(reader, origin=origin, title="Asked once", labels={"one_turn": "yes"})
+    assert f"Started by an {client} client." in ask(f"/sessions/{begun}/")
     assert "as a single call" in ask(f"/sessions/{single}/")
     assert ask("/sessions/").count("single call") == 1
