@@ -373,7 +373,7 @@ def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
 def abilities_of(spec: ModelSpec) -> dict[str, bool | None]:
     """Return what a model can do by litellm's own table, each None where that is not known there. Offline."""
     if provider_of(spec.litellm_model) in ("demo", ""):
-        return dict.fromkeys(ABILITIES, False) | {"tools": True}
+        return {name: name == "tools" for name in ABILITIES}
     entry = {} if spec.api_base else _entry_of(spec.litellm_model)
     known = {name: bool(entry.get(said)) if entry else None for name, said in ABILITIES.items()}
     return known | ({} if spec.takes_pictures is None else {"vision": spec.takes_pictures})
