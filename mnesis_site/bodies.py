@@ -22,6 +22,7 @@ from django.shortcuts import render
 from django.utils.http import parse_header_parameters
 from servestatic.middleware import AsyncServeStaticFileResponse
 
+from agents_app.endpoints.anthropic import anthropic_error
 from agents_app.endpoints.openai import openai_error
 from audit_app.api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
@@ -32,6 +33,7 @@ from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
+MESSAGES = "/v1/messages"
 GONE = {"type": "http.disconnect"}
 CHARSETS = ("utf-8", "ascii", "iso8859-1")  # by Python's names; some clients send the last one by default
 COMPRESSIBLE = (
@@ -138,6 +140,8 @@ def is_known(scope: Scope) -> bool:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme:
         return scheme.lower() == "bearer" and proven_key(token) is not None
+    if key := headers.get("x-api-key"):
+        return proven_key(key) is not None
     request = HttpRequest()
     request.session = SessionStore(parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME))
     return get_user(request).is_authenticated
@@ -162,7 +166,9 @@ def check_content_type(text: str) -> None:
 
 async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
     path = scope["path"]
-    if path.startswith("/v1/"):
+    if path.startswith(MESSAGES):
+        response = anthropic_error(error)
+    elif path.startswith("/v1/"):
         response = openai_error(error)
     elif path.startswith(("/rpc", "/mcp")):
         response = refusal(error)

@@ -1,4 +1,4 @@
-"""The endpoints for programs: REST at ``/api``, JSON-RPC at ``/rpc``, OpenAI's API at ``/v1``, and MCP at ``/mcp``."""
+"""The endpoints for programs: REST at ``/api``, JSON-RPC at ``/rpc``, OpenAI's and Anthropic's APIs at ``/v1``, and MCP at ``/mcp``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
 
 from agents_app.endpoints import jsonrpc
+from agents_app.endpoints.anthropic import anthropic_error
+from agents_app.endpoints.anthropic import router as anthropic_router
 from agents_app.endpoints.conversations import router as conversations_router
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
@@ -144,7 +146,7 @@ def refusal(exception: Exception, *, asked: str = "POST /rpc") -> HttpResponse:
 openai_api = NinjaAPI(
     title="Mnesis, OpenAI-compatible",
     version="1",
-    auth=[callers.KeyAuth()],
+    auth=[callers.KeyAuth(), callers.HeaderKeyAuth()],
     parser=StrictParser(),
     urls_namespace="openai",
     # It is OpenAI's API, and documented there; what differs is in docs/howto/use-an-openai-client.md.
@@ -155,6 +157,20 @@ openai_api.add_router("", openai_router)
 openai_api.add_router("", responses_router)
 openai_api.add_router("", conversations_router)
 answer_errors(openai_api, openai_error)
+
+# Anthropic's Messages, beside it: keys only, and errors in Anthropic's shape.
+anthropic_api = NinjaAPI(
+    title="Mnesis, Anthropic-compatible",
+    version="1",
+    auth=[callers.KeyAuth(), callers.HeaderKeyAuth()],
+    parser=StrictParser(),
+    urls_namespace="anthropic",
+    # It is Anthropic's API, and documented there; what differs is in docs/howto/use-an-anthropic-client.md.
+    openapi_url=None,
+    docs_url=None,
+)
+anthropic_api.add_router("", anthropic_router)
+answer_errors(anthropic_api, anthropic_error)
 
 
 async def load_mcp() -> ModuleType:

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import include, path, re_path
 
 from mnesis_site import views
-from mnesis_site.endpoints import api, openai_api, rpc
+from mnesis_site.endpoints import anthropic_api, api, openai_api, rpc
 
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
@@ -19,6 +19,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", api.urls),
     path("v1/", openai_api.urls),
+    path("v1/", anthropic_api.urls),
     path("rpc", rpc, name="rpc"),
     path("", include("sessions_app.urls")),
     path("", include("compaction_app.urls")),

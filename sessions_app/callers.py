@@ -23,7 +23,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
-from ninja.security import HttpBearer, SessionAuth
+from ninja.security import APIKeyHeader, HttpBearer, SessionAuth
 from ninja.utils import check_csrf
 
 from mnesis_core.actor import Actor
@@ -169,6 +169,16 @@ class KeyAuth(HttpBearer):
         request.user = get_user_model().objects.get(pk=record.owner_id)
         request.key_prefix = record.prefix  # type: ignore[attr-defined]
         return request.user
+
+
+class HeaderKeyAuth(APIKeyHeader):
+    """``X-Api-Key: mns_…``, as clients of Anthropic's API send their key."""
+
+    param_name = "X-Api-Key"
+
+    def authenticate(self, request: HttpRequest, key: str | None) -> User | None:
+        """:raises MnesisError: as ``KeyAuth.authenticate``."""
+        return KeyAuth().authenticate(request, key) if key else None
 
 
 class CookieAuth(SessionAuth):

@@ -7,7 +7,7 @@ so it ends whether or not the client stays.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,14 +19,15 @@ from agents_app.turns.claim import StartedTurn, ToolResult
 from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.llm.parameters import is_json_format
+from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
 from mnesis_core.messages import ReasoningPart, RefusalPart, TextPart, ToolPart
+from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
 from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of
 from mnesis_core.turns.options import TurnOptions
 from mnesis_core.turns.requests import CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
-from sessions_app.conf import users_are_sessions
+from sessions_app.conf import get_spec, users_are_sessions
 from sessions_app.database.threads import db, work
 from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check
 from sessions_app.record import message_queries
@@ -35,6 +36,7 @@ from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
 NEW = "new"
+SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
 # For one call: only the caller's tools, nothing to compact, and no facts of other sessions beside what the caller sent.
@@ -301,3 +303,23 @@ def head_of(asked: RunningAnswer) -> Head:
     turn = asked.started.turn
     created = int(turn.created_at.timestamp())
     return Head(turn_id=turn.id, session_id=asked.session.id, model=turn.model, created=created)
+
+
+def headers_of(
+    asked: RunningAnswer, request: CompletionRequest, *, owner: int, called: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the headers of an answer.
+
+    :param called: the names of our parameters in the caller's protocol
+    """
+    not_taken: Mapping[str, str] = {}
+    if request.parameters != NO_PARAMETERS:
+        spec = get_spec(asked.started.turn.model, user_id=owner)
+        not_taken = settle_parameters(spec, request.parameters, has_tools=bool(request.tools)).not_taken
+    return {
+        SESSION: asked.session.id,
+        TURN: asked.started.turn.id,
+        UNUSED: ", ".join(sorted({*request.unused, *(called[name] for name in not_taken)})),
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }

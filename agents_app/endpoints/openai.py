@@ -10,13 +10,10 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from ninja import Field, Router, Schema
 from pydantic import BaseModel, ConfigDict
 
-from agents_app.endpoints.answers import Piece, RunningAnswer, ask, follow_answer, head_of
+from agents_app.endpoints.answers import SESSION, Piece, RunningAnswer, ask, follow_answer, head_of, headers_of
 from mnesis_core import errors
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
-from mnesis_core.llm.parameters import NO_PARAMETERS
 from mnesis_core.providers.litellm_ import abilities_of
-from mnesis_core.providers.litellm_parameters import settle_parameters
-from mnesis_core.records import SessionRecord
 from mnesis_core.turns import completions
 from mnesis_core.turns.requests import CompletionRequest, RequestMessage
 from sessions_app.callers import owner_id
@@ -25,7 +22,6 @@ from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import viewer_of
 
-SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
 SESSION_FIELD = "mnesis_session"
 router = Router(tags=["openai"])
@@ -138,15 +134,6 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
         )
 
 
-def _not_taken(session: SessionRecord, request: CompletionRequest, owner: int) -> list[str]:
-    """Return which parameters of a request its model does not take, by OpenAI's names."""
-    if request.parameters == NO_PARAMETERS:
-        return []
-    spec = get_spec(session.model, user_id=owner)
-    settled = settle_parameters(spec, request.parameters, has_tools=bool(request.tools))
-    return [completions.PARAMETERS[name] for name in settled.not_taken]
-
-
 @router.post("/chat/completions", response=None, summary="Answer a chat")
 async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResponse | StreamingHttpResponse:
     """One answer, whole or as server-sent events. ``X-Mnesis-Session`` names the session that holds the history."""
@@ -156,13 +143,7 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
     pieces = follow_answer(asked)
     # Awaited before the answer begins, so that a call that fails at once has its status, streamed or not.
     first = await anext(pieces)
-    headers = {
-        SESSION: asked.session.id,
-        TURN: asked.started.turn.id,
-        UNUSED: ", ".join(sorted({*wanted.unused, *await db(_not_taken, asked.session, wanted, owner_id(request))})),
-        "Cache-Control": "no-store",
-        "X-Accel-Buffering": "no",
-    }
+    headers = await db(headers_of, asked, wanted, owner=owner_id(request), called=completions.PARAMETERS)
     if body.stream:
         include_usage = body.stream_options is not None and body.stream_options.include_usage
         chunks = _chunks(asked, first, pieces, include_usage=include_usage)

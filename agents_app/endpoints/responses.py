@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
@@ -17,20 +17,18 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from ninja import Router
 from pydantic import BaseModel, ConfigDict
 
-from agents_app.endpoints.answers import NEW, RunningAnswer, ThinkingPiece, ask, follow_thinking
+from agents_app.endpoints.answers import NEW, SESSION, RunningAnswer, ThinkingPiece, ask, follow_thinking, headers_of
 from agents_app.turns import lifecycle
 from mnesis_core import errors
-from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
+from mnesis_core.llm.parameters import is_json_format
 from mnesis_core.messages import StoredMessage
-from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.turns import response_requests as requests
 from mnesis_core.turns import responses
 from mnesis_core.turns.answers import Answered, Head, finish_reason
 from mnesis_core.turns.options import TurnOptions, read_options
-from mnesis_core.turns.requests import CompletionRequest
 from sessions_app.callers import owner_id
-from sessions_app.conf import get_spec, users_are_sessions
+from sessions_app.conf import users_are_sessions
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import viewer_of
@@ -38,7 +36,6 @@ from sessions_app.record import message_queries
 from sessions_app.record.session_queries import load_session, session_of
 from sessions_app.record.turn_queries import load_turn
 
-SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 CANCEL_SECONDS = 10.0  # A cancelled turn ends within moments, unless its process is gone.
 router = Router(tags=["responses"])
 
@@ -63,14 +60,7 @@ async def create_response(request: HttpRequest, body: ResponseIn) -> HttpRespons
     pieces = follow_thinking(asked)
     # Awaited before the answer begins, so that a call that fails at once has its status, streamed or not.
     first = await anext(pieces)
-    unused = {*wanted.request.unused, *await db(_not_taken, asked.session, wanted.request, owner_id(request))}
-    headers = {
-        SESSION: asked.session.id,
-        TURN: asked.started.turn.id,
-        UNUSED: ", ".join(sorted(unused)),
-        "Cache-Control": "no-store",
-        "X-Accel-Buffering": "no",
-    }
+    headers = await db(headers_of, asked, wanted.request, owner=owner_id(request), called=requests.PARAMETERS)
     writer = responses.ResponseWriter(_head_of(asked, wanted, given))
     if given.get("stream"):
         return StreamingHttpResponse(_events(writer, first, pieces), content_type="text/event-stream", headers=headers)
@@ -204,15 +194,6 @@ def _past_answer(turn: TurnRecord, messages: list[StoredMessage], options: TurnO
         usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
     )
     return responses.with_parts_of(answered, found, is_json=is_json_format(options.parameters))
-
-
-def _not_taken(session: SessionRecord, request: CompletionRequest, owner: int) -> Iterable[str]:
-    """Return which parameters of a request its model does not take, by OpenAI's names."""
-    if request.parameters == NO_PARAMETERS:
-        return ()
-    spec = get_spec(request.model or session.model, user_id=owner)
-    settled = settle_parameters(spec, request.parameters, has_tools=bool(request.tools))
-    return [requests.PARAMETERS[name] for name in settled.not_taken]
 
 
 async def _written(

@@ -31,6 +31,7 @@ ENDPOINTS = {
     "/api/files": lambda answer: answer.json()["error"]["code"],
     "/api/sessions/import": lambda answer: answer.json()["error"]["code"],
     "/v1/chat/completions": lambda answer: answer.json()["error"]["code"],
+    "/v1/messages": lambda answer: answer.json()["error"]["details"]["error_code"],
     "/rpc": lambda answer: answer.json()["error"]["data"]["code"],
     "/mcp": lambda answer: answer.json()["error"]["data"]["code"],
     "/sign-in/": lambda answer: "REQUEST_TOO_LARGE" if "REQUEST_TOO_LARGE" in answer.text else "",

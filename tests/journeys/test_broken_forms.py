@@ -95,7 +95,7 @@ BROKEN: dict[str, tuple[str | bytes, bytes]] = {
     "bytes that are no text": ("application/x-www-form-urlencoded", b"session_id=%ff%00&csrfmiddlewaretoken=%ff"),
     "a compressed one": (MULTIPART, gzip.compress(parts(FIELD, FILE))),
 }
-KEYED = ["/api/files", "/api/sessions/import", "/api/sessions", "/v1/chat/completions", "/rpc", "/mcp"]
+KEYED = ["/api/files", "/api/sessions/import", "/api/sessions", "/v1/chat/completions", "/v1/messages", "/rpc", "/mcp"]
 OPEN = ["/sign-in/", "/admin/login/", "/nowhere"]
 
 

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from agents_app.endpoints.mcp_server import TOOLS
 from mnesis_core.actor import Via
 from mnesis_core.network.rate_limits import KeyText
-from mnesis_site.endpoints import api, openai_api
+from mnesis_site.endpoints import anthropic_api, api, openai_api
 from mnesis_site.requests import via_of
 from sessions_app.callers import READING
 from sessions_app.database.threads import db
@@ -141,7 +141,7 @@ def test_every_call_of_the_apis_acts_for_who_asks(
     monkeypatch.setattr(Operation, "run", run)
     monkeypatch.setattr(AsyncOperation, "run", run_async)
     program = Client(headers={"Authorization": f"Bearer {key}"})
-    found = [*calls(api, "/api"), *calls(openai_api, "/v1")]
+    found = [*calls(api, "/api"), *calls(openai_api, "/v1"), *calls(anthropic_api, "/v1")]
     assert len(found) > 25
     for method, path in found:
         via = "v1" if path.startswith("/v1/") else "api"

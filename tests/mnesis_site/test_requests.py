@@ -78,7 +78,14 @@ async def ask(path: str, *, peer: str = "127.0.0.1", **request: Any) -> httpx2.R
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/api/sessions/x", 405), ("/mcp", 401), ("/rpc", 401), ("/v1/chat/completions", 401), ("/nowhere", 404)],
+    [
+        ("/api/sessions/x", 405),
+        ("/mcp", 401),
+        ("/rpc", 401),
+        ("/v1/chat/completions", 401),
+        ("/v1/messages", 401),
+        ("/nowhere", 404),
+    ],
 )
 async def test_every_answer_has_the_id_once(path: str, status: int, settings: Settings) -> None:
     settings.TRUSTED_PROXIES = read_networks("127.0.0.1")

@@ -121,6 +121,8 @@ def test_what_was_taken_away_does_not_go_on_in_old_sessions(grace: User, inner: 
         ("/api/operators/llm-map", {"template": "{{ item }}", "items": ["a"], "model": "inner"}),
         ("/api/operators/agentic-map", {"template": "{{ item }}", "items": ["a"], "model": "inner"}),
         ("/v1/chat/completions", {"model": "inner", "messages": [{"role": "user", "content": "Hello"}]}),
+        ("/v1/messages", {"model": "inner", "messages": [{"role": "user", "content": "Hello"}]}),
+        ("/v1/messages/count_tokens", {"model": "inner", "messages": [{"role": "user", "content": "Hello"}]}),
     ],
 )
 def test_no_endpoint_opens_somebody_elses_model(path: str, body: dict[str, Any], reader: User, inner: None) -> None:
