@@ -13,17 +13,26 @@ from pathlib import Path
 
 from django.core.cache import cache
 
-from files_app.contents import on_disk, put_content
+from files_app.contents import content_size, on_disk, put_content
 from files_app.intake import check_room, keep_file
 from files_app.queries import contents_of_files, load_renditions
 from files_app.store import store_file_reference
 from mnesis_core.context.entries import Picture
 from mnesis_core.context.pictures import MOST_PICTURES
 from mnesis_core.errors import FileContentNotFound, InvalidPicture
-from mnesis_core.files.pictures import RENDITION, PictureRule, Rendition, SentPicture, rule_for
+from mnesis_core.files.pictures import (
+    PDF,
+    PDF_KIND,
+    PICTURE_KIND,
+    RENDITION,
+    PictureRule,
+    Rendition,
+    SentPicture,
+    rule_for,
+)
 from mnesis_core.files.sandbox import ExplorationLimits, render_alone
 from mnesis_core.llm.interface import ModelSpec
-from mnesis_core.providers.litellm_ import takes_pictures
+from mnesis_core.providers.litellm_ import kinds_shown
 from mnesis_core.records import SessionRecord
 from sessions_app.conf import site_config
 from sessions_app.record.change import change
@@ -64,11 +73,13 @@ def keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id:
             file.write(sent.data)
             file.flush()
             made.append(rendition := _render(Path(file.name), rule))
-        if isinstance(rendition, str):
+        if isinstance(rendition, str) and sent.media_type != PDF:
             raise InvalidPicture(f"picture {number} cannot be shown: {rendition}", picture=number)
     kept = [keep_file(session_id, owner_id=owner_id, path=sent.name, chunks=[sent.data]) for sent in pictures]
     for file_kept, rendition in zip(kept, made, strict=True):
-        if isinstance(rendition, Rendition) and takes_pictures(spec):
+        if isinstance(rendition, Rendition) and (
+            PDF_KIND if rendition.media_type == PDF else PICTURE_KIND
+        ) in kinds_shown(spec):
             _keep(session_id, file_kept.content_id, rule, rendition)
     return [file_kept.id for file_kept in kept]
 
@@ -86,8 +97,10 @@ def _make(session_id: str, content_id: str, rule: PictureRule) -> None:
 
 
 def _keep(session_id: str, content_id: str, rule: PictureRule, rendition: Rendition) -> None:
-    kept = put_content(rendition.data)
-    size = {"width": rendition.width, "height": rendition.height}
+    if rendition.media_type == PDF:
+        kept, size = content_id, {"pages": rendition.pages, "tokens": rendition.tokens}
+    else:
+        kept, size = put_content(rendition.data), {"width": rendition.width, "height": rendition.height}
     with change(session_id) as record:
         if content_id not in load_renditions(session_id, rule):
             store_file_reference(
@@ -95,7 +108,7 @@ def _keep(session_id: str, content_id: str, rule: PictureRule, rendition: Rendit
                 content_id=kept,
                 path=f".mnesis/pictures/{content_id[:16]}-{rule.name}",
                 file_type=RENDITION,
-                size=len(rendition.data),
+                size=content_size(kept),
                 exploration={
                     **{"explorer": "rendition-1", "covered": "", "problem": "", "seconds": 0.0, "peak_bytes": 0},
                     RENDITION: {"of": content_id, "rule": rule.name, "media_type": rendition.media_type, **size},

@@ -16,6 +16,7 @@ from files_app.contents import content_size, read_content, reading
 from files_app.models import FileReference as Row
 from mnesis_core.context.entries import Picture
 from mnesis_core.errors import FileContentNotFound, FileNotText, FileReferenceNotFoundError, InvalidRequest
+from mnesis_core.events import MAX_INTEGER
 from mnesis_core.files.detection import MARK_BYTES, is_binary, media_type_of
 from mnesis_core.files.lines import (
     OVERLAP_BYTES,
@@ -35,7 +36,7 @@ from mnesis_core.files.lines import (
     parse_lines,
     windows,
 )
-from mnesis_core.files.pictures import FORMATS, RENDITION, PictureRule
+from mnesis_core.files.pictures import FORMATS, MOST_PAGES, PDF, RENDITION, PictureRule
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
@@ -140,6 +141,12 @@ def load_renditions(session_id: str, rule: PictureRule) -> dict[str, Picture]:
                 tokens = rule.tokens(width, height)
                 found[source] = Picture(
                     content_id=content_id, media_type=kind, width=width, height=height, size=size, tokens=tokens
+                )
+            case {"rendition": {"of": str(source), "rule": rule.name, "pages": int(pages), "tokens": int(tokens)}} if (
+                source == content_id and 0 < pages <= MOST_PAGES and 0 <= tokens <= MAX_INTEGER
+            ):
+                found[source] = Picture(
+                    content_id=source, media_type=PDF, width=0, height=0, size=size, tokens=tokens, pages=pages
                 )
     return found
 

@@ -55,7 +55,7 @@ class FileQuotaExceeded(RequestTooLarge):
 
 
 class InvalidPicture(InvalidRequest):
-    """This is no picture that can be kept as one. Send a whole PNG, JPEG, WebP or GIF."""
+    """This is no picture or PDF that can be kept as one. Send a whole PNG, JPEG, WebP, GIF or PDF."""
 
 
 class RemotePicture(InvalidRequest):

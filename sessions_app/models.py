@@ -593,6 +593,8 @@ class LanguageModel(models.Model):
     total_timeout_seconds = models.FloatField(default=1800.0)
     takes_pictures = models.BooleanField(null=True, blank=True)
     """Whether it is shown pictures. NULL: as litellm's table says of it."""
+    takes_documents = models.BooleanField(null=True, blank=True)
+    """Whether it is sent PDFs. NULL: as litellm's table says of it."""
     fallbacks = models.JSONField(default=list, blank=True)
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
     parameters = models.JSONField(default=dict, blank=True)

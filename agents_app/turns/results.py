@@ -15,9 +15,9 @@ from files_app.intake import add_file, prepare_file
 from mnesis_core.context.fitting import OUTPUTS, shorten_output
 from mnesis_core.errors import FileQuotaExceeded, RequestTooLarge
 from mnesis_core.files.detection import kind_of_text
-from mnesis_core.files.pictures import SentPicture
+from mnesis_core.files.pictures import SentPicture, part_of_sent
 from mnesis_core.llm.tokens import estimate_part, estimate_text
-from mnesis_core.messages import ImagePart
+from mnesis_core.messages import DocumentPart, ImagePart
 from mnesis_core.text import bytes_of_text
 from sessions_app.record import message_store
 from sessions_app.record.change import Change
@@ -33,7 +33,7 @@ class PreparedResult:
     text: str
     is_error: bool
     add_long: AddLong | None
-    pictures: tuple[tuple[ImagePart, dict[str, Any]], ...] = ()  # each part with what ``add_file`` takes
+    pictures: tuple[tuple[ImagePart | DocumentPart, dict[str, Any]], ...] = ()  # each part with what ``add_file`` takes
 
 
 def prepare_result(
@@ -48,7 +48,7 @@ def prepare_result(
         if number == MOST_PICTURES:
             problems.append(f"[The other pictures were not kept: a result may have {MOST_PICTURES}.]")
             break
-        part = ImagePart(media_type=sent.media_type, size=len(sent.data), name=sent.name)
+        part = part_of_sent(sent, size=len(sent.data), name=sent.name)
         try:
             kept.append((part, prepare_file(sent.data, owner_id=owner_id, path=f"{OUTPUTS}{sent.name}")))
         except (FileQuotaExceeded, RequestTooLarge) as problem:

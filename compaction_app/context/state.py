@@ -53,13 +53,13 @@ from mnesis_core.context.pictures import picture_files
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.facts.values import FactRecord
-from mnesis_core.files.pictures import MOST_RENDITION_BYTES, rule_for
+from mnesis_core.files.pictures import MOST_PDF_BYTES, PDF_KIND, PICTURE_KIND, rule_for
 from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.parameters import merge, read_stored
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import Message, StoredMessage, StoredPart
-from mnesis_core.providers.litellm_ import takes_pictures, takes_pictures_in_results
+from mnesis_core.providers.litellm_ import kinds_shown, takes_pictures_in_results
 from mnesis_core.providers.litellm_parameters import TakesBack, takes_back
 from mnesis_core.providers.prefixes import answers_after_other_prompts
 from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, digest, render, with_data
@@ -346,14 +346,14 @@ def _state_of(
 
 def _load_pictures(frame: Frame, entries: Sequence[ContextEntry], *, makes: bool) -> Mapping[str, Picture] | None:
     """Return the pictures that the model is shown: two queries, and none where there are none or it takes none."""
-    file_ids = picture_files(entries)
-    if not file_ids or not takes_pictures(frame.spec):
+    file_ids = picture_files(entries, (PICTURE_KIND, PDF_KIND))
+    if not file_ids or not (kinds := kinds_shown(frame.spec)) or not (file_ids := picture_files(entries, kinds)):
         return None
     return file_port.find_pictures(frame.session, file_ids, rule_for(frame.spec.litellm_model), makes=makes)
 
 
 def _reader_of(session_id: str) -> Callable[[str], bytes]:
-    return lambda content_id: file_port.read_content(session_id, content_id, 0, MOST_RENDITION_BYTES)
+    return lambda content_id: file_port.read_content(session_id, content_id, 0, MOST_PDF_BYTES)
 
 
 def _load_facts(frame: Frame, at: int, path: Path | None) -> PromptFacts | None:

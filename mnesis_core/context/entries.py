@@ -27,7 +27,7 @@ EMPTY_MESSAGE = "[empty message]"  # What a model reads in place of a user's mes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A picture as a model is sent it: a rendition that the record keeps, so that a past prompt has the same bytes."""
+    """A picture or a PDF as a model is sent it: a content that the record keeps, so that a past prompt has the same bytes."""
 
     content_id: str
     media_type: str
@@ -35,6 +35,7 @@ class Picture:
     height: int
     size: int  # bytes
     tokens: int  # by the rule of the provider's family, uncorrected
+    pages: int = 0  # of a PDF, which has no width and height
     data: str = ""  # Base64; empty until it is read for a payload
 
 
@@ -185,13 +186,19 @@ _PICTURE: Schema = {
     **dict.fromkeys(("part", "content_id", "media_type"), _is_text),
     **dict.fromkeys(("width", "height", "size", "tokens"), _is_number),
 }
+
+
+def _is_picture(value: object) -> bool:
+    return _has(value, _PICTURE) and isinstance(value, dict) and _is_number(value.get("pages", 0))
+
+
 # A key -> the keys that come with it.
 _OPTIONAL: Mapping[str, Schema] = {
     "branch": {"branch": _is_number},
     "head": _ENDS,
     "naming": {"naming": _are_texts},
     "opaque": {"opaque": _are_texts},
-    "pictures": {"pictures": lambda value: isinstance(value, list) and all(_has(one, _PICTURE) for one in value)},
+    "pictures": {"pictures": lambda value: isinstance(value, list) and all(map(_is_picture, value))},
     "prompt": {"prompt": _is_text},
 }
 _MESSAGE: Schema = {

@@ -7,19 +7,22 @@ pictures, half of the room is made free at once: so the beginning of a prompt st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mnesis_core.context.entries import ContextEntry, LeftOut, MessageEntry, Picture
 from mnesis_core.context.fitting import Item
 from mnesis_core.context.wording import PICTURE_FIELDS
-from mnesis_core.messages import FileRefPart, ImagePart, StoredMessage, StoredPart, ToolPart
+from mnesis_core.files.pictures import PDF, PDF_KIND, PICTURE_KIND
+from mnesis_core.messages import DocumentPart, FileRefPart, ImagePart, Part, StoredMessage, StoredPart, ToolPart
 
-MOST_PICTURES = 20  # Anthropic takes smaller ones only where there are more, and every other provider takes as many.
+MOST_PICTURES = (
+    20  # with PDFs; Anthropic takes smaller ones only where there are more, and every other provider takes as many.
+)
 MOST_BYTES = 15_000_000  # of the pictures of one prompt, before they become Base64
 SHARE = 2  # Pictures take at most one part in so many of what is usable.
-PICTURE_KIND = "image"  # of files, as ``detection`` names it
+MOST_PAGES_TOGETHER = 100  # of the PDFs of one prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +32,15 @@ class _Shown:
     picture: Picture
 
 
-def picture_file(message: StoredMessage, stored: StoredPart) -> str:
-    """Return the id of the file whose picture a part can show to a model, or an empty text.
+def picture_file(message: StoredMessage, stored: StoredPart, kinds: Collection[str] = (PICTURE_KIND, PDF_KIND)) -> str:
+    """Return the id of the file whose picture, or PDF, a part can show to a model, or an empty text.
 
     Providers take pictures from the user, and as what a call gave back.
     """
     part = stored.part
-    if isinstance(part, ImagePart):
+    if kind_shown(part) not in kinds:
+        return ""
+    if isinstance(part, ImagePart | DocumentPart):
         calls = (other.part for other in message.parts if isinstance(other.part, ToolPart))
         # With an error, Anthropic takes texts only.
         is_result = part.tool_call_id and any(
@@ -43,15 +48,22 @@ def picture_file(message: StoredMessage, stored: StoredPart) -> str:
             for call in calls
         )
         return part.file_id if message.role == "user" or is_result else ""
-    if isinstance(part, FileRefPart) and part.file_type == PICTURE_KIND and message.role == "user":
-        return part.file_id
-    return ""
+    return part.file_id if isinstance(part, FileRefPart) and message.role == "user" else ""
 
 
-def picture_files(entries: Sequence[ContextEntry]) -> tuple[str, ...]:
-    """Return the ids of the files whose pictures these messages can show, each once, in order."""
+def kind_shown(part: Part) -> str:
+    """Return the kind of what a part shows: a picture, a PDF, or nothing."""
+    if isinstance(part, FileRefPart):
+        return part.file_type
+    if isinstance(part, DocumentPart):
+        return PDF_KIND if part.media_type == PDF else ""
+    return PICTURE_KIND if isinstance(part, ImagePart) else ""
+
+
+def picture_files(entries: Sequence[ContextEntry], kinds: Collection[str]) -> tuple[str, ...]:
+    """Return the ids of the files of these kinds that these messages can show, each once, in order."""
     messages = (entry.message for entry in entries if isinstance(entry, MessageEntry))
-    found = (picture_file(message, stored) for message in messages for stored in message.parts)
+    found = (picture_file(message, stored, kinds) for message in messages for stored in message.parts)
     return tuple(dict.fromkeys(filter(None, found)))
 
 
@@ -109,6 +121,7 @@ def _is_over(kept: Sequence[_Shown], tokens: int, share: int) -> bool:
         len(kept) * share > MOST_PICTURES
         or sum(shown.picture.tokens for shown in kept) * share > tokens
         or sum(shown.picture.size for shown in kept) * share > MOST_BYTES
+        or sum(shown.picture.pages for shown in kept) * share > MOST_PAGES_TOGETHER
     )
 
 
@@ -123,4 +136,4 @@ def _with_own(item: Item, own: Sequence[_Shown]) -> Item:
 
 def _row_of(picture: Picture) -> dict[str, Any]:
     known = asdict(picture)
-    return {name: known[name] for name in PICTURE_FIELDS}
+    return {name: known[name] for name in PICTURE_FIELDS} | ({"pages": picture.pages} if picture.pages else {})

@@ -384,7 +384,7 @@ def _before(parts: Iterable[ProviderPart], call_id: str = "") -> tuple[Opaque, .
 def pictures_of(row: Mapping[str, Any]) -> dict[str, Picture]:
     """Return the pictures that a message's row shows beside their texts, by part."""
     return {
-        shown["part"]: Picture(**{name: value for name, value in shown.items() if name in PICTURE_FIELDS})
+        shown["part"]: Picture(**{name: value for name, value in shown.items() if name in (*PICTURE_FIELDS, "pages")})
         for shown in row.get("pictures", ())
     }
 

@@ -1,4 +1,4 @@
-"""Pictures as models are sent them: which formats, how large, how they are counted, and the rendition of a file.
+"""Pictures and PDFs as models are sent them: which formats, how large, how they are counted, and the rendition of a file.
 
 A rendition is made once and kept, so a past prompt never depends on Pillow making the same bytes again. ``render``
 decodes other people's bytes; call it in the sandbox (``sandbox.render_alone``).
@@ -12,6 +12,11 @@ The limits and counts are the providers' own, as documented in November 2025:
   short side; 85 tokens and 170 for each tile of 512 x 512. Models that count other tiles or patches are estimated by it.
 * Gemini, https://ai.google.dev/gemini-api/docs/tokens: 258 tokens up to 384 x 384, else 258 for each tile of 768 x 768.
 
+A PDF is sent as it is, or not at all. Each of them reads it as the text and a picture of every page, and takes at least 100
+pages: https://docs.anthropic.com/en/docs/build-with-claude/pdf-support (1,500 to 3,000 tokens of text a page, and the picture),
+https://platform.openai.com/docs/guides/pdf-files, https://ai.google.dev/gemini-api/docs/document-processing (258 a page).
+We count the text that is found in it, which Gemini does not bill, and the largest picture for each page.
+
 For every other provider OpenAI's rule is an estimate. Like every estimate, it is corrected by what the provider reports.
 """
 
@@ -20,6 +25,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,15 +35,24 @@ from typing import Any
 
 from mnesis_core.errors import InvalidPicture, RemotePicture
 from mnesis_core.files.detection import MARK_BYTES, SUFFIXES, media_type_of
+from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import DocumentPart, ImagePart
 
 # The media types that are shown, and their names in Pillow.
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
+PDF = "application/pdf"
+PICTURE_KIND, PDF_KIND = "image", "pdf"  # the kinds of files that are shown, as ``detection`` names them
+MOST_PAGES = 100  # of a PDF
+MOST_PDF_BYTES = 15_000_000  # The least that a request may have is 32 MB, and Base64 adds a third.
+MOST_PAGE_BYTES = 1_048_576  # drawing instructions of a page, from which its text is counted
+TOKENS_OF_UNREAD_PAGE = 3_000  # the text of a page that cannot be read here
 RENDITION = "rendition"  # the file type of a rendition, which is a file of its session
 MOST_PIXELS = 50_000_000  # Larger pictures are not decoded; this is the largest that the sandbox's memory takes safely.
 MOST_RENDITION_BYTES = 5_000_000
 JPEG_QUALITY, PNG_LEVEL = 85, 6
 SHRINK = 0.75  # by which a side shrinks again while the bytes are too many
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
+_PDF_MARK = b"%PDF-"
 _ROTATED = 0x0112  # EXIF's orientation
 
 
@@ -50,6 +65,7 @@ class PictureRule:
     shortest: int = 0  # the most pixels of the short side; 0 for any
     pixels: int = 0  # the most pixels; 0 for any
     most_bytes: int
+    page_tokens: int  # the picture of a PDF's page
     media_types: frozenset[str] = frozenset(FORMATS)
     tokens: Callable[[int, int], int]
 
@@ -67,13 +83,21 @@ def _tokens_of_gemini(width: int, height: int) -> int:
 
 
 ANTHROPIC = PictureRule(
-    name="anthropic-1", longest=1568, pixels=1_200_000, most_bytes=3_500_000, tokens=_tokens_of_anthropic
+    name="anthropic-1",
+    longest=1568,
+    pixels=1_200_000,
+    most_bytes=3_500_000,
+    page_tokens=1_600,
+    tokens=_tokens_of_anthropic,
 )
-OPENAI = PictureRule(name="openai-1", longest=2048, shortest=768, most_bytes=3_500_000, tokens=_tokens_of_openai)
+OPENAI = PictureRule(
+    name="openai-1", longest=2048, shortest=768, most_bytes=3_500_000, page_tokens=1_105, tokens=_tokens_of_openai
+)
 GEMINI = PictureRule(
     name="gemini-1",
     longest=3072,
     most_bytes=3_500_000,
+    page_tokens=258,
     media_types=frozenset(FORMATS) - {"image/gif"},
     tokens=_tokens_of_gemini,
 )
@@ -100,17 +124,24 @@ def fitted(width: int, height: int, rule: PictureRule) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendition:
+    """A picture as it is sent. Of a PDF, which is sent as it is, the pages and what they count."""
+
     media_type: str
-    width: int
-    height: int
-    data: bytes
+    width: int = 0
+    height: int = 0
+    pages: int = 0
+    tokens: int = 0
+    data: bytes = b""
 
 
 def render(path: Path, rule: PictureRule) -> Rendition:
     """Return a picture as it is sent under a rule: the file's own bytes where they fit, else its first frame, upright.
 
-    :raises ValueError: it is no picture of these formats, is too large to be decoded, or is broken.
+    :raises ValueError: it is no picture of these formats and no PDF, is too large, or is broken.
     """
+    with path.open("rb") as file:
+        if file.read(len(_PDF_MARK)) == _PDF_MARK:
+            return _counted_pdf(path, rule)
     from PIL import Image, ImageOps  # loaded in the sandbox only
 
     Image.MAX_IMAGE_PIXELS = None  # The check below has a bound of its own.
@@ -133,6 +164,38 @@ def render(path: Path, rule: PictureRule) -> Rendition:
     except (OSError, SyntaxError, EOFError, KeyError, TypeError, Image.DecompressionBombError) as error:
         raise ValueError(f"not readable as a picture: {str(error).replace(str(path), 'the file')[:200]}") from None
     return _written(upright, rule, is_photograph=media_type == "image/jpeg")
+
+
+def _counted_pdf(path: Path, rule: PictureRule) -> Rendition:
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    if path.stat().st_size > MOST_PDF_BYTES:
+        raise ValueError(f"more than {MOST_PDF_BYTES:,} bytes of a PDF are not sent")
+    try:
+        reader = PdfReader(path, strict=False)
+        if reader.is_encrypted:
+            raise ValueError("it is encrypted")
+        pages = len(reader.pages)
+        if not 0 < pages <= MOST_PAGES:
+            raise ValueError(f"it has {pages:,} pages, and {MOST_PAGES} are sent at most")
+        tokens = sum(rule.page_tokens + _tokens_of_page(page) for page in reader.pages)
+    except (PyPdfError, OSError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise ValueError(f"not readable as PDF: {str(error).replace(str(path), 'the file')[:200]}") from None
+    return Rendition(media_type=PDF, pages=pages, tokens=tokens)
+
+
+def _tokens_of_page(page: Any) -> int:
+    try:
+        content = page.get_contents()
+        if content is None:
+            return 0
+        if len(content.get_data()) <= MOST_PAGE_BYTES:
+            return estimate_text(page.extract_text())
+    except Exception:  # pypdf meets what others wrote with errors of every kind.
+        return TOKENS_OF_UNREAD_PAGE
+    return TOKENS_OF_UNREAD_PAGE
 
 
 def _written(picture: Any, rule: PictureRule, *, is_photograph: bool) -> Rendition:
@@ -167,7 +230,7 @@ def _encoded(picture: Any, media_type: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentPicture:
-    """A picture that came inside a request or an answer, in place of a file of the session."""
+    """A picture or a PDF that came inside a request or an answer, in place of a file of the session."""
 
     name: str
     media_type: str
@@ -183,17 +246,23 @@ class Shown:
 
 
 def picture_of(data: bytes) -> SentPicture | None:
-    """Return the picture that bytes are, told by the bytes alone; ``None`` for every other format."""
+    """Return the picture or the PDF that bytes are, told by the bytes alone; ``None`` for every other format."""
     media_type = media_type_of(data[:MARK_BYTES], "")
-    if media_type not in FORMATS:
+    if media_type not in FORMATS and media_type != PDF:
         return None
-    return SentPicture(
-        media_type=media_type, data=data, name=f"picture-{hashlib.sha256(data).hexdigest()[:12]}{SUFFIXES[media_type]}"
-    )
+    word = "document" if media_type == PDF else "picture"
+    name = f"{word}-{hashlib.sha256(data).hexdigest()[:12]}{SUFFIXES[media_type]}"
+    return SentPicture(media_type=media_type, data=data, name=name)
 
 
-def read_data_url(url: Any, *, place: str) -> SentPicture:
-    """Return the picture of a ``data:`` URL, told by its bytes and not by what the URL says of them.
+def part_of_sent(sent: SentPicture, **about: Any) -> ImagePart | DocumentPart:
+    """Return the part that stands for what was sent; ``about`` are its other fields."""
+    kind = DocumentPart if sent.media_type == PDF else ImagePart
+    return kind(media_type=sent.media_type, **about)
+
+
+def read_data_url(url: Any, *, place: str, is_document: bool = False) -> SentPicture:
+    """Return the picture, or the PDF, of a ``data:`` URL, told by its bytes and not by what the URL says of them.
 
     :raises RemotePicture: it is the address of a picture elsewhere.
     :raises InvalidPicture: it is no Base64, or none of the formats.
@@ -209,6 +278,8 @@ def read_data_url(url: Any, *, place: str) -> SentPicture:
         data = base64.b64decode(re.sub(r"[ \t\r\n]", "", url[found.end() :]), validate=True)
     except ValueError:
         raise InvalidPicture("the picture's data: URL is not valid Base64", field=place) from None
-    if (sent := picture_of(data)) is None:
-        raise InvalidPicture("the bytes are no PNG, JPEG, WebP or GIF", field=place)
+    sent = picture_of(data)
+    if sent is None or (sent.media_type == PDF) != is_document:
+        known = "PDF" if is_document else "PNG, JPEG, WebP or GIF"
+        raise InvalidPicture(f"the bytes are no {known}", field=place)
     return sent

@@ -250,7 +250,9 @@ def estimate_payload(payload: dict[str, Any]) -> int:
 
 
 PICTURE_TOKENS = 1_600
-_DATA_URLS = re.compile(r'(?<="url": ")data:image/[a-z]+;base64,[A-Za-z0-9+/=]+')
+_DATA_URLS = re.compile(
+    r'(?:(?<="url": ")|(?<="file_data": "))data:(?:image/[a-z]+|application/pdf);base64,[A-Za-z0-9+/=]+'
+)
 
 
 def too_long(limit: int) -> ModelReplyIncomplete:

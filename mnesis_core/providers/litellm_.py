@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.errors import ModelError
+from mnesis_core.files.pictures import PDF_KIND, PICTURE_KIND
 from mnesis_core.llm.interface import (
     Delta,
     Item,
@@ -334,6 +335,20 @@ def takes_pictures(spec: ModelSpec) -> bool:
         known = spec.litellm_model and provider_of(spec.litellm_model) != "demo"
         return bool(known and _entry_of(spec.litellm_model).get("supports_vision"))
     return spec.takes_pictures
+
+
+def kinds_shown(spec: ModelSpec) -> tuple[str, ...]:
+    """Return the kinds of files that a model is shown, as ``detection`` names them. Offline."""
+    takes = ((PICTURE_KIND, takes_pictures(spec)), (PDF_KIND, takes_documents(spec)))
+    return tuple(kind for kind, is_taken in takes if is_taken)
+
+
+def takes_documents(spec: ModelSpec) -> bool:
+    """Return whether a model is sent PDFs: as its entry says, else by litellm's own table. Offline."""
+    if spec.takes_documents is None:
+        known = spec.litellm_model and provider_of(spec.litellm_model) != "demo"
+        return bool(known and _entry_of(spec.litellm_model).get("supports_pdf_input"))
+    return spec.takes_documents
 
 
 def takes_pictures_in_results(litellm_model: str) -> bool:

@@ -22,6 +22,7 @@ import orjson
 
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Picture, Prompt, ToolResult
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.files.pictures import PDF
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import DEEPEST_DATA
 from mnesis_core.providers.opaque import fields_of_answer, fields_of_call
@@ -221,8 +222,19 @@ def data_url(picture: Picture) -> str:
 
 
 def _chat_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str, Any]]:
-    shown = [{"type": "image_url", "image_url": {"url": data_url(picture)}} for picture in pictures]
+    shown = [_chat_picture(picture) for picture in pictures]
     return [*([{"type": "text", "text": text}] if text else []), *shown] if shown else text
+
+
+def _chat_picture(picture: Picture) -> dict[str, Any]:
+    if picture.media_type == PDF:
+        return {"type": "file", "file": {"filename": file_name(picture), "file_data": data_url(picture)}}
+    return {"type": "image_url", "image_url": {"url": data_url(picture)}}
+
+
+def file_name(picture: Picture) -> str:
+    """Return a name for a PDF, which OpenAI asks for. The text beside it says how the file is called."""
+    return f"{picture.content_id[:12]}.pdf"
 
 
 def render_chat(prompt: Prompt) -> dict[str, Any]:
@@ -315,7 +327,12 @@ def render_responses(prompt: Prompt) -> dict[str, Any]:
 
 
 def _responses_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str, Any]]:
-    shown = [{"type": "input_image", "detail": "auto", "image_url": data_url(picture)} for picture in pictures]
+    shown = [
+        {"type": "input_file", "filename": file_name(picture), "file_data": data_url(picture)}
+        if picture.media_type == PDF
+        else {"type": "input_image", "detail": "auto", "image_url": data_url(picture)}
+        for picture in pictures
+    ]
     return [*([{"type": "input_text", "text": text}] if text else []), *shown] if shown else text
 
 
@@ -367,7 +384,7 @@ def _anthropic_blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str,
 
 def _anthropic_picture(picture: Picture) -> dict[str, Any]:
     source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
-    return {"type": "image", "source": source}
+    return {"type": "document" if picture.media_type == PDF else "image", "source": source}
 
 
 def render_gemini(prompt: Prompt) -> dict[str, Any]:

@@ -97,10 +97,14 @@ def read_content(
             image = part.get("image_url")
             url = image.get("url") if isinstance(image, Mapping) else image
             pictures.append(read_data_url(url, place=f"{place}.image_url"))
+        elif kind == "file" and may_show:
+            file = part.get("file")
+            data = file.get("file_data") if isinstance(file, Mapping) else None
+            pictures.append(read_data_url(data, place=f"{place}.file.file_data", is_document=True))
         elif kind in ("text", "refusal") and isinstance(text, str):
             texts.append(text)
         else:
-            known = "text and image_url parts" if may_show else "text parts"
+            known = "text, image_url and file parts" if may_show else "text parts"
             raise InvalidRequest(f"{place} is of another type; {known} are taken here", field=f"{place}.type")
     return "\n".join(texts), tuple(pictures)
 

@@ -20,11 +20,10 @@ from itertools import takewhile
 from typing import Literal
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.pictures import SentPicture
+from mnesis_core.files.pictures import SentPicture, part_of_sent
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import NO_PARAMETERS, Parameters
 from mnesis_core.messages import (
-    ImagePart,
     Message,
     Part,
     RefusalPart,
@@ -181,7 +180,7 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
 def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Iterable[Part]:
     if said.text:
         yield TextPart(text=said.text)
-    yield from (ImagePart(source=picture.name, media_type=picture.media_type) for picture in said.pictures)
+    yield from (part_of_sent(picture, source=picture.name) for picture in said.pictures)
     if said.refusal:
         yield RefusalPart(text=said.refusal)
     for call in said.tool_calls:
@@ -195,4 +194,4 @@ def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Itera
             state=ToolState.COMPLETED if result and not result.is_error else ToolState.ERROR,
         )
         for picture in result.pictures if result else ():
-            yield ImagePart(source=picture.name, media_type=picture.media_type, tool_call_id=call.id)
+            yield part_of_sent(picture, source=picture.name, tool_call_id=call.id)

@@ -35,7 +35,7 @@ PRICES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 _PRICE: dict[str, Any] = {"required": False, "min_value": 0, "max_value": model_store.LARGEST_PRICE}
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
-    *("takes_pictures", "fallbacks", "parameters", "cache"),
+    *("takes_pictures", "takes_documents", "fallbacks", "parameters", "cache"),
 )
 REACHED = ("litellm_model", "api_base", "api_key_env")
 SECRETS = ("api_key_env", "api_base")
@@ -208,6 +208,14 @@ class ModelForm(AudienceFields):
         label="Takes pictures",
         help_text="If not, it gets a description of each picture.",
     )
+    takes_documents = forms.TypedChoiceField(
+        choices=[("", "As stated by litellm"), ("yes", "Yes"), ("no", "No")],
+        required=False,
+        coerce=lambda value: value == "yes",
+        empty_value=None,
+        label="Takes PDFs",
+        help_text="If not, it gets a summary of each PDF.",
+    )
     input_price = forms.FloatField(**_PRICE, label="Prompt")
     output_price = forms.FloatField(**_PRICE, label="Answer")
     cache_read_price = forms.FloatField(**_PRICE, label="Cached prompt")
@@ -264,6 +272,7 @@ class ModelForm(AudienceFields):
                 "context_window": spec.context_window if spec.context_window_source is stated else None,
                 "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
                 "takes_pictures": {True: "yes", False: "no", None: ""}[spec.takes_pictures],
+                "takes_documents": {True: "yes", False: "no", None: ""}[spec.takes_documents],
                 "timeout_seconds": f"{spec.timeout_seconds:.10g}",
                 "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
                 "fallbacks": ", ".join(spec.fallbacks),

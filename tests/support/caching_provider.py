@@ -7,7 +7,9 @@ four cache breakpoints, a breakpoint on an empty text, a breakpoint of an hour a
 does not begin with the user, a tool result without its call in the message before and a call without its result in the
 next one, a prompt that leaves no room for the answer, and pictures that are broken, of another format, larger than
 5 MB or 8,000 pixels a side (2,000 with more than 20 of them), or in the result of a call that failed
-(https://docs.claude.com/en/docs/build-with-claude/vision). A picture costs width x height / 750 tokens. The cache
+(https://docs.claude.com/en/docs/build-with-claude/vision). A picture costs width x height / 750 tokens. PDFs that are
+broken or encrypted, or have more than 100 pages together (https://docs.claude.com/en/docs/build-with-claude/pdf-support), are
+refused too. The cache
 (https://docs.claude.com/en/docs/build-with-claude/prompt-caching) takes tools, system and messages as one row of blocks.
 What was kept is looked for at each breakpoint and at the 20 blocks before it, the longest wins, and reading it renews it.
 Up to each breakpoint the prompt is written, from 1,024 tokens on, for the breakpoint's lifetime.
@@ -33,6 +35,8 @@ from types import TracebackType
 from typing import Any
 
 from PIL import Image
+from pypdf import PdfReader
+from pypdf.errors import PyPdfError
 
 CHARACTERS_PER_TOKEN = 4
 SMALLEST = 1_024  # tokens
@@ -42,6 +46,7 @@ PIXELS_PER_TOKEN = 750
 PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 MOST_PICTURE_BYTES = 5 * 1024 * 1024
 LONGEST_SIDE, LONGEST_OF_MANY, MANY_PICTURES = 8_000, 2_000, 20
+MOST_PDF_PAGES, TOKENS_PER_PDF_PAGE = 100, 1_600
 SECONDS = {"5m": 300.0, "1h": 3_600.0}
 PARAMETERS = {
     *("model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k"),
@@ -197,6 +202,7 @@ def check(body: dict[str, Any], window: int) -> None:
             raise Refused(f"{place}: text content blocks{named} must be non-empty")
     _check_roles(body["messages"])
     _check_pictures(body)
+    _check_documents(body)
     tokens = sum(_size(block) for _, block in blocks_of(body))
     if tokens + body["max_tokens"] > window:
         raise Refused(f"prompt is too long: {tokens + body['max_tokens']} tokens > {window} maximum")
@@ -204,17 +210,48 @@ def check(body: dict[str, Any], window: int) -> None:
 
 def pictures_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the blocks of all pictures of a request, also those inside results, in order."""
+    return _blocks_within(body, "image")
+
+
+def documents_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the blocks of all PDFs of a request, also those inside results, in order."""
+    return _blocks_within(body, "document")
+
+
+def _blocks_within(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     found = []
     for _, block in blocks_of(body):
         within = _content(block.get("content", "")) if block.get("type") == "tool_result" else [block]
-        found += [one for one in within if one.get("type") == "image"]
+        found += [one for one in within if one.get("type") == kind]
     return found
+
+
+def _read_document(block: dict[str, Any]) -> PdfReader:
+    return PdfReader(io.BytesIO(base64.b64decode(block["source"]["data"], validate=True)))
+
+
+def _check_documents(body: dict[str, Any]) -> None:
+    pages = 0
+    for block in documents_of(body):
+        if (block["source"]["type"], block["source"]["media_type"]) != ("base64", "application/pdf"):
+            raise Refused("document.source.media_type: Input should be 'application/pdf'")
+        try:
+            reader = _read_document(block)
+        except (PyPdfError, ValueError):
+            raise Refused("The PDF specified was not valid.") from None
+        if reader.is_encrypted:
+            raise Refused("The PDF specified is password protected.")
+        pages += len(reader.pages)
+    if pages > MOST_PDF_PAGES:
+        raise Refused(f"A maximum of {MOST_PDF_PAGES} PDF pages may be provided.")
 
 
 def _size(block: dict[str, Any]) -> int:
     if block.get("type") == "image":
         width, height = _open(block).size
         return -(-width * height // PIXELS_PER_TOKEN)
+    if block.get("type") == "document":
+        return TOKENS_PER_PDF_PAGE * len(_read_document(block).pages)
     if block.get("type") == "tool_result":
         return sum(_size(one) for one in _content(block.get("content", ""))) + 10
     return len(json.dumps(block)) // CHARACTERS_PER_TOKEN

@@ -9,6 +9,8 @@ import zlib
 from typing import Any
 
 from PIL import Image
+from pypdf import PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 TURNED = 6  # EXIF: the camera was held upright
 
@@ -52,6 +54,30 @@ def bomb(width: int = 50_000, height: int = 50_000) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     rows = zlib.compress(bytes(100_000))
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def document(*texts: str, password: str = "") -> bytes:
+    """A PDF with a page for each text."""
+    writer = PdfWriter()
+    font = DictionaryObject({NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1")})
+    font[NameObject("/BaseFont")] = NameObject("/Helvetica")
+    fonts = DictionaryObject({NameObject("/Font"): DictionaryObject({NameObject("/F"): font})})
+    for text in texts:
+        page = writer.add_blank_page(200, 200)
+        page[NameObject("/Resources")] = fonts
+        content = DecodedStreamObject()
+        content.set_data(f"BT /F 12 Tf 10 100 Td ({text}) Tj ET".encode())
+        page[NameObject("/Contents")] = writer._add_object(content)
+    if password:
+        writer.encrypt(password, algorithm="RC4-128")
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def file_part(data: bytes, media_type: str = "application/pdf") -> Any:
+    """The part of a PDF in OpenAI's protocol."""
+    return {"type": "file", "file": {"filename": "a.pdf", "file_data": data_url(data, media_type)}}
 
 
 def data_url(data: bytes, media_type: str = "image/png") -> str:

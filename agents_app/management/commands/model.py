@@ -35,7 +35,15 @@ OPTION_OF = {
 YES_NO = {"yes": True, "no": False}
 SHOWN = (
     *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
-    *("max_output_tokens", "max_output_source", "takes_pictures", "prices", "prices_source", "fallbacks"),
+    *(
+        "max_output_tokens",
+        "max_output_source",
+        "takes_pictures",
+        "takes_documents",
+        "prices",
+        "prices_source",
+        "fallbacks",
+    ),
     *("parameters", "cache"),
 )
 
@@ -53,6 +61,7 @@ class Command(EndpointCommand):
         add.add_argument("--context", type=int, help="tokens in its window (default: from litellm)")
         add.add_argument("--max-output", type=int, help="the most tokens of an answer (default: from litellm)")
         add.add_argument("--pictures", choices=YES_NO, help="whether it is shown pictures (default: from litellm)")
+        add.add_argument("--pdfs", choices=YES_NO, help="whether it is sent PDFs (default: from litellm)")
         add.add_argument(
             "--fallback",
             action="append",
@@ -95,6 +104,7 @@ class Command(EndpointCommand):
                 context_window=options["context"],
                 max_output_tokens=options["max_output"],
                 takes_pictures=YES_NO.get(options["pictures"]),
+                takes_documents=YES_NO.get(options["pdfs"]),
                 prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
                 timeout_seconds=options["timeout"],
                 total_timeout_seconds=options["total_timeout"],
