@@ -206,8 +206,9 @@ def _message(kind: Any, item: Mapping[str, Any], place: str) -> RequestMessage:
     if kind in ("function_call", "custom_tool_call"):
         return RequestMessage(role="assistant", tool_calls=(_call(kind, item, place),))
     if kind in ("function_call_output", "custom_tool_call_output"):
-        text, _, _ = _content(item.get("output"), f"{place}.output", may_show=False)
-        return RequestMessage(role="tool", text=text, tool_call_id=_required(item, "call_id", place))
+        text, _, pictures = _content(item.get("output"), f"{place}.output", may_show=True)
+        call_id = _required(item, "call_id", place)
+        return RequestMessage(role="tool", text=text, pictures=pictures, tool_call_id=call_id)
     raise InvalidRequest(f"{place} is an item of a kind that is not taken here", field=f"{place}.type")
 
 

@@ -21,6 +21,7 @@ from sessions_app.llm.model_store import create_key
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
+from tests.support.drawings import drawing, image_part
 from tests.support.story import spoken
 
 CODEX: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data/codex_request.json").read_text())
@@ -202,6 +203,19 @@ async def test_nasty_text_is_kept_and_answered(script, program):
     assert one["output"][0]["content"][0]["text"] == "nul \x00 lone \ufffd"
     [item] = (await program.get(f"{PATH}/{one['id']}/input_items")).json()["data"]
     assert item["content"][0]["text"] == "nul \x00 lone \ufffd"
+
+
+async def test_a_result_may_be_a_picture(script, program):
+    script(Step(tool_calls=(call("look"),)), Step(text="A chart."))
+    tools = [{"type": "function", "name": "look"}]
+    one = await program.ask("Look", tools=tools)
+    image = {"type": "input_image", "image_url": image_part(drawing())["image_url"]["url"]}
+    result = {"type": "function_call_output", "call_id": one["output"][0]["call_id"], "output": [image]}
+    two = await program.ask([result], previous_response_id=one["id"], tools=tools)
+    assert two["output"][0]["content"][0]["text"] == "A chart."
+    messages = await db(load_messages, one["mnesis"]["session_id"])
+    [of_tool, picture] = [stored.part for stored in messages[1].parts]
+    assert (picture.media_type, picture.tool_call_id) == ("image/png", of_tool.tool_call_id)
 
 
 async def test_a_waiting_turn_is_cancelled_at_once(script, program):
