@@ -23,6 +23,7 @@ from agents_app.endpoints import jsonrpc
 from agents_app.endpoints.anthropic import anthropic_error
 from agents_app.endpoints.anthropic import router as anthropic_router
 from agents_app.endpoints.conversations import router as conversations_router
+from agents_app.endpoints.embeddings import router as embeddings_router
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
 from agents_app.endpoints.responses import router as responses_router
@@ -156,6 +157,7 @@ openai_api = NinjaAPI(
 openai_api.add_router("", openai_router)
 openai_api.add_router("", responses_router)
 openai_api.add_router("", conversations_router)
+openai_api.add_router("", embeddings_router)
 answer_errors(openai_api, openai_error)
 
 # Anthropic's Messages, beside it: keys only, and errors in Anthropic's shape.

@@ -391,7 +391,7 @@ def abilities_of(spec: ModelSpec) -> dict[str, bool | None]:
         return {name: name == "tools" for name in ABILITIES}
     entry = {} if spec.api_base else _entry_of(spec.litellm_model)
     known = {name: bool(entry.get(said)) if entry else None for name, said in ABILITIES.items()}
-    return known | ({} if spec.takes_pictures is None else {"vision": spec.takes_pictures})
+    return known if spec.takes_pictures is None else {**known, "vision": spec.takes_pictures}
 
 
 def _entry_of(litellm_model: str) -> dict[str, Any]:

@@ -227,3 +227,9 @@ def test_a_conversation_is_a_session(caller: Caller, stranger: Caller, client: O
     assert client.conversations.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
         client.conversations.retrieve(made.id)
+
+
+def test_models_say_what_they_can_do(client: OpenAI):
+    demo: Any = client.models.retrieve("demo").model_extra
+    assert (demo["capabilities"]["tools"], demo["capabilities"]["vision"]) == (True, False)
+    assert demo["context_window"] > demo["max_output_tokens"] > 0
