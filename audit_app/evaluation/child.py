@@ -15,7 +15,6 @@ from contextlib import redirect_stdout
 from typing import Any
 
 import django
-from django.core.management import call_command
 
 
 def main() -> int:
@@ -28,7 +27,6 @@ def main() -> int:
         out.flush()
 
     with redirect_stdout(sys.stderr):
-        call_command("migrate", verbosity=0)
         # After django.setup(), because it imports models.
         work = importlib.import_module("audit_app.evaluation.work")
         job = json.loads(sys.stdin.readline())

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.utils import timezone
 
 from audit_app.evaluation.asking import MOST_ROWS, Asker
@@ -56,8 +57,7 @@ def run(values: Mapping[str, Any], say: Say, may_go: Callable[[], bool]) -> int:
     acting = Actor(kind=ActorKind.COMMAND, ref="evaluate_memory", via=Via.COMMAND, request=new_request_id())
     with acting_as(acting):
         try:
-            owner = User.objects.create_user("evaluation")
-            conversations = list(_conversations(job, owner, say))
+            conversations = list(_conversations(job, say))
             if not any(one.questions for one in conversations):
                 raise InvalidRequest("No fact is to be planted, and no question came with a conversation.")
             for conversation in conversations:
@@ -65,6 +65,7 @@ def run(values: Mapping[str, Any], say: Say, may_go: Callable[[], bool]) -> int:
             say(ready=True)
             if not may_go():
                 return 0
+            owner = _owner()
             for helper in job.helpers:
                 put_model(helper.spec, api_key_env=helper.api_key_env)
             for conversation in conversations:
@@ -77,10 +78,17 @@ def run(values: Mapping[str, Any], say: Say, may_go: Callable[[], bool]) -> int:
     return 0
 
 
-def _conversations(job: Job, owner: User, say: Say) -> Iterator[Conversation]:
+@cache
+def _owner() -> User:
+    """Return the account whose sessions are lived; the first call makes the database, which a refused job does without."""
+    call_command("migrate", verbosity=0)
+    return User.objects.create_user("evaluation")
+
+
+def _conversations(job: Job, say: Say) -> Iterator[Conversation]:
     """Yield what is to be lived: facts planted, messages numbered, and without what only their first home has."""
     taken: dict[str, int] = {}
-    for found in (*(_of_file(name) for name in job.files), *(_of_session(one, owner) for one in job.sessions)):
+    for found in (*(_of_file(name) for name in job.files), *(_of_session(one, _owner()) for one in job.sessions)):
         if len(found) > job.conversations:
             said = f"Of {len(found):,} conversations in a file, {job.conversations:,} were taken"
             say(note=f"{said}, from {found[0].name} on.")
