@@ -33,7 +33,9 @@ class PreparedResult:
     text: str
     is_error: bool
     add_long: AddLong | None
-    pictures: tuple[tuple[ImagePart | DocumentPart, dict[str, Any]], ...] = ()  # each part with what ``add_file`` takes
+    pictures: tuple[
+        tuple[ImagePart | DocumentPart, dict[str, Any] | None], ...
+    ] = ()  # each part, with what ``add_file`` takes of a new file
 
 
 def prepare_result(
@@ -43,12 +45,16 @@ def prepare_result(
 
     :param inline: the characters above which a text becomes a file, whose two ends stay in the conversation
     """
-    kept, problems = [], []
+    kept: list[tuple[ImagePart | DocumentPart, dict[str, Any] | None]] = []
+    problems: list[str] = []
     for number, sent in enumerate({sent.name: sent for sent in pictures}.values()):
         if number == MOST_PICTURES:
             problems.append(f"[The other pictures were not kept: a result may have {MOST_PICTURES}.]")
             break
-        part = part_of_sent(sent, size=len(sent.data), name=sent.name)
+        part = part_of_sent(sent, size=sent.size or len(sent.data), name=sent.name, file_id=sent.file_id)
+        if part.file_id:
+            kept.append((part, None))
+            continue
         try:
             kept.append((part, prepare_file(sent.data, owner_id=owner_id, path=f"{OUTPUTS}{sent.name}")))
         except (FileQuotaExceeded, RequestTooLarge) as problem:
@@ -81,6 +87,7 @@ def write_result(record: Change, part_id: str, result: PreparedResult) -> int:
     said = {"output": None, "error": kept} if result.is_error else {"output": kept, "error": None}
     message_store.finish_tool(record, part_id, **said)
     pictures = [
-        message_store.add_to_result(record, part_id, part, add_file(record, **about)) for part, about in result.pictures
+        message_store.add_to_result(record, part_id, part, add_file(record, **about) if about else part.file_id)
+        for part, about in result.pictures
     ]
     return estimate_text(kept) + sum(map(estimate_part, pictures))

@@ -234,7 +234,9 @@ class SentPicture:
 
     name: str
     media_type: str
-    data: bytes = field(repr=False)
+    data: bytes = field(repr=False, default=b"")
+    file_id: str = ""  # of a file that is kept already; then there is no data
+    size: int = 0  # bytes of that file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ async def drawing_session(
         prices=EnteredPrices(input=3, output=15),
     )  # fmt: skip
     await db(put_model, spec)
-    config = {"turn": {"tools": ["example__*"]}} | config
+    config = {"turn": {"tools": ["example__*", "lcm_read"]}} | config
     return await db(lifecycle.create_session, owner=alice, model="eyes", config=config)
 
 
@@ -182,3 +182,35 @@ async def test_a_callers_result_shows_its_picture(session: SessionRecord, script
     assert named == [one.part.tool_call_id for one in stored if isinstance(one.part, ToolPart)]
     assert {one.part.file_id for one in stored if isinstance(one.part, ImagePart)} != {""}
     await calls_rebuilt(session)
+
+
+async def test_a_picture_that_has_left_is_called_back(alice: Any):
+    draws: list[Answer] = [(DRAW, {"width": 300, "height": 200 + 10 * step, "count": 4}) for step in range(6)]
+    with CachingProvider(answers(*draws, "Done.")) as provider:
+        session = await drawing_session(alice, provider)
+        await say(session, "Draw on")
+        [first, *_] = (
+            stored.part for stored in (await history(session))[1].parts if isinstance(stored.part, ImagePart)
+        )
+        assert (300, 200) not in sizes(provider.requests[-1])
+        again: list[Answer] = [("lcm_read", {"id": first.file_id}), "The first one."]
+        provider.answer = lambda number: again[min(number - 7, 1)]
+        turn = await say(session, "What was on the first?")
+    assert (turn.state, provider.refusals) == ("completed", [])
+    assert sizes(provider.requests[-1])[-1] == (300, 200)
+    called = [stored.part for stored in (await history(session))[-2].parts]
+    assert isinstance(called[-1], ImagePart)
+    assert called[-1].file_id == first.file_id
+    await calls_rebuilt(session)
+
+
+async def test_who_takes_no_pictures_reads_the_file_as_before(alice: Any):
+    given: list[Answer] = [(DRAW, {"width": 30, "height": 20}), "Done.", "", "Read."]
+    with CachingProvider(lambda number: given[number]) as provider:
+        session = await drawing_session(alice, provider, sees=False)
+        await say(session, "Draw")
+        image = (await history(session))[1].parts[1].part
+        assert isinstance(image, ImagePart)
+        given[2] = ("lcm_read", {"id": image.file_id})
+        await say(session, "Read it")
+    assert len((await history(session))[-2].parts) == 1

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AliasChoices, Field
 
 from agents_app.tools.memory import grepping, reading
 from agents_app.tools.memory.reach import Found, find, is_handle, load_family, wanted_id
-from agents_app.tools.registry import ToolContext, ToolScope, tool
+from agents_app.tools.registry import Output, ToolContext, ToolScope, tool
 from mnesis_core.errors import NotFound
 from mnesis_core.files.lines import Mode as LineMode
 from sessions_app.search.answers import MOST_AROUND
 from sessions_app.search.filters import read_filters
+
+Answer = TypeVar("Answer", bound=Output)
 
 
 @tool(read_only=True)
@@ -90,14 +92,20 @@ def lcm_describe(context: ToolContext, id: str, offset: int = 0) -> str:
 
 
 @tool(read_only=True)
-def lcm_read(context: ToolContext, id: str, offset: int = 0, limit: int = reading.PAGE, first_line: int = 0) -> str:
+def lcm_read(context: ToolContext, id: str, offset: int = 0, limit: int = reading.PAGE, first_line: int = 0) -> Output:
     """Read the original of a message (msg_ or #418), a part or tool output (part_), a file (file_) or a summary (sum_).
 
     Whole, as it was written, also where the context has it shortened or only a mark of it (then the tool call's own id
     will do); limit characters from offset on, of a file limit bytes. A message comes with the ids of the ones before and
     after it. A file is also read by lines with their numbers: from first_line (the first is 1) on, limit characters of them.
+    A picture or a PDF is shown again.
     """
-    return _answer(context, id, lambda found: reading.read(found, offset=offset, limit=limit, first_line=first_line))
+
+    def read(found: Found) -> Output:
+        shown = None if offset or first_line else reading.show_again(found, context)
+        return shown or reading.read(found, offset=offset, limit=limit, first_line=first_line)
+
+    return _answer(context, id, read)
 
 
 @tool(read_only=True)
@@ -120,7 +128,7 @@ def lcm_expand(context: ToolContext, summary_id: str, cursor: int = 0) -> str:
     return reading.expand_for_sub_agent(context, summary_id, cursor=cursor)
 
 
-def _answer(context: ToolContext, text: str, tell: Callable[[Found], str]) -> str:
+def _answer(context: ToolContext, text: str, tell: Callable[[Found], Answer]) -> Answer | str:
     family, id = load_family(context), wanted_id(text)
     try:
         return tell(find(family, id))

@@ -14,9 +14,18 @@ from compaction_app.facts.queries import list_facts
 from compaction_app.queries import describe_summary as describe_node
 from compaction_app.queries import expand_messages, expand_step, load_run, load_summary, trace_message
 from files_app.contents import find_size, read_content
-from files_app.queries import MOST_LINES, load_file_reference, load_file_references, read_lines, read_range, versions_of
+from files_app.queries import (
+    MOST_LINES,
+    find_media_type,
+    load_file_reference,
+    load_file_references,
+    read_lines,
+    read_range,
+    versions_of,
+)
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
 from mnesis_core.facts.values import FactState
+from mnesis_core.files.pictures import FORMATS, PDF, PDF_KIND, PICTURE_KIND, SentPicture, Shown
 from mnesis_core.files.references import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.maps.values import ItemState, OperatorKind, RunRecord, RunState
@@ -40,9 +49,10 @@ from mnesis_core.messages import (
     ToolPart,
     UnknownPart,
 )
+from mnesis_core.providers.litellm_ import kinds_shown
 from mnesis_core.records import FileReference, SummaryRecord, UsageRecord
 from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, quote, text_of_bytes, visible_text
-from sessions_app.conf import session_config
+from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import session_queries
 from sessions_app.record.message_queries import load_message, load_messages, load_part
 from sessions_app.record.turn_queries import load_call, load_turn
@@ -313,6 +323,22 @@ def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
             return read_file(found, offset=offset, limit=limit)
         case _:
             raise InvalidRequest(f"{found.id} holds no text of its own; lcm_describe tells what it is", field="id")
+
+
+def show_again(found: Found, context: ToolContext) -> Shown | None:
+    """Return a picture or a PDF to be shown with the result of a call, if the model of the turn takes such a file."""
+    if found.kind != "file":
+        return None
+    file = load_file_reference(found.id, session_id=found.session_id)
+    if file.file_type not in (PICTURE_KIND, PDF_KIND) or (size := find_size(file.content_id)) is None:
+        return None
+    media_type = find_media_type(file)
+    model = load_turn(context.turn_id, session_id=context.session_id).model if context.turn_id else ""
+    if not model or file.file_type not in kinds_shown(get_spec_to_read(model)) or media_type not in (*FORMATS, PDF):
+        return None
+    name = file.path or file.id
+    sent = SentPicture(name=name, media_type=media_type, file_id=file.id, size=size)
+    return Shown(text=f"[{printable(name)}]\n{file.exploration_summary}", pictures=(sent,))
 
 
 def read_file(found: Found, *, offset: int, limit: int) -> str:
