@@ -157,7 +157,10 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
 @router.get("/models", response=None, summary="List models")
 def models(request: HttpRequest) -> HttpResponse:
     """The models that may be asked."""
-    return JsonResponse({"object": "list", "data": [_model(spec) for spec in list_models(user_id=owner_id(request))]})
+    data = [_model(spec) for spec in list_models(user_id=owner_id(request))]
+    # Anthropic's clients ask for pages; there is one.
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return JsonResponse({"object": "list", "data": data, "has_more": False, **ends})
 
 
 @router.get("/models/{path:name}", response=None, summary="Read a model")
@@ -204,6 +207,9 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
         "object": "model",
         "created": 0,
         "owned_by": "mnesis",
+        # as Anthropic's clients look for it
+        **{"type": "model", "display_name": spec.alias, "created_at": "1970-01-01T00:00:00Z"},
+        **{"max_input_tokens": spec.context_window, "max_tokens": spec.max_output_tokens},
         "context_window": spec.context_window,
         "max_output_tokens": spec.max_output_tokens,
         "capabilities": abilities_of(spec),

@@ -74,6 +74,12 @@ def spoken(caller: Caller, session: str) -> list[tuple[str, str]]:
     return [(message["role"], "".join(part["text"] or "" for part in message["parts"])) for message in messages]
 
 
+def test_the_models_are_listed(client: Anthropic):
+    [demo] = [model for model in client.models.list() if model.id == "demo"]
+    assert (demo.type, demo.display_name) == ("model", "demo")
+    assert client.models.retrieve("demo").max_input_tokens == demo.max_input_tokens
+
+
 @BOTH
 def test_one_header_and_the_server_holds_the_history(caller: Caller, client: Anthropic, way: Any):
     first, second, third = user("Remember: the harbour code is Tern-4471."), user("Thanks"), user("What is the code?")
