@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from agents_app.turns import lifecycle
+from audit_app.transfer.export import export_session
+from compaction_app.context.state import load_meter
+from mnesis_core.llm.parameters import Parameters
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ProviderPart, ReasoningPart
 from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
 from sessions_app.record.message_queries import load_messages
-from tests.support.story import say
-from tests.support.thinking_provider import OPAQUE, Block, ThinkingProvider
+from tests.support.caching_provider import Refused, check
+from tests.support.story import begin, ended, history, say
+from tests.support.thinking_provider import (
+    OPAQUE,
+    Block,
+    ThinkingProvider,
+    check_signatures,
+    check_thinking,
+    signature,
+    spoken,
+)
 from tests.support.thinking_sessions import ADAPTIVE, GEMINI, MANUAL, MODELS, Imagined, check_calls, thinking_session
 
 
@@ -96,3 +112,122 @@ async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, c
             seen["thinking with results"] += bool(body.get("thinking")) and brings_results(body)
     print(seen)
     assert min(seen[what] for what in ("compactions", "waits", "thinking", "sealed", "thinking with results")) > 0
+
+
+def talk(number: int) -> list[Block]:
+    """Answers of a model that reads two shelves in each turn."""
+    said: Block = call(number) if number % 3 < 2 else ("text", "Ledgers.")
+    return [("think", f"Thought {number}."), said]
+
+
+@pytest.mark.parametrize(("name", "other"), [(MANUAL, ADAPTIVE), (ADAPTIVE, MANUAL), (GEMINI, MANUAL)])
+async def test_another_model_and_another_effort_are_sent_none_of_it(alice, name: str, other: str) -> None:
+    with ThinkingProvider(talk) as provider:
+        session = await thinking_session(alice, provider, name)
+        await say(session, "What is there?")
+        before = len(sealed(provider.requests[-1]))
+        for options in ({"model": MODELS[other]}, {"parameters": Parameters(effort="none")}, {}):
+            assert (await ended(await begin(session, "Again?", **options))).state == TurnState.COMPLETED
+    assert provider.refusals == []
+    first = [sealed(body) for body in provider.requests[3::3]]
+    assert before > 0
+    assert first[0] == []
+    assert bool(first[1]) is (name == GEMINI)  # Google wants its signatures also where it is asked to think little.
+    assert "Thought 1." not in json.dumps(provider.requests[3])
+    await check_calls(session)
+
+
+async def test_a_fork_sends_it_back_and_an_export_has_it(alice) -> None:
+    with ThinkingProvider(talk) as provider:
+        session = await thinking_session(alice, provider, ADAPTIVE)
+        await say(session, "What is there?")
+        [*_, last] = await history(session)
+        fork = await db(lifecycle.fork_session, session.id, owner=alice, at_message_id=last.id)
+        lines = await db(lambda: list(export_session(session.id)))
+        for _ in range(2):
+            await say(fork, "Again?")
+    assert provider.refusals == []
+    assert [len(sealed(body)) for body in provider.requests] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    await check_calls(fork)
+    assert b"claude-opus-4-6" in b"".join(lines)
+
+
+async def test_it_counts_in_the_meter_of_the_model_that_gets_it_back_only(alice) -> None:
+    thought = "The harbour has ninety-seven shelves, and each of them has ledgers. " * 100
+    with ThinkingProvider(lambda _: [("think", thought), ("text", "Ledgers.")]) as provider:
+        session = await thinking_session(alice, provider, ADAPTIVE)
+        await say(session, "What is there?")
+        with_it = await db(load_meter, session.id)
+        await db(lifecycle.update_session, session.id, owner_id=alice.id, config={"parameters": {"effort": "none"}})
+        without_it = await db(load_meter, session.id)
+    tokens = estimate_text(thought)
+    assert with_it.context_tokens - without_it.context_tokens > tokens
+    assert without_it.context_tokens < tokens
+
+
+BODY: dict[str, Any] = {
+    "model": "claude",
+    "max_tokens": 5_000,
+    "thinking": {"type": "enabled", "budget_tokens": 2_000},
+    "messages": [{"role": "user", "content": "What is there?"}],
+}
+
+
+def asked_again(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], **changes: Any) -> dict[str, Any]:
+    """Return a request that brings the result of a call, whose answer was changed."""
+    body = BODY | changes
+    answer = spoken(body, [("think", "Hm."), ("redact", "b64"), ("text", "I look."), call(1)])
+    result = {"type": "tool_result", "tool_use_id": answer[-1]["id"], "content": "empty"}
+    said = {"role": "assistant", "content": change(answer)}
+    return body | {"messages": [*body["messages"], said, {"role": "user", "content": [result]}]}
+
+
+def refusal(body: dict[str, Any]) -> str:
+    try:
+        check(body, 200_000)
+        check_thinking(body)
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+ADAPTED = {"thinking": {"type": "adaptive"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (asked_again(list), ""),
+        (asked_again(list, **ADAPTED), ""),
+        (asked_again(lambda said: [{**said[0], "thinking": "Ha."}, *said[1:]]), "Invalid `signature`"),
+        (asked_again(lambda said: [{**said[0], "signature": ""}, *said[1:]]), "Invalid `signature`"),
+        (asked_again(lambda said: [{"type": "thinking", "thinking": "Hm."}, *said[1:]]), "a field is missing"),
+        (asked_again(lambda said: said[2:]), "Expected `thinking`"),
+        (asked_again(lambda said: [said[0], *said[2:]]) | {"model": "other"}, "Invalid `signature`"),
+        (asked_again(lambda said: said[1:]), "Invalid `signature`"),
+        (asked_again(lambda said: [said[1], said[0], *said[2:]]), "Invalid `signature`"),
+        (asked_again(lambda said: [said[2], *said[:2], said[3]]), "Expected `thinking`"),
+        (asked_again(lambda said: [said[2], *said[:2], said[3]], **ADAPTED), "Invalid `signature`"),
+        (asked_again(list, **ADAPTED) | {"system": "Another."}, "Invalid `signature`"),
+        (asked_again(list) | {"thinking": {"type": "disabled"}}, "thinking may not stand here"),
+        (asked_again(list) | {"thinking": {"type": "often"}}, "Input tag"),
+        (asked_again(list) | {"effort": "high"}, "Extra inputs are not permitted"),
+        (asked_again(list) | {"temperature": 0.5}, "`temperature`"),
+        (asked_again(list) | {"tool_choice": {"type": "any"}}, "forces tool use"),
+        (asked_again(list) | {"max_tokens": 1_500}, "`max_tokens`"),
+    ],
+)
+def test_the_provider_refuses_what_anthropic_refuses(body: dict[str, Any], says: str) -> None:
+    assert says in refusal(body)
+    assert bool(refusal(body)) is bool(says)
+
+
+@pytest.mark.parametrize("change", [{"thoughtSignature": "c2ln"}, {"thoughtSignature": None}])
+def test_the_provider_refuses_what_google_refuses(change: dict[str, Any]) -> None:
+    part: dict[str, Any] = {"functionCall": {"name": "shelf", "args": {"number": 1}}}
+    signed = part | {"thoughtSignature": signature(part, "gemini")}
+    other = {name: value for name, value in (signed | change).items() if value}
+    for parts, is_refused in ([signed, part], False), ([other], True), ([part, signed], True):
+        contents = [{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": parts}]
+        with pytest.raises(Refused) if is_refused else nullcontext():
+            check_signatures({"contents": contents}, "gemini")
