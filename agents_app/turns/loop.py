@@ -47,7 +47,7 @@ from mnesis_core.llm.parameters import Parameters
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
 from mnesis_core.messages import Message, ReasoningPart
-from mnesis_core.providers.litellm_parameters import SettledParameters, TakesBack, takes_back
+from mnesis_core.providers.litellm_parameters import SettledParameters, TakesBack, asks_back, takes_back
 from mnesis_core.providers.prefixes import prompt_digest
 from mnesis_core.providers.rendering import IN_RESULTS, digest, has_pictures_in_results
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
@@ -396,7 +396,8 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         payload, corrected = with_correction(context.payload, self.problem)
         most, asked = context.budget.reserved_output, self._settled(context, payload)
         cache = plan_cache(self.spec, payload, context.assembled.manifest)
-        payload = with_marks(payload | asked.sent | cache_key(self.spec, self.session.id), cache)
+        more = asked.sent | cache_key(self.spec, self.session.id) | asks_back(self.spec)
+        payload = with_marks(payload | more, cache)
         texts |= corrected | format_text(asked.sent)
         return PlannedCall(
             model=self.model,

@@ -196,6 +196,8 @@ class PartialAnswer:
     def _whole_calls(self) -> tuple[tuple[ToolCall, ...], list[_Fragments]]:
         whole, cut = [], []
         taken: set[str] = set()
+        if self._calls:  # What came after all calls is of the whole answer: OpenAI's reasoning comes at its end.
+            self._calls[0].opaque, self._waiting = [*self._calls[0].opaque, *self._waiting], []
         for call in self._calls:
             # A model that has no arguments to give may write nothing at all, which means an empty object.
             arguments = "".join(call.arguments) or "{}"

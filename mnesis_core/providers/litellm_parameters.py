@@ -88,6 +88,20 @@ def takes_back(spec: ModelSpec, effort: str | None) -> TakesBack:
     return TakesBack(provider=model, only_thinking=True, is_bound=mapped["thinking"]["type"] == "adaptive")
 
 
+def asks_back(spec: ModelSpec) -> dict[str, Any]:
+    """Return what has to be sent for reasoning that can be sent back: OpenAI's Responses encrypt it on request only.
+
+    Without ``store`` they would keep it, and want no more than its id.
+    """
+    provider, _, name = spec.litellm_model.partition("/")
+    is_by_responses = name.startswith("responses/") or (
+        provider in ("openai", "azure") and _entry(spec.litellm_model).get("mode") == "responses"
+    )
+    if provider not in ("openai", "azure") or not is_by_responses:
+        return {}
+    return {"include": ["reasoning.encrypted_content"], "store": False}
+
+
 def takes_format(spec: ModelSpec, response_format: Mapping[str, Any]) -> bool:
     """Return whether the provider itself holds this model to a response format, so that it is sent."""
     only = Parameters(response_format=response_format)

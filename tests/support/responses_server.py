@@ -1,0 +1,92 @@
+"""A loopback server that answers like OpenAI's Responses: it reasons, encrypts that, and calls a tool."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import TracebackType
+from typing import Any
+
+SUMMARY = [{"type": "summary_text", "text": "Which shelf?"}]
+ITEM = {"id": "rs_1", "type": "reasoning", "summary": SUMMARY, "encrypted_content": "gAAA"}
+CALL = {
+    "id": "fc_1",
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "shelf",
+    "arguments": "{}",
+    "status": "completed",
+}
+
+
+class ResponsesServer(ThreadingHTTPServer):
+    """Use as a context manager."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[dict[str, Any]] = []
+        self._thread = Thread(target=self.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self) -> ResponsesServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.shutdown()
+        self._thread.join(10)
+        self.server_close()
+
+
+def _events() -> list[dict[str, Any]]:
+    counted = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 2}}
+    whole: dict[str, Any] = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": "gpt-5",
+        "output": [ITEM, CALL],
+        "usage": counted | details,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+    begun = whole | {"status": "in_progress", "output": [], "usage": None}
+    text = {"item_id": "rs_1", "output_index": 0, "summary_index": 0, "delta": "Which shelf?"}
+    pieces = {"item_id": "fc_1", "output_index": 1, "delta": "{}"}
+    return [
+        {"type": "response.created", "response": begun},
+        {"type": "response.output_item.added", "output_index": 0, "item": ITEM | {"summary": []}},
+        {"type": "response.reasoning_summary_text.delta", **text},
+        {"type": "response.output_item.done", "output_index": 0, "item": ITEM},
+        {"type": "response.output_item.added", "output_index": 1, "item": CALL | {"arguments": ""}},
+        {"type": "response.function_call_arguments.delta", **pieces},
+        {"type": "response.output_item.done", "output_index": 1, "item": CALL},
+        {"type": "response.completed", "response": whole},
+    ]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ResponsesServer
+
+    def do_POST(self) -> None:
+        self.server.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        frames = [
+            f"event: {event['type']}\ndata: {json.dumps(event | {'sequence_number': number})}\n\n"
+            for number, event in enumerate(_events())
+        ]
+        payload = "".join(frames).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
