@@ -16,9 +16,11 @@ from compaction_app.context.state import load_meter
 from mnesis_core.llm.parameters import Parameters
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ProviderPart, ReasoningPart
+from mnesis_core.providers.litellm_parameters import UNTHOUGHT
 from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.turn_queries import list_calls
 from tests.support.caching_provider import Refused, check
 from tests.support.story import begin, ended, history, say
 from tests.support.thinking_provider import (
@@ -30,7 +32,16 @@ from tests.support.thinking_provider import (
     signature,
     spoken,
 )
-from tests.support.thinking_sessions import ADAPTIVE, GEMINI, MANUAL, MODELS, Imagined, check_calls, thinking_session
+from tests.support.thinking_sessions import (
+    ADAPTIVE,
+    GEMINI,
+    MANUAL,
+    MODELS,
+    WEATHER,
+    Imagined,
+    check_calls,
+    thinking_session,
+)
 
 
 def call(number: int) -> Block:
@@ -231,3 +242,24 @@ def test_the_provider_refuses_what_google_refuses(change: dict[str, Any]) -> Non
         contents = [{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": parts}]
         with pytest.raises(Refused) if is_refused else nullcontext():
             check_signatures({"contents": contents}, "gemini")
+
+
+async def test_a_turn_that_began_without_thinking_goes_on_without_it(alice) -> None:
+    thought: list[Block] = [("think", "Is it?"), ("text", "Rain.")]
+    said: list[list[Block]] = [thought, [("call", ("weather", {}))], thought, thought]
+    with ThinkingProvider(said.__getitem__) as provider:
+        session = await thinking_session(alice, provider, MANUAL)
+        await say(session, "Is there weather?")
+        waiting = await ended(
+            await begin(session, "Is it wet?", tools=(WEATHER,), parameters=Parameters(effort="none"))
+        )
+        assert waiting.state == TurnState.SUSPENDED
+        await db(lifecycle.interrupt, session.id, owner_id=alice.id)
+        # To Claude, the result of the interrupted call and the next question are one message in one turn.
+        for question in ("And now?", "Sure?"):
+            assert (await say(session, question)).state == TurnState.COMPLETED
+    assert provider.refusals == []
+    assert [bool(thinks(body)) for body in provider.requests] == [True, False, False, True]
+    assert [len(sealed(body)) for body in provider.requests] == [0, 0, 0, 1]
+    calls = await db(list_calls, session.id, limit=5)
+    assert calls[1].parameters["not_taken"] == {"effort": UNTHOUGHT}
