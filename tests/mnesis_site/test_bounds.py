@@ -21,7 +21,7 @@ CHECKED_BELOW = {
         "message", "parts", "parts[]", "system_prompt", "title", "user", "assistant", "text", "output", "error", "input", "results[].output",
         "results[].error", "caption", "data",
     },
-    "by the columns of a recorded turn": {"tool_name", "tool_call_id", "finish_reason", "cost", "provider", "kind"},
+    "by the columns of a recorded turn": {"tool_name", "tool_call_id", "finish_reason", "cost", "provider", "kind", "prompt"},
     "by turn_options": {"tools", "tools[]", "name", "description", "parameters"},
     "by the settings that there are": {"config"},
     "by agents_app.turns.claim": {"note", "peer_name"},

@@ -455,6 +455,7 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     turn_queries.newest_manifests: "the sessions are those of messages that its caller may see",
     turn_queries.answering_calls: "the turns are those of messages that its caller may see",
+    turn_queries.calls_after: "the messages are those that its caller may see",
     turn_queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
     compaction_queries.later_revisions: "the summaries are those of one session's graph",
     compaction_queries.load_sources: "the summary was loaded for the caller",
