@@ -1,3 +1,4 @@
+from tests.support.programs import no_connection_left
 from tests.support.story import alice, bob, quiet_runner, script, session
 
-__all__ = ["alice", "bob", "quiet_runner", "script", "session"]
+__all__ = ["alice", "bob", "no_connection_left", "quiet_runner", "script", "session"]

@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.db import connections
-from django.test import AsyncClient
 
 from agents_app.endpoints import anthropic
 from agents_app.tools.registry import ToolContext, tool
@@ -23,7 +20,10 @@ from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
 from sessions_app.record.session_queries import list_sessions
 from sessions_app.record.turn_queries import list_turns
+from tests.support.programs import Program
 from tests.support.story import history, spoken
+
+pytestmark = pytest.mark.usefixtures("no_connection_left")
 
 PATH = "/v1/messages"
 
@@ -38,30 +38,9 @@ LOOK = Step(reasoning="Hm.", text="I look.", tool_calls=(ToolCall(id="c1", name=
 THINKING = {"type": "adaptive"}
 
 
-class Program:
-    """A program of this user."""
-
-    def __init__(self, key: str) -> None:
-        self.http = AsyncClient(raise_request_exception=False)
-        self.headers = {"X-Api-Key": str(key)}
-
-    async def ask(self, text: str, *, session: str = "", stream: bool = False, **body: Any) -> Any:
-        """The response to one question."""
-        asked = {"model": "demo", "messages": [{"role": "user", "content": text}], "stream": stream} | body
-        headers = self.headers | ({"X-Mnesis-Session": session} if session else {})
-        return await self.http.post(PATH, data=json.dumps(asked), content_type="application/json", headers=headers)
-
-
-@pytest.fixture(autouse=True)
-async def no_connection_left() -> AsyncIterator[None]:
-    """The test client keeps the connection of the thread in which it lets a key be checked."""
-    yield
-    await sync_to_async(connections.close_all)()
-
-
 @pytest.fixture
 def program(alice: Any) -> Program:
-    return Program(create_key(owner_id=alice.pk))
+    return Program(create_key(owner_id=alice.pk), PATH)
 
 
 @pytest.fixture

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.db import connections
-from django.test import AsyncClient
 
 from agents_app.endpoints.answers import ask, follow_answer
 from agents_app.tools.registry import ToolContext, tool
@@ -30,7 +27,10 @@ from sessions_app.record.branch_queries import load_path
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
+from tests.support.programs import Program
 from tests.support.story import history, spoken
+
+pytestmark = pytest.mark.usefixtures("no_connection_left")
 
 PATH = "/v1/chat/completions"
 
@@ -51,30 +51,9 @@ OPEN = Step(text="I open it. ", tool_calls=(ToolCall(id="c1", name="open_lock", 
 LOOK = Step(text="I look.", tool_calls=(ToolCall(id="c1", name="look_about", arguments="{}"),))
 
 
-class Program:
-    """A program of this user."""
-
-    def __init__(self, key: str) -> None:
-        self.http = AsyncClient(raise_request_exception=False)
-        self.headers = {"Authorization": f"Bearer {key}"}
-
-    async def ask(self, text: str, *, session: str = "", stream: bool = False, **body: Any) -> Any:
-        """The response to one question."""
-        asked = {"model": "demo", "messages": [{"role": "user", "content": text}], "stream": stream} | body
-        headers = self.headers | ({"X-Mnesis-Session": session} if session else {})
-        return await self.http.post(PATH, data=json.dumps(asked), content_type="application/json", headers=headers)
-
-
-@pytest.fixture(autouse=True)
-async def no_connection_left() -> AsyncIterator[None]:
-    """The test client keeps the connection of the thread in which it lets a key be checked."""
-    yield
-    await sync_to_async(connections.close_all)()
-
-
 @pytest.fixture
 def program(alice: Any) -> Program:
-    return Program(create_key(owner_id=alice.pk))
+    return Program(create_key(owner_id=alice.pk), PATH)
 
 
 @pytest.fixture
@@ -232,7 +211,7 @@ async def test_somebody_elses_session_and_calls_are_not_found(script, bob, sessi
     tools = [{"type": "function", "function": {"name": "mine"}}]
     waiting = await program.ask("Go", session=session.id, tools=tools)
     [call] = waiting.json()["choices"][0]["message"]["tool_calls"]
-    stranger = Program(await db(create_key, owner_id=bob.pk))
+    stranger = Program(await db(create_key, owner_id=bob.pk), PATH)
     result = [{"role": "tool", "tool_call_id": call["id"], "content": "stolen"}]
     assert (await stranger.ask("Hello", session=session.id)).status_code == 404
     assert (await stranger.ask("", session=session.id, messages=result)).status_code == 404

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.db import connections
-from django.test import AsyncClient
 
 from agents_app.turns import lifecycle
 from mnesis_core.errors import ModelStreamBroken
@@ -22,26 +18,19 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
 from tests.support.drawings import drawing, image_part
+from tests.support.programs import Program
 from tests.support.story import spoken
+
+pytestmark = pytest.mark.usefixtures("no_connection_left")
 
 CODEX: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data/codex_request.json").read_text())
 PATH = "/v1/responses"
 
 
-class Program:
-    """A program of this user."""
+class ResponsesProgram(Program):
+    """A program that asks for responses."""
 
-    def __init__(self, key: str) -> None:
-        self.http = AsyncClient(raise_request_exception=False)
-        self.headers = {"Authorization": f"Bearer {key}"}
-
-    async def post(self, path: str = PATH, **body: Any) -> Any:
-        return await self.http.post(path, data=json.dumps(body), content_type="application/json", headers=self.headers)
-
-    async def get(self, path: str) -> Any:
-        return await self.http.get(path, headers=self.headers)
-
-    async def ask(self, input: Any, **body: Any) -> dict[str, Any]:
+    async def respond(self, input: Any, **body: Any) -> dict[str, Any]:
         response = await self.post(**{"model": "demo", "input": input, **body})
         assert response.status_code == 200, response.content
         return dict(response.json())
@@ -53,16 +42,9 @@ class Program:
         return [json.loads(event.partition("data: ")[2]) for event in text.strip().split("\n\n")]
 
 
-@pytest.fixture(autouse=True)
-async def no_connection_left() -> AsyncIterator[None]:
-    """The test client keeps the connection of the thread in which it lets a key be checked."""
-    yield
-    await sync_to_async(connections.close_all)()
-
-
 @pytest.fixture
-def program(alice: Any) -> Program:
-    return Program(create_key(owner_id=alice.pk))
+def program(alice: Any) -> ResponsesProgram:
+    return ResponsesProgram(create_key(owner_id=alice.pk), PATH)
 
 
 def call(name: str, **arguments: Any) -> ToolCall:
@@ -103,7 +85,7 @@ async def test_a_stream_that_breaks_ends_with_a_failed_response(script, program)
 
 async def test_a_turn_may_have_another_model(script, program, alice):
     script(Step(text="One"))
-    one = await program.ask("Hello")
+    one = await program.respond("Hello")
     session = await db(load_session, one["mnesis"]["session_id"])
     missing = await program.post(model="none", input="And?", previous_response_id=one["id"])
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "MODEL_NOT_FOUND")
@@ -113,16 +95,16 @@ async def test_a_turn_may_have_another_model(script, program, alice):
 async def test_a_key_makes_a_request_safe_to_repeat(script, program):
     script(Step(text="One"), Step(text="Two"))
     program.headers["Idempotency-Key"] = "once"
-    one = await program.ask("Hello")
-    assert (await program.ask("Hello"))["id"] == one["id"]
+    one = await program.respond("Hello")
+    assert (await program.respond("Hello"))["id"] == one["id"]
     assert (await program.post(model="demo", input="Bye")).json()["error"]["code"] == "IDEMPOTENCY_MISMATCH"
 
 
 async def test_a_reference_to_an_item_continues_its_session(script, program):
     script(Step(text="One"), Step(text="Two"))
-    one = await program.ask("Hello")
+    one = await program.respond("Hello")
     reference = {"type": "item_reference", "id": one["output"][0]["id"]}
-    two = await program.ask([{"role": "user", "content": "Hello"}, reference, {"role": "user", "content": "And?"}])
+    two = await program.respond([{"role": "user", "content": "Hello"}, reference, {"role": "user", "content": "And?"}])
     assert two["mnesis"]["session_id"] == one["mnesis"]["session_id"]
     messages = await db(load_messages, one["mnesis"]["session_id"])
     assert [*map(spoken, messages)] == ["Hello", "One", "And?", "Two"]
@@ -130,8 +112,8 @@ async def test_a_reference_to_an_item_continues_its_session(script, program):
 
 async def test_sessions_of_others_are_not_found(script, program, bob):
     script(Step(text="One"))
-    one = await program.ask("Hello")
-    other = Program(await db(create_key, owner_id=bob.pk))
+    one = await program.respond("Hello")
+    other = ResponsesProgram(await db(create_key, owner_id=bob.pk), PATH)
     number = one["mnesis"]["session_id"].removeprefix("sess_")
     reference = {"type": "item_reference", "id": one["output"][0]["id"]}
     for body in (
@@ -148,8 +130,8 @@ async def test_sessions_of_others_are_not_found(script, program, bob):
 
 async def test_a_key_that_may_only_read_reads(script, program, alice):
     script(Step(text="One"))
-    one = await program.ask("Hello")
-    reader = Program(await db(create_key, owner_id=alice.pk, scope="read"))
+    one = await program.respond("Hello")
+    reader = ResponsesProgram(await db(create_key, owner_id=alice.pk, scope="read"), PATH)
     assert (await reader.get(f"{PATH}/{one['id']}")).json()["output"] == one["output"]
     for response in (
         await reader.post(model="demo", input="Hello"),
@@ -199,7 +181,9 @@ async def test_no_body_is_a_server_error(program, body):
 
 async def test_nasty_text_is_kept_and_answered(script, program):
     script(Step(text="nul \x00 lone \ud800"))
-    one = await program.ask("nul \x00 lone \ud800", tools=[{"type": "custom", "name": "note", "description": "\ud800"}])
+    one = await program.respond(
+        "nul \x00 lone \ud800", tools=[{"type": "custom", "name": "note", "description": "\ud800"}]
+    )
     assert one["output"][0]["content"][0]["text"] == "nul \x00 lone \ufffd"
     [item] = (await program.get(f"{PATH}/{one['id']}/input_items")).json()["data"]
     assert item["content"][0]["text"] == "nul \x00 lone \ufffd"
@@ -208,10 +192,10 @@ async def test_nasty_text_is_kept_and_answered(script, program):
 async def test_a_result_may_be_a_picture(script, program):
     script(Step(tool_calls=(call("look"),)), Step(text="A chart."))
     tools = [{"type": "function", "name": "look"}]
-    one = await program.ask("Look", tools=tools)
+    one = await program.respond("Look", tools=tools)
     image = {"type": "input_image", "image_url": image_part(drawing())["image_url"]["url"]}
     result = {"type": "function_call_output", "call_id": one["output"][0]["call_id"], "output": [image]}
-    two = await program.ask([result], previous_response_id=one["id"], tools=tools)
+    two = await program.respond([result], previous_response_id=one["id"], tools=tools)
     assert two["output"][0]["content"][0]["text"] == "A chart."
     messages = await db(load_messages, one["mnesis"]["session_id"])
     [of_tool, picture] = [stored.part for stored in messages[1].parts]
@@ -220,7 +204,7 @@ async def test_a_result_may_be_a_picture(script, program):
 
 async def test_a_waiting_turn_is_cancelled_at_once(script, program):
     script(Step(tool_calls=(call("look"),)))
-    one = await program.ask("Look", tools=[{"type": "function", "name": "look"}])
+    one = await program.respond("Look", tools=[{"type": "function", "name": "look"}])
     cancelled = (await program.post(f"{PATH}/{one['id']}/cancel")).json()
     session = await db(lifecycle.load_session, one["mnesis"]["session_id"])
     assert (cancelled["status"], session.running_turn_id) == ("completed", None)  # the response itself was whole

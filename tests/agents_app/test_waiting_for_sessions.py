@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.db import connections
 from django.test import AsyncClient
 
 from agents_app.turns import lifecycle
@@ -18,6 +16,8 @@ from mnesis_site.asgi import application
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
 from tests.mnesis_site.test_sockets import open_socket
+
+pytestmark = pytest.mark.usefixtures("no_connection_left")
 
 WEATHER = {"name": "weather", "description": "The weather of a town.", "parameters": {"type": "object"}}
 CALLS = Step(tool_calls=(ToolCall(id="c1", name="weather", arguments='{"town": "Lyon"}'),))
@@ -45,13 +45,6 @@ class Program:
         await lifecycle.wait_turn(turn["session_id"], turn["id"], owner_id=self.owner_id)
         found: dict[str, Any] = (await self.http.get(f"/api/sessions/{turn['session_id']}/turns/{turn['id']}")).json()
         return found
-
-
-@pytest.fixture(autouse=True)
-async def no_connection_left() -> AsyncIterator[None]:
-    """The test client keeps the connections of the threads in which it lets sync views run."""
-    yield
-    await sync_to_async(connections.close_all)()
 
 
 @pytest.fixture
