@@ -147,6 +147,14 @@ def test_a_question_with_more_than_fit_keeps_its_last():
     assert shown(assembled([asked(1)], picture(size=16_000_000))) == [0]
 
 
+def test_the_pages_of_documents_have_a_limit_together():
+    entries = [asked(1), asked(2), asked(3)]
+    assert shown(assembled(entries, replace(picture(), pages=33))) == [1, 1, 1]
+    assert shown(assembled(entries, replace(picture(), pages=34))) == [0, 0, 1]
+    rows = assembled(entries, replace(picture(), pages=33)).manifest
+    assert rows[0]["pictures"][0]["pages"] == 33
+
+
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(300, 9_000), st.integers(1, 3_000))
 def test_the_window_is_kept_to(counts: list[int], usable: int, tokens: int):
     entries = [asked(seq, pictures=count, text=prose(60)) for seq, count in enumerate(counts, start=1)]
