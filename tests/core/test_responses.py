@@ -35,7 +35,7 @@ from mnesis_core.turns.responses import (
 )
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-TURN, PART = new_id("turn"), new_id("part")
+TURN, PART = "turn_01K5C0D1E2F3G4H5J6K7M8N9P0", "part_01K5C0D1E2F3G4H5J6K7M8N9P1"  # They are names of tests too.
 USAGE = UsageRecord(tokens_input=5, tokens_output=2)
 HEAD = ResponseHead(turn_id=TURN, session_id=new_id("sess"), model="demo", created=1)
 CALL = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
