@@ -59,7 +59,7 @@ class InvalidPicture(InvalidRequest):
 
 
 class RemotePicture(InvalidRequest):
-    """Pictures are not fetched from other addresses. Send the bytes: as a data: URL, or as a file of the session."""
+    """Pictures and documents are not fetched from other addresses. Send the bytes: as a data: URL, or as a file of the session."""
 
 
 class RequestTimeout(InvalidRequest):

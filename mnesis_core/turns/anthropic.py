@@ -8,7 +8,6 @@ client sends back is left out: the record holds the history, and what a provider
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -22,7 +21,7 @@ from mnesis_core.messages import TextPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import nests_within, printable, printable_json
 from mnesis_core.turns.answers import Answered, Head, Thought
-from mnesis_core.turns.requests import CompletionRequest, RequestMessage, joined
+from mnesis_core.turns.requests import CompletionRequest, RequestMessage, joined, unused_names
 
 ORIGIN = "anthropic"
 # The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
@@ -44,7 +43,6 @@ USED = {
     *("max_tokens", "temperature", "top_p", "stop_sequences", "thinking", "output_config", "output_format"),
     "cache_control",  # Breakpoints are placed here, where a prompt stays the same.
 }
-_NAME = re.compile(r"[a-z_]{1,40}")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _THINKS = ("enabled", "adaptive", "between_tools")
 _BUDGETS = ((10_000, "high"), (5_000, "medium"), (0, "low"))  # The least tokens of a budget, and the effort it is.
@@ -83,7 +81,7 @@ def read_request(body: Mapping[str, Any], *, session: str) -> CompletionRequest:
         session=where,
         user=user,
         parameters=asked,
-        unused=unused(body),
+        unused=unused_names(body, USED),
     )
 
 
@@ -139,13 +137,6 @@ def shows_thinking(body: Mapping[str, Any]) -> bool:
     return thinking.get("type") in _THINKS and thinking.get("display") != "omitted"
 
 
-def unused(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parameters that were sent and have no effect, sorted by name; at most 20."""
-    sent = sorted(name for name, value in body.items() if name not in USED and value not in (None, False, [], {}, ""))
-    # Other names could not be written in a header.
-    return tuple(name for name in sent if _NAME.fullmatch(name))[:20]
-
-
 def count_tokens(request: CompletionRequest, rule: PictureRule, *, ratio: float = 1.0) -> int:
     """Return about how many tokens a request has, a picture counted as the largest that the model is shown.
 
@@ -172,7 +163,7 @@ def _read_message(message: Mapping[str, Any], place: int) -> Iterator[RequestMes
     results: list[RequestMessage] = []
     for block, where in _blocks(message["content"], field):
         match role, block.get("type"):
-            case "user", "image":
+            case "user", "image" | "document" if _has_bytes(block):
                 pictures.append(_picture(block, where))
             case "user", "tool_result":
                 results.append(_result(block, where, place))
@@ -233,6 +224,13 @@ def _object(holder: Mapping[str, Any], name: str, field: str = "") -> Mapping[st
     return value or {}
 
 
+def _has_bytes(block: Mapping[str, Any]) -> bool:
+    """Return whether a block is a picture, or a document that is no text."""
+    source = block.get("source")
+    kind = source.get("type") if isinstance(source, Mapping) else None
+    return block["type"] == "image" or kind in ("base64", "url")
+
+
 def _picture(block: Mapping[str, Any], field: str) -> SentPicture:
     source = _object(block, "source", field)
     where = f"{field}.source"
@@ -241,7 +239,8 @@ def _picture(block: Mapping[str, Any], field: str) -> SentPicture:
     if source.get("type") != "base64":
         raise InvalidRequest(f"{where} must be of the type base64", field=f"{where}.type")
     # What it says of its type is not believed.
-    return read_data_url(f"data:;base64,{_string(source, 'data', where)}", place=where)
+    url = f"data:;base64,{_string(source, 'data', where)}"
+    return read_data_url(url, place=where, is_document=block["type"] == "document")
 
 
 def _document(block: Mapping[str, Any], field: str) -> str:
@@ -256,9 +255,7 @@ def _document(block: Mapping[str, Any], field: str) -> str:
     if source.get("type") == "content":
         inside = _blocks(source.get("content"), f"{where}.content")
         return joined((title or "", *(_text(inner, place) for inner, place in inside)))
-    raise InvalidRequest(
-        f"{where} must be of the type text or content; upload other documents as files", field=f"{where}.type"
-    )
+    raise InvalidRequest(f"{where} must be of the type base64, text or content", field=f"{where}.type")
 
 
 def _result(block: Mapping[str, Any], field: str, place: int) -> RequestMessage:
@@ -266,7 +263,7 @@ def _result(block: Mapping[str, Any], field: str, place: int) -> RequestMessage:
     pictures: list[SentPicture] = []
     for inner, where in _blocks(block.get("content"), f"{field}.content"):
         match inner.get("type"):
-            case "image":
+            case "image" | "document" if _has_bytes(inner):
                 pictures.append(_picture(inner, where))
             case "document" | "search_result":
                 texts.append(_document(inner, where))

@@ -6,7 +6,6 @@ flavours an answer is left unused, and the answer's headers name it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +16,8 @@ from mnesis_core.llm.parameters import NAMES, Parameters, read_parameters
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import printable
 from mnesis_core.turns.answers import Answered, Head
+from mnesis_core.turns.requests import is_off, unused_names
 
-_NAME = re.compile(r"[a-z_]{1,40}")
 # Our names of the parameters that are read, and OpenAI's.
 PARAMETERS = {
     **{name: name for name in NAMES if name not in ("effort", "max_output_tokens")},
@@ -31,21 +30,17 @@ USED = {"model", "messages", "stream", "stream_options", "tools", "metadata", "u
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
-def _is_off(value: Any) -> bool:
-    return value is None or value is False or value in ([], {}, "")  # a 0 is something that was asked
-
-
 # For each parameter, the accepted values, and the hint for any other.
 _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "n": (lambda value: value in (None, 1), "one answer is made; send n=1"),
-    "logprobs": (_is_off, "probabilities of tokens are not known here"),
+    "logprobs": (is_off, "probabilities of tokens are not known here"),
     "top_logprobs": (lambda value: value in (None, 0), "probabilities of tokens are not known here"),
     "modalities": (lambda value: value in (None, ["text"]), "answers are text"),
-    "audio": (_is_off, "answers are text"),
-    "logit_bias": (_is_off, "the choice of tokens cannot be changed"),
-    "functions": (_is_off, "send tools"),
-    "function_call": (_is_off, "send tools and tool_choice"),
-    "web_search_options": (_is_off, "there is no web search"),
+    "audio": (is_off, "answers are text"),
+    "logit_bias": (is_off, "the choice of tokens cannot be changed"),
+    "functions": (is_off, "send tools"),
+    "function_call": (is_off, "send tools and tool_choice"),
+    "web_search_options": (is_off, "there is no web search"),
 }
 
 
@@ -72,10 +67,7 @@ def read_asked(parameters: Mapping[str, Any]) -> Parameters:
 
 def unused(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parameters that were sent, are not refused and have no effect, sorted by name; at most 20."""
-    used = USED | {*_ACCEPTED}
-    sent = sorted(name for name, value in parameters.items() if name not in used and not _is_off(value))
-    # Other names could not be written in a header.
-    return tuple(name for name in sent if _NAME.fullmatch(name))[:20]
+    return unused_names(parameters, USED | {*_ACCEPTED})
 
 
 def read_content(

@@ -13,11 +13,12 @@ The record is never changed by what a client leaves out or words in another way.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Literal
+from typing import Any, Literal
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.pictures import SentPicture, part_of_sent
@@ -36,6 +37,7 @@ from mnesis_core.messages import (
 
 RequestRole = Literal["system", "user", "assistant", "tool"]
 
+_NAME = re.compile(r"[a-z_]{1,40}")
 UNANSWERED = "The caller's history holds no result of this call."
 
 
@@ -63,6 +65,18 @@ class CompletionRequest:
     unused: tuple[str, ...] = ()  # Parameters that were sent and have no effect.
     after: str = ""  # The message that it continues; empty for the last one of the session's chosen branch.
     may_change_model: bool = False  # Whether this turn may have another model than its session.
+
+
+def is_off(value: Any) -> bool:
+    """Return whether a parameter that was sent asks for nothing; a 0 is something that was asked."""
+    return value is None or value is False or value in ([], {}, "")
+
+
+def unused_names(parameters: Mapping[str, Any], used: Collection[str]) -> tuple[str, ...]:
+    """Return the parameters that were sent and are not among ``used``, sorted; at most 20."""
+    sent = sorted(name for name, value in parameters.items() if name not in used and not is_off(value))
+    # Other names could not be written in a header.
+    return tuple(name for name in sent if _NAME.fullmatch(name))[:20]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from mnesis_core.errors import InvalidRequest, TurnNotFoundError
 from mnesis_core.files.pictures import SentPicture, read_data_url
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
-from mnesis_core.turns.requests import CompletionRequest, RequestMessage, RequestRole, joined
+from mnesis_core.turns.requests import CompletionRequest, RequestMessage, RequestRole, is_off, joined, unused_names
 
 NEW = "new"
 SESSION_FIELD = "mnesis_session"  # of ``metadata``, for clients that cannot send headers
@@ -45,7 +45,6 @@ _ULID = "[0-9A-HJKMNP-TV-Z]{26}"
 _RESPONSE = re.compile(rf"resp_({_ULID})(?:_({_ULID}))?")
 _CONVERSATION = re.compile(rf"conv_({_ULID})")
 _ITEM = re.compile(rf"(?:msg|rs|fc|ctc|fco|ctco)_({_ULID})(?:_[0-9A-Z_]{{1,64}})?")
-_NAME = re.compile(r"[a-z_]{1,40}")
 _HOSTED = re.compile(
     r"web_search(?:_preview)?(?:_[0-9_]+)?"
 )  # left out: the answer only lacks what it would have found
@@ -99,7 +98,7 @@ def read_response_request(body: Mapping[str, Any], *, session: str = "") -> Resp
         session=conversation or given,
         user=_text(body.get("user"), "user") if not (brings_results or previous or referred) else "",
         parameters=_parameters(body),
-        unused=tuple(sorted({*_unused(body), *tools.unused})),
+        unused=tuple(sorted({*unused_names(body, _USED | {*_ACCEPTED}), *tools.unused})),
     )
     return ResponseRequest(
         request=request, previous=previous, referred=referred, metadata=metadata, namespaces=tools.namespaces
@@ -239,8 +238,11 @@ def _content(value: Any, place: str, *, may_show: bool) -> tuple[str, str, tuple
             refusals.append(_required(part, "refusal", where))
         elif kind == "input_image" and may_show:
             pictures.append(read_data_url(part.get("image_url"), place=f"{where}.image_url"))
+        elif kind == "input_file" and may_show:
+            data = part.get("file_data") or part.get("file_url")
+            pictures.append(read_data_url(data, place=f"{where}.file_data", is_document=True))
         else:
-            known = "text and pictures as data: URLs are" if may_show else "only text is"
+            known = "text, pictures and PDFs as data: URLs are" if may_show else "only text is"
             raise InvalidRequest(f"{where} is of another kind; {known} taken here", field=f"{where}.type")
     return "\n".join(texts), "\n".join(refusals), tuple(pictures)
 
@@ -315,15 +317,11 @@ def _mappings(value: Any) -> Iterable[Mapping[str, Any]]:
 # Parameters
 
 
-def _is_off(value: Any) -> bool:
-    return value is None or value is False or value in ([], {}, "", 0)
-
-
 # For each parameter, the accepted values, and the hint for any other.
 _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "background": (_is_off, "a turn runs to its end whether or not the client stays; send stream"),
-    "prompt": (_is_off, "there are no prompts of this kind here; send instructions and input"),
-    "top_logprobs": (_is_off, "probabilities of tokens are not known here"),
+    "background": (is_off, "a turn runs to its end whether or not the client stays; send stream"),
+    "prompt": (is_off, "there are no prompts of this kind here; send instructions and input"),
+    "top_logprobs": (lambda value: value in (None, 0), "probabilities of tokens are not known here"),
     "include": (
         lambda value: value is None or (isinstance(value, list) and "message.output_text.logprobs" not in value),
         "it is a list, and probabilities of tokens are not known here",
@@ -344,12 +342,6 @@ def _check_supported(body: Mapping[str, Any]) -> None:
     for name, (is_accepted, hint) in _ACCEPTED.items():
         if not is_accepted(body.get(name)):
             raise InvalidRequest(f"{name} is not supported with this value: {hint}", field=name)
-
-
-def _unused(body: Mapping[str, Any]) -> Sequence[str]:
-    sent = sorted(name for name, value in body.items() if name not in _USED | {*_ACCEPTED} and not _is_off(value))
-    # Other names could not be written in a header.
-    return [name for name in sent if _NAME.fullmatch(name)][:20]
 
 
 def _parameters(body: Mapping[str, Any]) -> Parameters:

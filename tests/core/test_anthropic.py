@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
-from mnesis_core.errors import InvalidRequest, ModelRateLimited, RemotePicture, SessionBusy
+from mnesis_core.errors import InvalidPicture, InvalidRequest, ModelRateLimited, RemotePicture, SessionBusy
 from mnesis_core.files.pictures import ANTHROPIC, GEMINI, OPENAI
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters
@@ -33,7 +33,7 @@ from mnesis_core.turns.anthropic import (
 )
 from mnesis_core.turns.requests import CompletionRequest, RequestMessage
 from tests.core.sdk import accepts
-from tests.support.drawings import drawing
+from tests.support.drawings import document, drawing
 
 HEAD = Head(turn_id="turn_1", session_id="sess_1", model="demo", created=1)
 PICTURE = {
@@ -69,7 +69,7 @@ def answer(*parts: TextPart | ReasoningPart, **values: Any) -> Answered:
 
 def test_blocks_are_read_as_the_shared_messages():
     thinking = {"type": "thinking", "thinking": "Hm", "signature": "s"}
-    document = {
+    tides = {
         "type": "document",
         "title": "Tides",
         "source": {"type": "text", "media_type": "text/plain", "data": "9"},
@@ -80,7 +80,7 @@ def test_blocks_are_read_as_the_shared_messages():
         {"role": "assistant", "content": [thinking, text("I look."), text("Now."), CALL]},
         user(result([text("nine")])),
         {"role": "system", "content": "Be long."},
-        user(document, found),
+        user(tides, found),
     ]
     accepts(list[sdk.MessageParam], history)
     asking, called, looked, told, read = read_messages(history)
@@ -90,6 +90,15 @@ def test_blocks_are_read_as_the_shared_messages():
     assert looked == RequestMessage(role="tool", text="nine", tool_call_id="part_c", place=2)
     assert told == RequestMessage(role="system", text="Be long.", place=3)
     assert read.text == "Tides\n\n9\nHarbours\n\nhttps://a\n\ndeep"
+
+
+def test_documents_are_read_in_messages_and_results():
+    source = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(document("deep")).decode()}
+    history = [user({"type": "document", "source": source}), user(result([{"type": "document", "source": source}]))]
+    accepts(list[sdk.MessageParam], history)
+    assert [one.pictures[0].media_type for one in read_messages(history)] == ["application/pdf"] * 2
+    with pytest.raises(InvalidPicture):
+        read_messages([user({"type": "document", "source": PICTURE["source"]})])
 
 
 def test_what_is_said_beside_results_goes_with_the_last_of_them():
@@ -182,7 +191,8 @@ def test_a_request_says_where_it_belongs_and_what_has_no_effect():
         ({"messages": [user(result(7))]}, "messages.0.content.0.content"),
         ({"messages": [user({"type": "tool_result", "content": "a"})]}, "messages.0.content.0.tool_use_id"),
         ({"messages": [{"role": "assistant", "content": [CALL | {"input": []}]}]}, "messages.0.content.0.input"),
-        ({"messages": [user({"type": "document", "source": {"type": "url"}})]}, "messages.0.content.0.source.type"),
+        ({"messages": [user({"type": "document", "source": {"type": "url"}})]}, "messages.0.content.0.source"),
+        ({"messages": [user({"type": "document", "source": {"type": "file"}})]}, "messages.0.content.0.source.type"),
         ({"system": 7}, "system"),
         ({"system": [7]}, "system.0"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools.0.type"),

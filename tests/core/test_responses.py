@@ -33,7 +33,9 @@ from mnesis_core.turns.responses import (
     read_response,
     repeated,
 )
+from tests.support.drawings import data_url, document
 
+URL = "https://example.org/a"
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 TURN, PART = "turn_01K5C0D1E2F3G4H5J6K7M8N9P0", "part_01K5C0D1E2F3G4H5J6K7M8N9P1"  # They are names of tests too.
 USAGE = UsageRecord(tokens_input=5, tokens_output=2)
@@ -181,7 +183,7 @@ def test_only_allowed_tools_are_offered():
         ({"input": [3]}, "input.0"),
         ({"input": [{"type": "computer_call"}]}, "input.0.type"),
         ({"input": [{"role": []}]}, "input.0.role"),
-        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content.0.type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content.0.file_data"),
         ({"input": [{"role": "assistant", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
         ({"input": [{"role": "user", "content": 3}]}, "input.0.content"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input.0.id"),
@@ -197,10 +199,16 @@ def test_what_is_refused_is_named(body, field):
     assert refused.value.details["field"] == field
 
 
-def test_a_picture_elsewhere_is_not_fetched():
-    part = {"type": "input_image", "image_url": "https://example.org/a.png"}
+@pytest.mark.parametrize("part", [{"type": "input_image", "image_url": URL}, {"type": "input_file", "file_url": URL}])
+def test_a_file_elsewhere_is_not_fetched(part):
     with pytest.raises(RemotePicture):
         read(input=[{"role": "user", "content": [part]}])
+
+
+def test_a_pdf_is_read():
+    part = {"type": "input_file", "filename": "tides.pdf", "file_data": data_url(document("deep"), "application/pdf")}
+    [asked] = read(input=[{"role": "user", "content": [part]}]).request.messages
+    assert asked.pictures[0].media_type == "application/pdf"
 
 
 def test_what_has_no_effect_is_named():
