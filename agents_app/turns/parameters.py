@@ -21,11 +21,8 @@ from mnesis_core.providers.litellm_parameters import SettledParameters, settle_p
 from mnesis_core.providers.opaque import lacks_thinking
 from mnesis_core.turns.options import TurnOptions
 
-CUT = (
-    "length",
-    "max_tokens",
-    "content_filter",
-)  # Finish reasons of an answer that is not whole, which a client is told.
+# Finish reasons of an answer that is not whole, which a client is told.
+CUT = ("length", "max_tokens", "content_filter")
 ANY_OBJECT = {"type": "object"}
 
 

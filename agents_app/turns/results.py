@@ -33,9 +33,8 @@ class PreparedResult:
     text: str
     is_error: bool
     add_long: AddLong | None
-    pictures: tuple[
-        tuple[ImagePart | DocumentPart, dict[str, Any] | None], ...
-    ] = ()  # each part, with what ``add_file`` takes of a new file
+    # Each part, with what ``add_file`` takes of a new file.
+    pictures: tuple[tuple[ImagePart | DocumentPart, dict[str, Any] | None], ...] = ()
 
 
 def prepare_result(

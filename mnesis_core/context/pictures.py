@@ -17,9 +17,8 @@ from mnesis_core.context.wording import PICTURE_FIELDS
 from mnesis_core.files.pictures import PDF, PDF_KIND, PICTURE_KIND
 from mnesis_core.messages import DocumentPart, FileRefPart, ImagePart, Part, StoredMessage, StoredPart, ToolPart
 
-MOST_PICTURES = (
-    20  # with PDFs; Anthropic takes smaller ones only where there are more, and every other provider takes as many.
-)
+# With PDFs. Anthropic takes smaller ones only where there are more, and every other provider takes as many.
+MOST_PICTURES = 20
 MOST_BYTES = 15_000_000  # of the pictures of one prompt, before they become Base64
 SHARE = 2  # Pictures take at most one part in so many of what is usable.
 MOST_PAGES_TOGETHER = 100  # of the PDFs of one prompt

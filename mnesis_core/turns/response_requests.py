@@ -45,9 +45,8 @@ _ULID = "[0-9A-HJKMNP-TV-Z]{26}"
 _RESPONSE = re.compile(rf"resp_({_ULID})(?:_({_ULID}))?")
 _CONVERSATION = re.compile(rf"conv_({_ULID})")
 _ITEM = re.compile(rf"(?:msg|rs|fc|ctc|fco|ctco)_({_ULID})(?:_[0-9A-Z_]{{1,64}})?")
-_HOSTED = re.compile(
-    r"web_search(?:_preview)?(?:_[0-9_]+)?"
-)  # left out: the answer only lacks what it would have found
+# Tools that OpenAI runs and that are left out: the answer only lacks what they would have found.
+_HOSTED = re.compile(r"web_search(?:_preview)?(?:_[0-9_]+)?")
 MOST_PAIRS, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # of metadata, as at OpenAI
 MOST_ITEMS = 10_000
 
@@ -58,9 +57,8 @@ class ResponseRequest:
     previous: str = ""  # the turn of the response that it continues
     referred: str = ""  # the turn of the last item that it only refers to
     metadata: Mapping[str, str] = field(default_factory=dict)
-    namespaces: Mapping[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # A function's name -> namespace and name there.
+    # A function's name -> its namespace, and its name there.
+    namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
