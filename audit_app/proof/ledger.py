@@ -251,9 +251,8 @@ class LedgerSegment:
     projection: Projection = field(default_factory=Projection)
     accounts: Accounts = field(default_factory=Accounts)
     findings: list[Finding] = field(default_factory=list)
-    began_by: tuple[
-        Any, ...
-    ] = ()  # the account that began the session and its organisation, if the first entry is here
+    # The account that began the session and its organisation, if the first entry is here.
+    began_by: tuple[Any, ...] = ()
     is_unbound: bool = False  # the session began before rows were bound to the ledger
 
     def add(self, later: LedgerSegment) -> None:

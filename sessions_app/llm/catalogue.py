@@ -33,6 +33,12 @@ NAME_LENGTH = 60
 BY_COMMAND = "Anything else can be entered by a command on the host."
 PRICES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 _PRICE: dict[str, Any] = {"required": False, "min_value": 0, "max_value": model_store.LARGEST_PRICE}
+_ABILITY: dict[str, Any] = {
+    "choices": [("", "As stated by litellm"), ("yes", "Yes"), ("no", "No")],
+    "required": False,
+    "coerce": lambda value: value == "yes",
+    "empty_value": None,
+}
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
     *("takes_pictures", "takes_documents", "fallbacks", "parameters", "cache"),
@@ -201,20 +207,10 @@ class ModelForm(AudienceFields):
         help_text="Tokens. If empty, as above.",
     )
     takes_pictures = forms.TypedChoiceField(
-        choices=[("", "As stated by litellm"), ("yes", "Yes"), ("no", "No")],
-        required=False,
-        coerce=lambda value: value == "yes",
-        empty_value=None,
-        label="Takes pictures",
-        help_text="If not, it gets a description of each picture.",
+        **_ABILITY, label="Takes pictures", help_text="If not, it gets a description of each picture."
     )
     takes_documents = forms.TypedChoiceField(
-        choices=[("", "As stated by litellm"), ("yes", "Yes"), ("no", "No")],
-        required=False,
-        coerce=lambda value: value == "yes",
-        empty_value=None,
-        label="Takes PDFs",
-        help_text="If not, it gets a summary of each PDF.",
+        **_ABILITY, label="Takes PDFs", help_text="If not, it gets a summary of each PDF."
     )
     input_price = forms.FloatField(**_PRICE, label="Prompt")
     output_price = forms.FloatField(**_PRICE, label="Answer")

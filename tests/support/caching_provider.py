@@ -29,14 +29,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from PIL import Image
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
+
+from tests.support.threaded_server import ThreadedServer
 
 CHARACTERS_PER_TOKEN = 4
 SMALLEST = 1_024  # tokens
@@ -72,38 +72,23 @@ class Bill:
         return self.fresh + self.read + sum(self.written.values())
 
 
-class CachingProvider(ThreadingHTTPServer):
+class CachingProvider(ThreadedServer):
     """Use as a context manager. ``answer`` says what the model answers to the call of a number, counted from 0.
 
     ``clock`` is the time in seconds, and the caller's to move.
     """
 
     def __init__(self, answer: Callable[[int], Answer], *, window: int = 200_000) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.answer, self.window, self.clock = answer, window, 0.0
-        self.requests: list[dict[str, Any]] = []
         self.bills: list[Bill] = []
         self.refusals: list[str] = []
         self._kept: dict[str, tuple[float, float]] = {}  # the end of a beginning's lifetime, and its length in seconds
         self._seen: list[str] = []
-        self._thread = Thread(target=self.serve_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
     @property
     def share_read(self) -> float:
         return sum(bill.read for bill in self.bills) / sum(bill.total for bill in self.bills)
-
-    def __enter__(self) -> CachingProvider:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.shutdown()
-        self._thread.join(10)
-        self.server_close()
 
     def respond(self, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Return the events of an answer, each with its type.

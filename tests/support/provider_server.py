@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from tests.support.threaded_server import ThreadedServer
 
-class LoopbackServer(ThreadingHTTPServer):
-    """Answers JSON with JSON. Use as a context manager."""
+
+class LoopbackServer(ThreadedServer):
+    """Answers JSON with JSON."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.requests: list[dict[str, Any]] = []
-        self._thread = Thread(target=self.serve_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The address that it listens at."""
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def __enter__(self) -> ProviderServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.shutdown()
-        self._thread.join(10)
-        self.server_close()
+        super().__init__(_Handler)
 
     @abstractmethod
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.threaded_server import ThreadedServer
 
 SUMMARY = [{"type": "summary_text", "text": "Which shelf?"}]
 ITEM = {"id": "rs_1", "type": "reasoning", "summary": SUMMARY, "encrypted_content": "gAAA"}
@@ -20,26 +20,11 @@ CALL = {
 }
 
 
-class ResponsesServer(ThreadingHTTPServer):
-    """Use as a context manager."""
+class ResponsesServer(ThreadedServer):
+    """Thinks, and calls a tool. Use as a context manager."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.requests: list[dict[str, Any]] = []
-        self._thread = Thread(target=self.serve_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def __enter__(self) -> ResponsesServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.shutdown()
-        self._thread.join(10)
-        self.server_close()
+        super().__init__(_Handler)
 
 
 def _events() -> list[dict[str, Any]]:

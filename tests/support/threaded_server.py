@@ -1,0 +1,31 @@
+"""A server on loopback, in a thread of its own, which keeps what it is asked."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
+
+
+class ThreadedServer(ThreadingHTTPServer):
+    """Use as a context manager."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.requests: list[dict[str, Any]] = []
+        self._thread = Thread(target=self.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address that it listens at."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.shutdown()
+        self._thread.join(10)
+        self.server_close()
