@@ -224,7 +224,7 @@ WRITES: dict[str, Row] = {
     ),
     "add_to_result": (
         in_change(lambda r, s: message_store.add_to_result(r, s.works, ImagePart(media_type="image/png"), s.works)),
-        9,
+        (9, 8),
         "part.created",
     ),
     "tombstone_parts, one": (
