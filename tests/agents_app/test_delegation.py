@@ -247,7 +247,7 @@ async def test_a_call_whose_result_cannot_be_written_ends_the_calls_beside_it(se
     write = transactions.finish_tool
 
     def away(turn: TurnRecord, part_id: str, **result: Any) -> int:
-        if result["output"] != "4":
+        if result["text"] != "4":
             return write(turn, part_id, **result)
         while not model.at_gate.is_set():
             time.sleep(0.01)

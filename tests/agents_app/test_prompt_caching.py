@@ -26,7 +26,7 @@ PRICES = EnteredPrices(input=3, output=15, cache_read=0.3, cache_write=3.75, cac
 
 
 @tool()
-def shelf(context: ToolContext, number: int) -> str:
+def read_shelf(context: ToolContext, number: int) -> str:
     """Read a shelf of the archive, while a worker does what is queued."""
     if run_id := live_run(context.session_id):
         compact(run_id=run_id)
@@ -38,7 +38,7 @@ def reading(each: int):
 
     def answer(number: int) -> Answer:
         turn, step = divmod(number, each)
-        return f"All ledgers of round {turn} were read." if step == each - 1 else ("shelf", {"number": number})
+        return f"All ledgers of round {turn} were read." if step == each - 1 else ("read_shelf", {"number": number})
 
     return answer
 
@@ -50,7 +50,7 @@ async def agent_session(alice, provider: CachingProvider, name: str, *, cache: s
         timeout_seconds=60, total_timeout_seconds=600, fallbacks=(), takes_pictures=None, cache=cache,
     )  # fmt: skip
     await db(put_model, spec)
-    config = {"turn": {"tools": ["shelf"], "doom_loop_threshold": 10}, "compaction": {"model": "demo"}} | config
+    config = {"turn": {"tools": ["read_shelf"], "doom_loop_threshold": 10}, "compaction": {"model": "demo"}} | config
     prompt = "You keep the archive of the harbour of Portwell. " * 20
     return await db(lifecycle.create_session, owner=alice, model="kept", system_prompt=prompt, config=config)
 
