@@ -96,10 +96,11 @@ if connection.vendor == "sqlite":
 
     @pytest.fixture
     def file(session_id: str, other_id: str, tmp_path: Path) -> Path:
-        """A copy of the whole database."""
+        """A copy of the whole database, without the empty pages that the tests before have left in it."""
         path = tmp_path / "mnesis.sqlite3"
         with closing(sqlite3.connect(path)) as copy:
             connection.connection.backup(copy)
+            copy.execute("VACUUM")
         return path
 
     def told_of(file: Path) -> Any:

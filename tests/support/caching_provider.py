@@ -239,7 +239,8 @@ def _size(block: dict[str, Any]) -> int:
         return TOKENS_PER_PDF_PAGE * len(_read_document(block).pages)
     if block.get("type") == "tool_result":
         return sum(_size(one) for one in _content(block.get("content", ""))) + 10
-    return len(json.dumps(block)) // CHARACTERS_PER_TOKEN
+    said = {name: value for name, value in block.items() if name != "cache_control"}
+    return len(json.dumps(said)) // CHARACTERS_PER_TOKEN
 
 
 def _open(block: dict[str, Any]) -> Image.Image:
