@@ -592,9 +592,9 @@ class LanguageModel(models.Model):
     timeout_seconds = models.FloatField(default=120.0)
     total_timeout_seconds = models.FloatField(default=1800.0)
     takes_pictures = models.BooleanField(null=True, blank=True)
-    """Whether it is shown pictures. NULL: as litellm's table says of it."""
+    """Whether the model is shown pictures; NULL where litellm's table decides."""
     takes_documents = models.BooleanField(null=True, blank=True)
-    """Whether it is sent PDFs. NULL: as litellm's table says of it."""
+    """Whether the model is sent PDFs; NULL where litellm's table decides."""
     fallbacks = models.JSONField(default=list, blank=True)
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
     parameters = models.JSONField(default=dict, blank=True)

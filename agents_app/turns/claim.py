@@ -105,19 +105,14 @@ def claim_turn(
     config = session_config(session.config)
     # Pictures may ask without a word.
     may_be_silent = bool(message == "" and files) or (message is None and bool(earlier or parent_id))
-    _check_request(message, earlier, options, config, may_be_silent=may_be_silent)
-    if options.parameters != NO_PARAMETERS or config.parameters:
-        check_parameters(get_spec_to_read(options.model or session.model), config, options)
+    model = options.model or session.model
+    _check_request(message, earlier, options, config, model=model, may_be_silent=may_be_silent)
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
     digest = _request_digest(message, files, asked, parent_id)
     close_dead_turn(session, lease_owner)
     given = [_part_of_file(file, config.files.inline_threshold) for file in _load_files(session_id, files, owner_id)]
-    said = (
-        None
-        if message is None
-        else Message(role="user", parts=(*([TextPart(text=message)] if message else []), *given))
-    )
+    said = _message_with(message, given)
     parts = None if said is None else prepare_parts(said.parts)
 
     with change(session_id) as record:
@@ -130,7 +125,7 @@ def claim_turn(
         seq = record.next_seq
         turn = turn_store.claim_turn(
             record,
-            model=options.model or session.model,
+            model=model,
             lease_owner=lease_owner,
             lease_seconds=config.turn.lease_seconds,
             idempotency_key=idempotency_key,
@@ -145,10 +140,24 @@ def claim_turn(
     return StartedTurn(turn=turn, seq=seq, is_new=True)
 
 
+def _message_with(text: str | None, files: Sequence[Part]) -> Message | None:
+    """Return what the user says and the files beside it; ``None`` where the user says nothing, not even without words."""
+    if text is None:
+        return None
+    return Message(role="user", parts=(*([TextPart(text=text)] if text else []), *files))
+
+
 def _check_request(
-    message: str | None, earlier: Sequence[Message], options: TurnOptions, config: Config, *, may_be_silent: bool
+    message: str | None,
+    earlier: Sequence[Message],
+    options: TurnOptions,
+    config: Config,
+    *,
+    model: str,
+    may_be_silent: bool,
 ) -> None:
     """:raises InvalidRequest: the message is empty, or an option cannot be met.
+    :raises ParameterNotSupported: the model does not take a parameter, and such turns are refused.
     :raises RequestTooLarge: a text has more characters than are allowed.
     """
     limit = config.limits.message_characters
@@ -157,6 +166,8 @@ def _check_request(
     for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
         check_length("earlier messages", text, limit)
     check_options(options, characters=limit)
+    if options.parameters != NO_PARAMETERS or config.parameters:
+        check_parameters(get_spec_to_read(model), config, options)
 
 
 def _request_digest(message: str | None, files: Sequence[str], options: str, parent_id: str | None) -> str:

@@ -227,12 +227,13 @@ def assemble(
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
-    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The ``provider``, or
-    one model of it, gets back what it gave to be sent back (``going_back``). The messages that are ``pinned`` are none of the entries, which
-    have summaries in their places; they stand behind these. So do those of the ``refill`` that go into its room where
-    nothing is cut. The ``passages`` and the refill count as used and not as wanted: no compaction makes passages smaller, and
-    a refill makes room for anything else. The ``pictures``, by the ids of their files, go beside the parts that name them. Once something is cut, more than the end of the prompt may change. A budget of 200
-    usable tokens or more is kept to, whatever the entries are.
+    Once something is cut, more than the end may change. A budget of 200 usable tokens or more is always kept to.
+
+    :param calibration: the ratio of the model's own counts to our estimates (``Calibration.ratio``)
+    :param provider: which gets back what it, or one model of it, gave to be sent back (``going_back``)
+    :param pinned: messages whose places summaries have; they stand behind these, as what fits of the ``refill`` does
+    :param passages: count as used and not as wanted, like the refill: no compaction makes them smaller
+    :param pictures: by the ids of their files; they go beside the parts that name them
     """
     everything = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
     opening = whole_opening(system_prompt, tools)
@@ -241,11 +242,9 @@ def assemble(
     wanted = PRIMING + (facts.tokens if facts else 0) + opening.tokens + sum(item.tokens for item in everything)
     passages = _with_room(passages, limit, limit if pictures else wanted + refill_room)
     beside = Counter(facts=facts.tokens if facts else 0, passages=passages.tokens if passages else 0)
-    unseen: list[LeftOut] = []
-    if pictures:
-        room = limit - wanted - beside["passages"]
-        everything, unseen = with_pictures(everything, pictures, usable=limit, room=room)
-        wanted += sum(picture["tokens"] for item in everything for picture in item.row.get("pictures", ()))
+    room = limit - wanted - beside["passages"]
+    everything, unseen = with_pictures(everything, pictures or {}, usable=limit, room=room)
+    wanted += sum(picture["tokens"] for item in everything for picture in item.row.get("pictures", ()))
     items = [item for item in everything if item.cost]
     if wanted + beside["passages"] > limit:
         opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING - beside.total(), provider)

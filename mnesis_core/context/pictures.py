@@ -75,7 +75,7 @@ def with_pictures(
     :param usable: tokens of the whole prompt
     :param room: tokens that everything else leaves; the pictures of the newest question may take more
     """
-    groups = [group for item in items if (group := list(_pictures_of(item, pictures)))]
+    groups = [group for item in items if pictures and (group := list(_pictures_of(item, pictures)))]
     if not groups:
         return list(items), []
     newest = next((item.row["id"] for item in reversed(items) if _is_question(item)), "")

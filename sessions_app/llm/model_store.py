@@ -170,7 +170,8 @@ def settle_model(
     :raises InvalidRequest: a value is out of its bounds, or the model does not take a parameter; ``field`` says which.
     """
     asked = read_parameters(parameters or {}, allowed=KEPT_NAMES)
-    for name, tokens in (("context_window", context_window), ("max_output_tokens", max_output_tokens)):
+    limits = {"context_window": context_window, "max_output_tokens": max_output_tokens}
+    for name, tokens in limits.items():
         if tokens is not None and not 0 < tokens <= MOST_TOKENS:
             raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
     for name, seconds in (("timeout_seconds", timeout_seconds), ("total_timeout_seconds", total_timeout_seconds)):
@@ -178,14 +179,7 @@ def settle_model(
             raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
     if cache not in LIFETIMES:
         raise InvalidRequest(f"cache must be one of {', '.join(LIFETIMES)}", field="cache")
-    given = StatedLimits(
-        source=LimitSource.CONFIGURED,
-        context_window=context_window,
-        max_output_tokens=max_output_tokens,
-        prices=prices.in_micros(),
-    )
-    # A server with an address of its own is in no price list, and reading the list takes seconds.
-    known = None if api_base else stated_limits(litellm_model)
+    given = StatedLimits(source=LimitSource.CONFIGURED, prices=prices.in_micros(), **limits)
     spec = ModelSpec(
         alias=alias,
         litellm_model=litellm_model,
@@ -197,7 +191,8 @@ def settle_model(
         total_timeout_seconds=total_timeout_seconds,
         fallbacks=tuple(dict.fromkeys(fallbacks)),
         cache=cache,
-        **settle_limits(given, known),
+        # A server with an address of its own is in no price list, and reading the list takes seconds.
+        **settle_limits(given, None if api_base else stated_limits(litellm_model)),
     )
     for name, why in settle_parameters(spec, asked, has_tools=True).not_taken.items():
         raise InvalidRequest(f"{name} cannot be asked of this model: {why}", field="parameters")

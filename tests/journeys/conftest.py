@@ -44,6 +44,11 @@ class Caller:
         turn: dict[str, Any] = self.call("POST", f"/api/sessions/{session_id}/turns", {"message": message, **values})
         return turn
 
+    def spoken(self, session_id: str) -> list[tuple[str, str]]:
+        """Who said what in a session."""
+        messages = self.messages(session_id)
+        return [(message["role"], "".join(part["text"] or "" for part in message["parts"])) for message in messages]
+
     def say(self, session_id: str, message: str) -> dict[str, Any]:
         """One turn, to its end."""
         return self.wait(self.start(session_id, message))

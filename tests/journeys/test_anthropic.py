@@ -61,17 +61,19 @@ def streamed(client: Anthropic, session: str, *messages: Any, **options: Any) ->
 BOTH = pytest.mark.parametrize("way", [ask, streamed], ids=["whole", "streamed"])
 
 
+def raw_stream(client: Anthropic, text: str) -> Any:
+    """The events of an answer in a new session, as the package reads them."""
+    return client.messages.create(
+        model="demo", max_tokens=1000, messages=[user(text)], stream=True, extra_headers={SESSION: "new"}
+    )
+
+
 def text_of(answer: Message) -> str:
     return "\n\n".join(block.text for block in answer.content if block.type == "text")
 
 
 def texts_in(answer: Message) -> list[str]:
     return [block.thinking if block.type == "thinking" else block.text for block in answer.content]  # type: ignore[union-attr]
-
-
-def spoken(caller: Caller, session: str) -> list[tuple[str, str]]:
-    messages = caller.messages(session)
-    return [(message["role"], "".join(part["text"] or "" for part in message["parts"])) for message in messages]
 
 
 def test_the_models_are_listed(client: Anthropic):
@@ -95,7 +97,7 @@ def test_one_header_and_the_server_holds_the_history(caller: Caller, client: Ant
         for text, answer in zip(asked, (one, two, three), strict=True)
         for pair in (("user", text), ("assistant", text_of(answer)))
     ]
-    assert spoken(caller, session) == expected
+    assert caller.spoken(session) == expected
     assert (three.stop_reason, three.model, three.type) == ("end_turn", "demo", "message")
     assert three.usage.input_tokens > 0 < three.usage.output_tokens
     assert way is streamed or three._request_id
@@ -103,13 +105,7 @@ def test_one_header_and_the_server_holds_the_history(caller: Caller, client: Ant
 
 def test_a_stream_comes_word_by_word_in_events_of_the_package(caller: Caller, client: Anthropic):
     begun, times, kinds = time.monotonic(), [], []
-    with client.messages.create(
-        model="demo",
-        max_tokens=1000,
-        messages=[user("!slow 15 !long 60")],
-        stream=True,
-        extra_headers={SESSION: "new"},
-    ) as stream:
+    with raw_stream(client, "!slow 15 !long 60") as stream:
         session = stream.response.headers[SESSION]
         text = ""
         for event in stream:
@@ -117,7 +113,7 @@ def test_a_stream_comes_word_by_word_in_events_of_the_package(caller: Caller, cl
             kinds.append(event.type)
             if event.type == "content_block_delta" and event.delta.type == "text_delta":
                 text += event.delta.text
-    assert text == spoken(caller, session)[1][1]
+    assert text == caller.spoken(session)[1][1]
     assert kinds[:2] == ["message_start", "content_block_start"]
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
     assert len(kinds) > 10
@@ -197,7 +193,7 @@ def test_without_a_session_a_call_is_a_record_of_its_own(caller: Caller, client:
     session, answer = ask(client, "", *history, system="Be brief.")
     assert "tide" in text_of(answer)
     expected = [*((one["role"], one["content"]) for one in history), ("assistant", text_of(answer))]
-    assert spoken(caller, session) == expected
+    assert caller.spoken(session) == expected
     record = caller.call("GET", f"/api/sessions/{session}")
     assert (record["labels"]["door"], record["labels"]["one_turn"]) == ("anthropic", "yes")
     [call] = caller.call("GET", f"/api/sessions/{session}/calls")["items"]
@@ -207,18 +203,12 @@ def test_without_a_session_a_call_is_a_record_of_its_own(caller: Caller, client:
 
 
 def test_a_client_that_goes_away_does_not_end_the_turn(caller: Caller, client: Anthropic):
-    with client.messages.create(
-        model="demo",
-        max_tokens=1000,
-        messages=[user("!slow 10 !long 80")],
-        stream=True,
-        extra_headers={SESSION: "new"},
-    ) as stream:
+    with raw_stream(client, "!slow 10 !long 80") as stream:
         session = stream.response.headers[SESSION]
         next(iter(stream))
     wait_until(lambda: caller.call("GET", f"/api/sessions/{session}")["state"] != "running", seconds=60)
     assert caller.call("GET", f"/api/sessions/{session}/turns")["items"][0]["state"] == "completed"
-    assert len(spoken(caller, session)[1][1].split()) > 60
+    assert len(caller.spoken(session)[1][1].split()) > 60
 
 
 def test_a_key_makes_a_request_safe_to_repeat(caller: Caller, client: Anthropic):

@@ -56,11 +56,6 @@ def text_of(answer: ChatCompletion) -> str:
     return answer.choices[0].message.content or ""
 
 
-def spoken(caller: Caller, session: str) -> list[tuple[str, str]]:
-    messages = caller.messages(session)
-    return [(message["role"], "".join(part["text"] or "" for part in message["parts"])) for message in messages]
-
-
 def test_the_models_are_listed(client: OpenAI):
     assert "demo" in [model.id for model in client.models.list()]
     assert client.models.retrieve("demo").owned_by == "mnesis"
@@ -82,7 +77,7 @@ def test_one_header_and_the_server_holds_the_history(caller: Caller, client: Ope
     expected = [
         pair for text, answer in zip(asked, answers, strict=True) for pair in (("user", text), ("assistant", answer))
     ]
-    assert spoken(caller, session) == expected
+    assert caller.spoken(session) == expected
     assert (three.choices[0].finish_reason, three.model, three.object) == ("stop", "demo", "chat.completion")
     assert three.usage is not None
     assert three.usage.total_tokens == three.usage.prompt_tokens + three.usage.completion_tokens > 0
@@ -102,7 +97,7 @@ def test_a_stream_comes_word_by_word_and_says_what_the_record_says(caller: Calle
         chunks.append(chunk)
         times.append(time.monotonic() - begun)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text == spoken(caller, raw.headers[SESSION])[1][1]
+    assert text == caller.spoken(raw.headers[SESSION])[1][1]
     assert len(chunks) > 5
     assert times[0] < times[-1] / 2
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -149,7 +144,7 @@ def test_without_a_session_a_call_is_a_record_of_its_own(caller: Caller, client:
     history = [user("Remember: the tide is high."), said("I do."), user("What is high?")]
     session, answer = ask(client, "", {"role": "system", "content": "Be brief."}, *history)
     assert "tide" in text_of(answer)
-    assert spoken(caller, session) == [
+    assert caller.spoken(session) == [
         *((one["role"], one["content"]) for one in history),
         ("assistant", text_of(answer)),
     ]
@@ -168,7 +163,7 @@ def test_a_client_that_goes_away_does_not_end_the_turn(caller: Caller, client: O
         next(iter(stream))
     wait_until(lambda: caller.call("GET", f"/api/sessions/{session}")["state"] != "running", seconds=60)
     assert caller.call("GET", f"/api/sessions/{session}/turns")["items"][0]["state"] == "completed"
-    assert len(spoken(caller, session)[1][1].split()) > 60
+    assert len(caller.spoken(session)[1][1].split()) > 60
 
 
 @pytest.mark.parametrize("where", ["new", ""], ids=["in a session", "without one"])
