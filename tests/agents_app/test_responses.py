@@ -126,6 +126,16 @@ async def test_sessions_of_others_are_not_found(script, program, bob):
     for method, path in (("get", ""), ("delete", ""), ("get", "/input_items"), ("post", "/cancel")):
         response = await getattr(other.http, method)(f"{PATH}/{one['id']}{path}", headers=other.headers)
         assert (response.status_code, response.json()["error"]["code"]) == (404, "TURN_NOT_FOUND")
+    conversation = f"/v1/conversations/conv_{number}"
+    for asking in (
+        other.get(conversation),
+        other.get(f"{conversation}/items"),
+        other.post(conversation, metadata={"mine": "yes"}),
+        other.http.delete(conversation, headers=other.headers),
+    ):
+        response = await asking
+        assert (response.status_code, response.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")
+    assert (await program.get(conversation)).json()["metadata"].get("mine") is None
 
 
 async def test_a_key_that_may_only_read_reads(script, program, alice):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mnesis_core.context.entries import Assembled, SummaryEntry
 from mnesis_core.context.fitting import LastRun, should_compact
-from mnesis_core.context.refill import take_refill
+from mnesis_core.context.refill import MOST_PASSED, take_refill
 from mnesis_core.messages import StoredMessage
 from tests.core import contexts as make
 from tests.support.imagined_talks import Talk, talk_of
@@ -179,3 +179,6 @@ def test_where_nothing_of_the_newest_step_can_be_shown_an_older_one_is() -> None
     assert [item.row["seq"] for item in take_refill([asked, long], 150)] == [1]
     assert [item.row["seq"] for item in take_refill([asked, long, short], 150)] == [3], "nothing behind a gap"
     assert take_refill([long], 150) == []
+    many = [replace(long, seq=seq, id=f"msg_{seq:04}") for seq in range(2, 2 + MOST_PASSED + 1)]
+    assert [item.row["seq"] for item in take_refill([asked, *many[1:]], 150)] == [1]
+    assert take_refill([asked, *many], 150) == [], "trying another costs a squeeze"
