@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,16 @@ def test_a_turn_does_not_wait_for_what_came_meanwhile(session, claimed):
         part_id = message_queries.unanswered_tools(claimed.id)[0]
         message_store.finish_tool(record, part_id, output="rain", error=None)
     assert transactions.suspend_turn(claimed) is TurnState.RUNNING
+
+
+def test_a_process_that_lost_its_turn_writes_no_result(session, claimed):
+    [part_id] = message_queries.unanswered_tools(claimed.id)
+    lost, result = replace(claimed, fence=claimed.fence - 1), {"text": "rain", "is_error": False, "inline": 100}
+    with pytest.raises(Conflict):
+        transactions.finish_tool(lost, part_id, owner_id=session.owner_id, **result)
+    assert list(message_queries.unanswered_tools(claimed.id)) == [part_id]
+    transactions.finish_tool(claimed, part_id, owner_id=session.owner_id, **result)
+    assert not message_queries.unanswered_tools(claimed.id)
 
 
 def test_a_turn_that_waits_has_no_lease_and_is_never_recovered(session, claimed):
