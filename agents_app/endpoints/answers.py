@@ -7,7 +7,7 @@ so it ends whether or not the client stays.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,13 +20,13 @@ from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
-from mnesis_core.messages import ReasoningPart, RefusalPart, TextPart, ToolPart
+from mnesis_core.messages import ReasoningPart, RefusalPart, StoredMessage, TextPart, ToolPart
 from mnesis_core.providers.litellm_parameters import settle_parameters
-from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
 from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of
 from mnesis_core.turns.options import TurnOptions
-from mnesis_core.turns.requests import CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
+from mnesis_core.turns.requests import NEW, CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
 from sessions_app.conf import get_spec, users_are_sessions
 from sessions_app.database.threads import db, work
 from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check
@@ -35,7 +35,6 @@ from sessions_app.record.branch_queries import path_in
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
-NEW = "new"
 SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
@@ -268,29 +267,39 @@ def _read_answer(asked: RunningAnswer) -> Answered:
         told = asked.started.turn.message_ids if asked.started.is_new else ()
         asking = [message.role != "assistant" or message.id in told for message in messages]
     messages = messages[max((at for at, is_asking in enumerate(asking) if is_asking), default=-1) + 1 :]
-    parts = [stored.part for message in messages for stored in message.parts]
-    last = max((at for at, part in enumerate(parts) if isinstance(part, TextPart)), default=0) if asked.is_json else 0
-    spoken = [
-        part
-        for at, part in enumerate(parts)
-        if isinstance(part, ReasoningPart) or (isinstance(part, TextPart) and at >= last)
-    ]
-    text = joined(part.text for part in spoken if isinstance(part, TextPart))
-    if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
-        raise errors.error_of(
-            turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
-        )
-    rows = message_queries.load_message_rows(turn.session_id, [message.id for message in messages])
     calls = tuple(
         ToolCall(id=call.part_id, name=call.tool_name, arguments=call.input)
         for call in turn.waits_for
         if call.reason is WaitsFor.CALLER
     )
+    answered = answer_of(head_of(asked), turn, messages, calls, is_json=asked.is_json)
+    if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not answered.text):
+        raise errors.error_of(
+            turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
+        )
+    return answered
+
+
+def answer_of(
+    head: Head, turn: TurnRecord, messages: Sequence[StoredMessage], calls: tuple[ToolCall, ...], *, is_json: bool
+) -> Answered:
+    """Return what some messages of a turn say, which end with these calls of the caller's tools, as the answer to a request.
+
+    :param is_json: whether only the last text counts
+    """
+    rows = message_queries.load_message_rows(turn.session_id, [message.id for message in messages])
     said = rows[messages[-1].id].finish_reason if messages else None
+    parts = [stored.part for message in messages for stored in message.parts]
+    last = max((at for at, part in enumerate(parts) if isinstance(part, TextPart)), default=0) if is_json else 0
+    spoken = tuple(
+        part
+        for at, part in enumerate(parts)
+        if isinstance(part, ReasoningPart) or (isinstance(part, TextPart) and at >= last)
+    )
     return Answered(
-        head=head_of(asked),
-        text=text,
-        parts=tuple(spoken),
+        head=head,
+        text=joined(part.text for part in spoken if isinstance(part, TextPart)),
+        parts=spoken,
         refusal=joined(part.text for part in parts if isinstance(part, RefusalPart)),
         tool_calls=calls,
         finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls)),

@@ -15,15 +15,13 @@ from mnesis_core import errors
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.providers.litellm_ import abilities_of
 from mnesis_core.turns import completions
-from mnesis_core.turns.requests import CompletionRequest, RequestMessage
+from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage
 from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec, list_models
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import viewer_of
 
-# The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
-SESSION_FIELD = "mnesis_session"
 router = Router(tags=["openai"])
 
 

@@ -10,23 +10,31 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from ninja import Router
 from pydantic import BaseModel, ConfigDict
 
-from agents_app.endpoints.answers import NEW, SESSION, RunningAnswer, ThinkingPiece, ask, follow_thinking, headers_of
+from agents_app.endpoints.answers import (
+    SESSION,
+    RunningAnswer,
+    ThinkingPiece,
+    answer_of,
+    ask,
+    follow_thinking,
+    headers_of,
+)
 from agents_app.turns import lifecycle
 from mnesis_core import errors
 from mnesis_core.llm.parameters import is_json_format
 from mnesis_core.messages import StoredMessage
-from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState
 from mnesis_core.turns import response_requests as requests
 from mnesis_core.turns import responses
-from mnesis_core.turns.answers import Answered, Head, finish_reason
+from mnesis_core.turns.answers import Answered, Head
 from mnesis_core.turns.options import TurnOptions, read_options
+from mnesis_core.turns.requests import NEW
 from sessions_app.callers import owner_id
 from sessions_app.conf import users_are_sessions
 from sessions_app.database.outages import to_error
@@ -183,17 +191,9 @@ def _past_response(name: str, owner: int) -> dict[str, Any]:
 
 def _past_answer(turn: TurnRecord, messages: list[StoredMessage], options: TurnOptions, part: str) -> Answered:
     found, calls = responses.answer_in(messages, options.tool_names, part)
-    rows = message_queries.load_message_rows(turn.session_id, [message.id for message in found])
-    said = (rows[found[-1].id].finish_reason or "") if found else ""
-    answered = Answered(
-        head=Head(turn_id=turn.id, session_id=turn.session_id, model=turn.model, created=0),
-        text="",
-        tool_calls=calls,
-        finish_reason=finish_reason(turn.state, said, has_calls=bool(calls)),
-        state=TurnState.COMPLETED if calls and turn.state == TurnState.SUSPENDED else turn.state,
-        usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
-    )
-    return responses.with_parts_of(answered, found, is_json=is_json_format(options.parameters))
+    head = Head(turn_id=turn.id, session_id=turn.session_id, model=turn.model, created=0)
+    answered = answer_of(head, turn, found, calls, is_json=is_json_format(options.parameters))
+    return replace(answered, state=TurnState.COMPLETED) if calls and turn.state == TurnState.SUSPENDED else answered
 
 
 async def _written(

@@ -21,11 +21,9 @@ from mnesis_core.messages import TextPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import nests_within, printable, printable_json
 from mnesis_core.turns.answers import Answered, Head, Thought
-from mnesis_core.turns.requests import CompletionRequest, RequestMessage, joined, unused_names
+from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage, joined, unused_names
 
 ORIGIN = "anthropic"
-# The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
-SESSION_FIELD = "mnesis_session"
 DEEPEST_INPUT = 100  # Objects and lists inside each other in the arguments of a call; deeper ones are sent as a text.
 # Our names of the parameters that are read, and Anthropic's.
 PARAMETERS = {

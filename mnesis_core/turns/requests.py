@@ -37,6 +37,9 @@ from mnesis_core.messages import (
 
 RequestRole = Literal["system", "user", "assistant", "tool"]
 
+NEW = "new"  # in place of a session's id
+# The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
+SESSION_FIELD = "mnesis_session"
 _NAME = re.compile(r"[a-z_]{1,40}")
 UNANSWERED = "The caller's history holds no result of this call."
 

@@ -16,10 +16,17 @@ from mnesis_core.errors import InvalidRequest, TurnNotFoundError
 from mnesis_core.files.pictures import SentPicture, read_data_url
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
-from mnesis_core.turns.requests import CompletionRequest, RequestMessage, RequestRole, is_off, joined, unused_names
+from mnesis_core.turns.requests import (
+    NEW,
+    SESSION_FIELD,
+    CompletionRequest,
+    RequestMessage,
+    RequestRole,
+    is_off,
+    joined,
+    unused_names,
+)
 
-NEW = "new"
-SESSION_FIELD = "mnesis_session"  # of ``metadata``, for clients that cannot send headers
 FREEFORM = {
     "type": "object",
     "properties": {"input": {"type": "string", "description": "The whole input of this tool, as plain text."}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest, MnesisError, ModelRateLimited
@@ -350,14 +350,3 @@ def _call_items(id: str, part: ToolPart, head: ResponseHead) -> Iterator[Item]:
         kind = f"{call['type']}_output"
         output = {"call_id": id, "output": printable(result), "status": "completed"}
         yield {"id": f"{call['id'].replace('_', 'o_', 1)}", "type": kind, **output}
-
-
-def with_parts_of(answered: Answered, messages: Sequence[StoredMessage], *, is_json: bool) -> Answered:
-    """Return an answer with what its messages say; of an answer in JSON only the last text counts."""
-    spoken = [stored.part for message in messages for stored in message.parts]
-    texts = [part for part in spoken if isinstance(part, TextPart)]
-    left = {id(part) for part in texts[:-1]} if is_json else set()
-    said = tuple(part for part in spoken if isinstance(part, TextPart | ReasoningPart) and id(part) not in left)
-    refusal = "\n\n".join(part.text for part in spoken if isinstance(part, RefusalPart))
-    text = "\n\n".join(part.text for part in said if isinstance(part, TextPart))
-    return replace(answered, parts=said, refusal=refusal, text=text)
