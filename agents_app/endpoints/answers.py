@@ -283,7 +283,7 @@ def _read_answer(asked: RunningAnswer) -> Answered:
 def answer_of(
     head: Head, turn: TurnRecord, messages: Sequence[StoredMessage], calls: tuple[ToolCall, ...], *, is_json: bool
 ) -> Answered:
-    """Return what some messages of a turn say, which end with these calls of the caller's tools, as the answer to a request.
+    """Return the answer that messages of a turn give, up to its end or to the calls that the caller runs.
 
     :param is_json: whether only the last text counts
     """

@@ -96,9 +96,8 @@ class Breakdown:
 class Prompt:
     messages: tuple[ContextMessage, ...]
     tools: tuple[ToolSpec, ...]  # The tools that fit: all of them unless the budget is very small.
-    in_results: bool = (
-        False  # whether its model reads the pictures of results inside them; else in a message behind them
-    )
+    # Whether its model reads the pictures of results inside them; else it reads them in a message behind the results.
+    in_results: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -269,17 +269,18 @@ def read_data_url(url: Any, *, place: str, is_document: bool = False) -> SentPic
     :raises RemotePicture: it is the address of a picture elsewhere.
     :raises InvalidPicture: it is no Base64, or none of the formats.
     """
+    word, media_type = ("a PDF", PDF) if is_document else ("a picture", "image/png")
     if not isinstance(url, str) or not url:
-        raise InvalidPicture("a picture needs a data: URL", field=place)
+        raise InvalidPicture(f"{word} needs a data: URL", field=place)
     if url[:8].lower().startswith(("http:", "https:", "//")):
         raise RemotePicture(field=place)
     found = _DATA_URL.match(url)
     if found is None:
-        raise InvalidPicture("a picture's URL must begin with data:image/png;base64, or the like", field=place)
+        raise InvalidPicture(f"the URL of {word} must begin with data:{media_type};base64, or the like", field=place)
     try:
         data = base64.b64decode(re.sub(r"[ \t\r\n]", "", url[found.end() :]), validate=True)
     except ValueError:
-        raise InvalidPicture("the picture's data: URL is not valid Base64", field=place) from None
+        raise InvalidPicture(f"the data: URL of {word} is not valid Base64", field=place) from None
     sent = picture_of(data)
     if sent is None or (sent.media_type == PDF) != is_document:
         known = "PDF" if is_document else "PNG, JPEG, WebP or GIF"
