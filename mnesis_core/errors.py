@@ -523,6 +523,11 @@ class ModelReplyIncomplete(ModelError):
     """The stream ended without proof that the answer is whole. What arrived is kept."""
 
 
+class AnswerRefused(ModelError):
+    """The model declined to answer, or its provider's filter stopped it. What was said is kept. Ask in another way, or
+    choose another model."""
+
+
 class ResponseFormatNotMet(ModelError):
     """The model did not answer in the format that was asked for, not even when told what is wrong. What it said is kept."""
 

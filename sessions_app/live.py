@@ -27,7 +27,7 @@ from django.http import HttpRequest
 
 from mnesis_core.errors import NotSignedIn, SessionNotFoundError
 from mnesis_core.events import EventType, LedgerEvent
-from mnesis_core.messages import ReasoningPart, TextPart
+from mnesis_core.messages import ReasoningPart, RefusalPart, TextPart
 from mnesis_core.records import LiveText
 from mnesis_core.text import printable_piece, write_time
 from sessions_app.callers import Caller, owner_id
@@ -45,7 +45,7 @@ REMEMBERED = 2 * PAGE
 POLL_SECONDS = 5.0  # in case every notification of news gets lost
 RETRY_SECONDS = 1.0
 
-STREAMED = (TextPart.type, ReasoningPart.type)
+STREAMED = (TextPart.type, ReasoningPart.type, RefusalPart.type)
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")

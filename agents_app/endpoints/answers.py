@@ -273,7 +273,8 @@ def _read_answer(asked: RunningAnswer) -> Answered:
         if call.reason is WaitsFor.CALLER
     )
     answered = answer_of(head_of(asked), turn, messages, calls, is_json=asked.is_json)
-    if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not answered.text):
+    is_answer = answered.text or not turn.error_code or turn.error_code == errors.AnswerRefused.code
+    if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or not is_answer:
         raise errors.error_of(
             turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id
         )
@@ -296,14 +297,17 @@ def answer_of(
         for at, part in enumerate(parts)
         if isinstance(part, ReasoningPart) or (isinstance(part, TextPart) and at >= last)
     )
+    refusal = joined(part.text for part in parts if isinstance(part, RefusalPart))
+    code = turn.error_code or ""
     return Answered(
         head=head,
         text=joined(part.text for part in spoken if isinstance(part, TextPart)),
         parts=spoken,
-        refusal=joined(part.text for part in parts if isinstance(part, RefusalPart)),
+        refusal=refusal,
         tool_calls=calls,
-        finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls)),
+        finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls), error_code=code, refusal=refusal),
         state=turn.state,
+        error_code=code,
         usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
     )
 

@@ -24,7 +24,16 @@ from mnesis_core.events import EventType
 from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm import interface as llm
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import ProviderPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import (
+    ProviderPart,
+    ReasoningPart,
+    RefusalPart,
+    StoredMessage,
+    StoredPart,
+    TextPart,
+    ToolPart,
+    ToolState,
+)
 from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
 from mnesis_core.turns.options import Made, call_made, end_of_reply, usage_record
@@ -40,6 +49,13 @@ from sessions_app.record.turn_queries import running_calls
 
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output
+StreamedPart = TextPart | ReasoningPart | RefusalPart
+SaidPart = StreamedPart | ProviderPart
+_STREAMED: Mapping[type[llm.Delta], type[StreamedPart]] = {
+    llm.TextDelta: TextPart,
+    llm.ReasoningDelta: ReasoningPart,
+    llm.RefusalDelta: RefusalPart,
+}
 CUT_OFF = "The turn was interrupted before this ended."  # the result of a call that an interrupt cut off
 
 
@@ -135,7 +151,7 @@ class Answer:
             self._held_up = []
 
     @property
-    def parts(self) -> list[TextPart | ReasoningPart | ProviderPart]:
+    def parts(self) -> list[SaidPart]:
         found = zip(self.types, self.texts, strict=True)
         return [
             self.opaque[index] if index in self.opaque else _part_of(kind, "".join(pieces))
@@ -152,7 +168,7 @@ class Answer:
             self.texts.append([])
             self.lengths.append(0)
             return
-        kind = TextPart.type if isinstance(delta, llm.TextDelta) else ReasoningPart.type
+        kind = _STREAMED[type(delta)].type
         if not self.types or self.types[-1] != kind:
             self.types.append(kind)
             self.texts.append([])
@@ -164,8 +180,8 @@ class Answer:
         hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
 
 
-def _part_of(kind: str, text: str) -> TextPart | ReasoningPart:
-    return TextPart(text=text) if kind == TextPart.type else ReasoningPart(text=text)
+def _part_of(kind: str, text: str) -> StreamedPart:
+    return next(part for part in _STREAMED.values() if part.type == kind)(text=text)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -153,9 +153,15 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalDelta:
+    text: str  # a piece of the model's words when it refuses to answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     text: str
     reasoning: str = ""
+    refusal: str = ""
     # Empty unless the outcome is COMPLETE: half of what was meant must not be run.
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str = ""  # what the provider said, shortened to 64 characters, or empty
@@ -166,7 +172,7 @@ class Reply:
     error: ModelError | None = None  # set unless the outcome is COMPLETE
 
 
-Delta = TextDelta | ReasoningDelta | OpaqueBlock  # a piece of an answer; a block is whole
+Delta = TextDelta | ReasoningDelta | RefusalDelta | OpaqueBlock  # a piece of an answer; a block is whole
 Item = Delta | Reply
 
 

@@ -77,7 +77,7 @@ def pause_before_retry(
 
 def gave_nothing(reply: Reply) -> bool:
     """Return whether a call failed before its first token, so that nothing of it was read."""
-    return reply.outcome is Outcome.FAILED and not reply.text and not reply.reasoning
+    return reply.outcome is Outcome.FAILED and not (reply.text or reply.reasoning or reply.refusal)
 
 
 def is_too_long(reply: Reply) -> bool:

@@ -10,12 +10,13 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from mnesis_core.errors import ModelError, ModelReplyIncomplete
+from mnesis_core.errors import AnswerRefused, ContextWindowExceeded, ModelError, ModelReplyIncomplete
 from mnesis_core.llm.interface import (
     ModelSpec,
     OpaqueBlock,
     Outcome,
     ReasoningDelta,
+    RefusalDelta,
     Reply,
     Request,
     Source,
@@ -65,6 +66,9 @@ async def before(deadline: float, awaitable: Awaitable[T]) -> T:
         raise
 
 
+# How an answer ends that its model or its provider did not want to give: of Claude, and of all by litellm's names.
+REFUSED = ("refusal", "content_filter")
+CONTEXT_FULL = "model_context_window_exceeded"  # Claude's
 LARGEST_COUNT = 2**53  # Token counts above this cannot be true, and not every database and browser can hold them.
 LONGEST_FINISH_REASON = 64
 LONGEST_USAGE = 2_000
@@ -90,6 +94,7 @@ class PartialAnswer:
     is_cut: bool = False  # Something was left out because of the limit.
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
+    _refusal: list[str] = field(default_factory=list)
     _calls: list[_Fragments] = field(default_factory=list)
     _current: dict[int, _Fragments] = field(default_factory=dict)
     _waiting: list[OpaqueBlock] = field(default_factory=list)  # for the call that they stand before
@@ -107,6 +112,11 @@ class PartialAnswer:
         taken = self._take(text)
         self._reasoning.append(taken)
         return [ReasoningDelta(text=taken)] if taken else []
+
+    def add_refusal(self, text: str) -> list[RefusalDelta]:
+        taken = self._take(text)
+        self._refusal.append(taken)
+        return [RefusalDelta(text=taken)] if taken else []
 
     def add_opaque(self, block: OpaqueBlock, *, is_of_call: bool = False) -> list[OpaqueBlock]:
         """Add what goes back to the provider; what does not fit whole is left out, since it would be refused.
@@ -155,12 +165,13 @@ class PartialAnswer:
         outcome, error = self._judge(finish_reason, failure, cut)
         if usage is None:
             arguments = [piece for call in self._calls for piece in call.arguments]
-            written = "".join([*self._text, *self._reasoning, *arguments])
+            written = "".join([*self._text, *self._reasoning, *self._refusal, *arguments])
             sent = request_tokens if self.has_begun or finish_reason else 0
             usage = Usage(input_tokens=sent, output_tokens=estimate_text(written))
         return Reply(
             text="".join(self._text),
             reasoning="".join(self._reasoning),
+            refusal="".join(self._refusal),
             # What an answer that is not whole asks for may be half of what was meant.
             tool_calls=() if error else calls,
             finish_reason=finish_reason[:LONGEST_FINISH_REASON],
@@ -178,6 +189,10 @@ class PartialAnswer:
         # What breaks after the finish reason (the usage, the end mark) does not make the answer less whole.
         if failure and not finish_reason:
             return (Outcome.BROKEN if self.has_begun else Outcome.FAILED), failure
+        if any(self._refusal) or finish_reason in REFUSED:
+            return Outcome.INCOMPLETE, AnswerRefused()
+        if finish_reason == CONTEXT_FULL:
+            return Outcome.INCOMPLETE, ContextWindowExceeded(FILLED)
         if cut:
             name, arguments = cut[0].name, "".join(cut[0].arguments)
             text = f"The call of the tool '{name}' broke off: its arguments are not whole JSON. It was not run."
@@ -251,6 +266,10 @@ def estimate_payload(payload: dict[str, Any]) -> int:
         return 0
 
 
+FILLED = (
+    "The answer filled the model's context window and ends here. What was said is kept. Compact the session, then send a "
+    "message to go on."
+)
 PICTURE_TOKENS = 1_600
 _DATA_URLS = re.compile(
     r'(?:(?<="url": ")|(?<="file_data": "))data:(?:image/[a-z]+|application/pdf);base64,[A-Za-z0-9+/=]+'

@@ -16,6 +16,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
 from mnesis_core.config import StreamConfig
@@ -45,6 +46,7 @@ from mnesis_core.providers.answer import (
 from mnesis_core.providers.credentials import key_and_address, provider_of
 from mnesis_core.providers.demo import DEMO_LIMITS
 from mnesis_core.providers.litellm_errors import model_error, out_of_time
+from mnesis_core.providers.native import NativeEvents
 from mnesis_core.providers.opaque import SIGNATURE_IN_ID, opaque_blocks, signature_of_call
 from mnesis_core.text import printable
 
@@ -79,6 +81,7 @@ class LiteLLMModel:
 
     async def stream(self, request: Request) -> AsyncIterator[Item]:
         answer, usage = PartialAnswer(limit=request.max_characters or self._limit), _UsageCount()
+        native = NativeEvents()
         upstream: Any = None
         failure: ModelError | None = None
         try:
@@ -87,14 +90,17 @@ class LiteLLMModel:
             deadline = deadline_of(self.spec, request)
             call = litellm.acompletion(**self._options(request, key, address))
             upstream = await before(deadline, with_listed_addresses(self.spec, call))
+            native.listen(upstream)
             while not answer.is_cut:
                 chunk = await before(deadline, with_listed_addresses(self.spec, anext(upstream, None)))
                 if chunk is None:
                     break
                 usage.take(upstream)
-                for delta in _deltas(chunk, answer):
+                for delta in chain(_native_deltas(native, answer), _deltas(chunk, answer)):
                     yield delta
             usage.take(upstream)
+            for delta in _native_deltas(native, answer):
+                yield delta
         except DeadlinePassed:
             failure = out_of_time(self.spec, seconds_of(self.spec, request), has_begun=answer.has_begun)
         except ModelError as error:
@@ -108,7 +114,7 @@ class LiteLLMModel:
                     async with asyncio.timeout(CLOSE_SECONDS):
                         await upstream.aclose()
         yield answer.finish(
-            finish_reason=_finish_reason_of(upstream),
+            finish_reason=native.stop or _finish_reason_of(upstream),
             usage=(counted := usage.believed()),
             usage_said=usage.said(),
             request_tokens=0 if counted else estimate_payload(request.payload),
@@ -187,6 +193,11 @@ def _finish_reason_of(upstream: Any) -> str:
     # the answer, which litellm does not take for the end of it, and is kept apart.
     said = (getattr(upstream, f"{kind}_finish_reason", None) for kind in ("received", "intermittent"))
     return printable(str(next(filter(None, said), "")))
+
+
+def _native_deltas(native: NativeEvents, answer: PartialAnswer) -> Iterator[Delta]:
+    for text in native.refusals():
+        yield from answer.add_refusal(text)
 
 
 def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[Delta]:

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.errors import ContextWindowExceeded, ModelError, ModelTimeout
-from mnesis_core.llm.interface import ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, ToolCall, Usage
+from mnesis_core.llm.interface import Item, ModelSpec, Reply, Request, Source, ToolCall, Usage
 from mnesis_core.providers.answer import DeadlinePassed, PartialAnswer, before, deadline_of, estimate_payload, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What happens in one call, in this order: reasoning, text, tool calls, end."""
+    """What happens in one call, in this order: reasoning, refusal, text, tool calls, end."""
 
     text: str | tuple[str, ...] = ""  # A string is streamed word by word, a tuple piece by piece.
     reasoning: str = ""
+    refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     error: ModelError | None = None  # Breaks the stream after the text; the finish reason is then not said.
     # None for ``stop`` or ``tool_calls``. Empty: the stream ends without one, and so proves nothing.
@@ -72,7 +73,7 @@ class ScriptedModel:
         if not callable(self.replies):
             self.replies = list(self.replies)
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+    async def stream(self, request: Request) -> AsyncIterator[Item]:
         self.requests.append(request)
         step = (self.counting and self.counting.refusal(request)) or self._next_step(request)
         answer = PartialAnswer(limit=request.max_characters or StreamConfig().max_answer_characters)
@@ -81,6 +82,8 @@ class ScriptedModel:
         try:
             for reasoning in answer.add_reasoning(step.reasoning):
                 yield reasoning
+            for refusal in answer.add_refusal(step.refusal):
+                yield refusal
             for count, piece in enumerate(_pieces(step.text)):
                 await before(deadline, self._pause(step, count))
                 for text in answer.add_text(piece):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mnesis_core.errors import AnswerRefused
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.messages import ReasoningPart, TextPart
@@ -44,12 +45,21 @@ class Answered:
     tool_calls: tuple[ToolCall, ...] = ()  # Calls that the caller runs, by the ids with which it answers.
     finish_reason: str
     state: str
+    error_code: str = ""  # Why the turn has ended, where that is not its answer.
     usage: UsageRecord
 
+    def ours(self) -> dict[str, str]:
+        """Return what no provider has, which an answer has beside its protocol's fields."""
+        code = {"code": self.error_code} if self.error_code else {}
+        return {"session_id": self.head.session_id, "turn_id": self.head.turn_id, "state": self.state, **code}
 
-def finish_reason(state: str, said: str, *, has_calls: bool) -> str:
+
+def finish_reason(state: str, said: str, *, has_calls: bool, error_code: str = "", refusal: str = "") -> str:
     if has_calls:
         return "tool_calls"
+    if error_code == AnswerRefused.code:
+        # OpenAI's models stop when they have refused in words; what they did not say was stopped by a filter.
+        return "stop" if refusal else "content_filter"
     if state == TurnState.INCOMPLETE:
         return "length"
     return _REASONS.get(said.lower(), "stop")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from mnesis_core.errors import InvalidRequest, MnesisError, RemotePicture
+from mnesis_core.errors import ContextWindowExceeded, InvalidRequest, MnesisError, RemotePicture
 from mnesis_core.files.pictures import PictureRule, SentPicture, read_data_url
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
@@ -353,7 +353,7 @@ def read_answer(answered: Answered, *, thinks: bool) -> dict[str, Any]:
         "content": content,
         **_stop(answered),
         "usage": _usage(answered.usage),
-        "mnesis": _ours(answered),
+        "mnesis": answered.ours(),
     }
 
 
@@ -400,7 +400,7 @@ class MessageEvents:
             "type": "message_delta",
             "delta": _stop(answered),
             "usage": _usage(answered.usage),
-            "mnesis": _ours(answered),
+            "mnesis": answered.ours(),
         }
         yield {"type": "message_stop"}
 
@@ -448,6 +448,8 @@ def _message(head: Head) -> dict[str, Any]:
 
 def _stop(answered: Answered) -> dict[str, Any]:
     said = "refusal" if answered.refusal else _REASONS.get(answered.finish_reason, "end_turn")
+    if answered.error_code == ContextWindowExceeded.code:
+        said = "model_context_window_exceeded"
     return {"stop_reason": said, "stop_sequence": None}
 
 
@@ -475,7 +477,3 @@ def _usage(usage: UsageRecord) -> dict[str, Any]:
         "cache_creation_input_tokens": written,
         "output_tokens": usage.tokens_output or 0,
     }
-
-
-def _ours(answered: Answered) -> dict[str, str]:
-    return {"session_id": answered.head.session_id, "turn_id": answered.head.turn_id, "state": answered.state}

@@ -113,7 +113,7 @@ def read_completion(answered: Answered) -> dict[str, Any]:
         **_begin(answered.head, "chat.completion"),
         "choices": [choice],
         "usage": _usage(answered.usage),
-        "mnesis": _ours(answered),
+        "mnesis": answered.ours(),
     }
 
 
@@ -131,7 +131,7 @@ def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iter
         calls = [{"index": index, **_call(call)} for index, call in enumerate(answered.tool_calls)]
         yield _chunk(answered.head, role | {"tool_calls": calls})
         role = {}
-    yield _chunk(answered.head, role, finish=answered.finish_reason) | {"mnesis": _ours(answered)}
+    yield _chunk(answered.head, role, finish=answered.finish_reason) | {"mnesis": answered.ours()}
     if include_usage:
         yield {**_begin(answered.head, "chat.completion.chunk"), "choices": [], "usage": _usage(answered.usage)}
 
@@ -161,10 +161,6 @@ def _chunk(head: Head, delta: dict[str, Any], *, finish: str | None = None) -> d
 def _call(call: ToolCall) -> dict[str, Any]:
     function = {"name": printable(call.name), "arguments": printable(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
-
-
-def _ours(answered: Answered) -> dict[str, str]:
-    return {"session_id": answered.head.session_id, "turn_id": answered.head.turn_id, "state": answered.state}
 
 
 def _usage(usage: UsageRecord) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mnesis_core.errors import InvalidRequest, MnesisError, ModelRateLimited
+from mnesis_core.errors import AnswerRefused, InvalidRequest, MnesisError, ModelRateLimited
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, function_of
 from mnesis_core.messages import (
@@ -136,7 +136,7 @@ class ResponseWriter:
         for call in answered.tool_calls:
             yield from self._call(call)
         self.response |= {"status": status, "usage": _usage(answered.usage), "error": read_failure(error)}
-        self.response["mnesis"] = self.response["mnesis"] | {"state": answered.state}
+        self.response["mnesis"] = self.response["mnesis"] | answered.ours()
         if status == "incomplete":
             self.response["incomplete_details"] = {"reason": _REASONS.get(answered.finish_reason, "max_output_tokens")}
         yield self._event(_LAST_EVENTS.get(status, "response.incomplete"), response=dict(self.response))
@@ -248,6 +248,8 @@ def _status(answered: Answered) -> str:
     if answered.tool_calls:
         return "completed"
     ended = "incomplete" if answered.finish_reason in _REASONS else "completed"
+    if answered.refusal and answered.error_code == AnswerRefused.code:
+        return ended
     return _STATES.get(TurnState(answered.state), ended)
 
 

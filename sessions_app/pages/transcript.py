@@ -23,7 +23,7 @@ from django.utils.safestring import SafeString
 from mnesis_core.context.branches import END, Path
 from mnesis_core.context.fitting import file_of_output
 from mnesis_core.context.manifests import parts_with_pictures
-from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
+from mnesis_core.errors import AnswerRefused, MessageNotFoundError, PartNotFoundError
 from mnesis_core.files.detection import media_type_of
 from mnesis_core.files.pictures import FORMATS, PDF, PDF_KIND, PICTURE_KIND
 from mnesis_core.files.references import GivenFile, given_file, referred_file
@@ -446,6 +446,8 @@ def _ending(row: Any, error_code: str | None) -> str:
     state = row.turn.state if row.ends_turn else "completed"
     if row.outcome == "cancelled" or state == "cancelled":
         return "cancelled"
+    if error_code == AnswerRefused.code:
+        return "refused"
     if state in ("interrupted", "incomplete", "failed"):
         return str(state)
     if row.outcome in ("failed", "incomplete") and not row.ends_turn:
