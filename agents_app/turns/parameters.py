@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
-from compaction_app.context.state import CORRECTION, Frame
+from compaction_app.context.state import CORRECTION, FORMAT, Frame
 from mnesis_core.config import Config
+from mnesis_core.context.fitting import budget_beside
 from mnesis_core.errors import InvalidRequest, InvalidSchema, ParameterNotSupported
 from mnesis_core.llm.interface import ModelSpec, Reply, ToolSpec
 from mnesis_core.llm.parameters import Parameters, function_of, is_forced, is_json_format, merge, read_stored
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.maps.prompts import CURRENT, correction, judge
 from mnesis_core.maps.schema import OutputSchema, compile_schema
 from mnesis_core.providers.litellm_parameters import SettledParameters, settle_parameters, takes_format
@@ -66,7 +69,10 @@ def schema_of(asked: Parameters) -> OutputSchema | None:
 
 
 def with_words(frame: Frame, options: TurnOptions) -> Frame:
-    """Return the frame with the turn's system prompt, and the response format in words where the model needs them."""
+    """Return the frame with the turn's system prompt, and the response format in words where the model needs them.
+
+    A schema that the provider holds the model to is sent beside the prompt, and takes its room in the window.
+    """
     asked = parameters_of(frame.spec, frame.config, options)
     own = frame.session.system_prompt if options.system_prompt is None else options.system_prompt
     # Providers of a JSON mode want JSON to be spoken of.
@@ -74,7 +80,10 @@ def with_words(frame: Frame, options: TurnOptions) -> Frame:
     schema = schema_of(asked) if is_said else None
     words = f"{CURRENT.with_schema}\n{schema.text}" if schema else ""
     system = "\n\n".join(text for text in (own, words) if text)
-    return replace(frame, session=replace(frame.session, system_prompt=system))
+    is_beside = _is_schema(asked) and not is_said
+    beside = estimate_text(json.dumps(asked.response_format, ensure_ascii=False)) if is_beside else 0
+    budget = budget_beside(frame.budget, ceil(beside * frame.calibration.ratio)) if beside else frame.budget
+    return replace(frame, session=replace(frame.session, system_prompt=system), budget=budget)
 
 
 def settle_call(
@@ -122,8 +131,8 @@ def with_correction(payload: dict[str, Any], problem: str) -> tuple[dict[str, An
 
 
 def format_text(sent: dict[str, Any]) -> dict[str, str]:
-    given = sent.get("response_format")
-    return {"response_format": json.dumps(given, ensure_ascii=False)} if given else {}
+    given = sent.get(FORMAT)
+    return {FORMAT: json.dumps(given, ensure_ascii=False)} if given else {}
 
 
 def offered(tools: tuple[ToolSpec, ...], asked: Parameters) -> tuple[ToolSpec, ...]:

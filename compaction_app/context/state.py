@@ -74,7 +74,8 @@ USUAL_TOKENS = 50
 FEWEST_READ = 200
 READ_MORE = 4
 _NAMING = ("message", "pinned")  # rows that show one message
-CORRECTION = "correction"  # The name of a call's text that ends its prompt: what was wrong with the answer before.
+# Names of a call's texts beside its context: the schema of its answer, and what was wrong with the answer before.
+FORMAT, CORRECTION = "response_format", "correction"
 MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
 Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
 
@@ -504,6 +505,7 @@ class PromptSources:
     system_prompt: str
     tools: Sequence[ToolSpec]
     facts: Sequence[FactRecord]
+    beside: Mapping[str, str]  # what it was sent beside the context, by ``FORMAT`` and ``CORRECTION``
     problems: list[str]  # what was not kept, in words
 
 
@@ -546,8 +548,8 @@ def _with_parameters(call: CallRecord, payload: dict[str, Any]) -> dict[str, Any
     """Return a payload with what its call was sent beside messages and tools."""
     sent, texts = call.parameters.get("sent"), _texts(call)
     whole = payload | (sent if isinstance(sent, dict) else {})
-    if given := texts.get("response_format"):
-        whole["response_format"] = json.loads(given)
+    if given := texts.get(FORMAT):
+        whole[FORMAT] = json.loads(given)
     if CORRECTION in texts:
         whole["messages"] = [*whole["messages"], {"role": "user", "content": texts[CORRECTION]}]
     return whole
@@ -580,7 +582,13 @@ def load_sources(call: CallRecord) -> PromptSources:
     system = texts["system"] if "system" in texts else session_queries.load_session(session_id).system_prompt
     facts = load_facts([id for row in manifest for id in row.get("ids", ())], session_id=session_id)
     return PromptSources(
-        manifest=manifest, entries=entries, system_prompt=system, tools=tools, facts=facts, problems=problems
+        manifest=manifest,
+        entries=entries,
+        system_prompt=system,
+        tools=tools,
+        facts=facts,
+        beside={name: texts[name] for name in (FORMAT, CORRECTION) if name in texts},
+        problems=problems,
     )
 
 

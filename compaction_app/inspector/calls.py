@@ -20,7 +20,7 @@ from compaction_app.context.state import (
 )
 from compaction_app.inspector.occupancy import call_at, draw, load_occupancy, place_of, size_of_call
 from compaction_app.templatetags.compaction import KINDS
-from mnesis_core.context.replay import Block, BlockKind, blocks_of
+from mnesis_core.context.replay import Block, BlockKind, blocks_beside, blocks_of
 from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.providers.rendering import outgoing
@@ -151,7 +151,7 @@ def _sources(call: CallRecord) -> PromptSources | None:
 
 def _blocks(sources: PromptSources) -> list[Block]:
     try:
-        return blocks_of(
+        blocks = blocks_of(
             sources.manifest,
             sources.entries,
             system_prompt=sources.system_prompt,
@@ -160,6 +160,7 @@ def _blocks(sources: PromptSources) -> list[Block]:
         )
     except NotFound:
         return []
+    return blocks + blocks_beside(sources.beside)
 
 
 def _by_key(blocks: Iterable[Block]) -> dict[Key, list[Block]]:

@@ -59,6 +59,8 @@ KINDS: Mapping[BlockKind, str] = {
     BlockKind.OPAQUE: "Kept for its provider",
     BlockKind.PATCH: "Change to files",
     BlockKind.GAP: "Left out",
+    BlockKind.FORMAT: "Answer format",
+    BlockKind.CORRECTION: "Correction",
 }
 # The colours of the context meter, so that one thing has one colour on every page.
 COLOURS: Mapping[BlockKind, str] = {
@@ -70,6 +72,8 @@ COLOURS: Mapping[BlockKind, str] = {
     BlockKind.MESSAGE: "messages",
     BlockKind.TOOL_OUTPUT: "tool_outputs",
     BlockKind.FILE: "files",
+    BlockKind.FORMAT: "tools",
+    BlockKind.CORRECTION: "messages",
 }
 CHANGES = {
     "entered": "entered",

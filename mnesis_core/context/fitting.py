@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from itertools import accumulate, chain, takewhile
@@ -135,6 +136,20 @@ def make_budget(spec: ModelSpec, config: Config, *, window_said: int | None = No
         soft=int(usable * config.budget.soft_threshold_fraction),
         hard=usable,
         target=int(usable * config.budget.target_fraction),
+    )
+
+
+def budget_beside(budget: Budget, tokens: int) -> Budget:
+    """Return what remains of a budget where a call is sent this many tokens beside its prompt; at least half of it."""
+    usable = max(budget.usable - tokens, budget.usable // 2)
+    whole = max(budget.usable, 1)
+    return replace(
+        budget,
+        reserve=budget.reserve + budget.usable - usable,
+        usable=usable,
+        soft=budget.soft * usable // whole,
+        hard=budget.hard * usable // whole,
+        target=budget.target * usable // whole,
     )
 
 

@@ -256,6 +256,8 @@ class BlockKind(StrEnum):
     OPAQUE = "opaque"
     PATCH = "patch"
     GAP = "gap"
+    FORMAT = "response_format"
+    CORRECTION = "correction"
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +318,12 @@ def blocks_of(
                 what = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
                 blocks.append(_text_block(BlockKind.GAP, "user", read_gap(row).text, **what))
     return blocks
+
+
+def blocks_beside(texts: Mapping[str, str]) -> list[Block]:
+    """Return the blocks of what a call was sent beside its context: the format of its answer, and a correction."""
+    roles = {BlockKind.FORMAT: "system", BlockKind.CORRECTION: "user"}
+    return [_text_block(kind, role, texts[kind]) for kind, role in roles.items() if kind in texts]
 
 
 def _text_block(kind: BlockKind, role: str, text: str, **more: Any) -> Block:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import pytest
 
 from agents_app.turns import lifecycle
+from agents_app.turns.parameters import with_words
 from audit_app.proof.verify import verify_session
-from compaction_app.context.state import rebuild_payload
+from compaction_app.context.state import load_frame, rebuild_payload
+from compaction_app.inspector.calls import open_call
 from compaction_app.templatetags.compaction import call_facts
+from mnesis_core.context.replay import BlockKind, blocks_beside
 from mnesis_core.errors import InvalidRequest, InvalidSchema, ParameterNotSupported
 from mnesis_core.llm.interface import Source, ToolSpec, Usage
 from mnesis_core.llm.parameters import read_parameters
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.maps.prompts import CURRENT
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnRecord, TurnState
+from mnesis_core.turns.options import TurnOptions
 from sessions_app.conf import get_spec
 from sessions_app.database.threads import db
 from sessions_app.llm import model_store
@@ -162,6 +170,17 @@ async def test_an_answer_in_a_format_is_asked_for_in_words_and_checked(session, 
     await calls_of(session)
 
 
+async def test_a_schema_that_the_provider_holds_the_model_to_takes_its_room_and_is_a_block(session, script):
+    frame = await db(load_frame, session.id)
+    frame = replace(frame, spec=replace(frame.spec, litellm_model="openai/gpt-4.1"))
+    options = TurnOptions(parameters=read_parameters({"response_format": FORMAT}))
+    taken = frame.budget.usable - with_words(frame, options).budget.usable
+    text = json.dumps(options.parameters.response_format, ensure_ascii=False)
+    assert taken == ceil(estimate_text(text) * frame.calibration.ratio) > 20
+    [block] = blocks_beside({"response_format": text})
+    assert (block.kind, block.texts) == (BlockKind.FORMAT, (("text", text),))
+
+
 async def test_a_wrong_answer_is_corrected_once(session, script):
     usage = Usage(input_tokens=900, output_tokens=7, source=Source.PROVIDER)
     model = script(Step(text='{"z": "one"}', usage=usage), '{"z": 1}', "And now plain text.")
@@ -171,6 +190,10 @@ async def test_a_wrong_answer_is_corrected_once(session, script):
     assert said[0]["content"] == '{"z": "one"}'
     assert "'one' is not of type 'integer'" in said[1]["content"]
     assert (await say(session, "Go on")).state == TurnState.COMPLETED
+    asked_again = await db(open_call, (await calls_of(session))[1])
+    assert [block.texts for block in asked_again.blocks if block.kind is BlockKind.CORRECTION] == [
+        (("text", said[1]["content"]),)
+    ]
     # What was wrong is no part of the conversation, and the next turn has no format.
     assert [spoken(message) for message in await history(session)][1:3] == ['{"z": "one"}', '{"z": 1}']
     assert not any("is not of type" in str(message) for message in model.requests[2].payload["messages"])

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mnesis_core.config import BudgetConfig, Config, override
-from mnesis_core.context.fitting import LastRun, Pressure, Reason, make_budget, pressure, should_compact
+from mnesis_core.context.fitting import LastRun, Pressure, Reason, budget_beside, make_budget, pressure, should_compact
 from tests.core.contexts import budget, spec
 
 WINDOWS = st.integers(4_000, 2_000_000)
@@ -125,3 +125,12 @@ def test_the_trigger_rules(used: int, given: dict[str, Any], reason: Reason) -> 
     assert trigger.reason is reason
     assert trigger.compact is (reason in (Reason.SOFT, Reason.HARD))
     assert (trigger.pressure, trigger.used) == (pressure(used, budget(1_000)), used)
+
+
+@given(WINDOWS, st.integers(0, 50_000))
+def test_what_is_sent_beside_a_prompt_takes_its_room_but_never_more_than_half(window: int, beside: int) -> None:
+    made = make_budget(spec(window, 1_000), Config())
+    left = budget_beside(made, beside)
+    assert left.usable == max(made.usable - beside, made.usable // 2)
+    assert left.usable + left.reserve + left.reserved_output == left.window == made.window
+    assert left.target <= left.soft <= left.hard == left.usable

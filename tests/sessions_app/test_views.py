@@ -290,6 +290,13 @@ def test_a_child_session_and_its_parent_link_to_each_other(ask: Ask, reader: Use
     assert f'href="/sessions/{parent}/"' in ask(f"/sessions/{child}/")
 
 
+def test_a_session_says_with_which_parameters_its_model_is_asked(ask: Ask, reader: User) -> None:
+    asked = {"temperature": 0.0, "stop": ["<b>"]}
+    page = " ".join(ask(f"/sessions/{new_session(reader, config={'parameters': asked})}/").split())
+    assert "Asked with <code>temperature</code> 0.0, <code>stop</code> [&#x27;&lt;b&gt;&#x27;]" in page
+    assert "Asked with" not in ask(f"/sessions/{new_session(reader)}/")
+
+
 def test_a_running_answer_is_drawn_as_it_will_be_and_says_how_much_of_it(ask: Ask, reader: User) -> None:
     session_id, said = new_session(reader), f"**bold** {HOSTILE} and"
     with change(session_id) as record:
