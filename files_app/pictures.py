@@ -21,13 +21,12 @@ from mnesis_core.context.entries import Picture
 from mnesis_core.context.pictures import MOST_PICTURES
 from mnesis_core.errors import FileContentNotFound, InvalidPicture
 from mnesis_core.files.pictures import (
-    PDF,
-    PDF_KIND,
-    PICTURE_KIND,
+    FORMATS,
     RENDITION,
     PictureRule,
     Rendition,
     SentPicture,
+    kind_of,
     rule_for,
 )
 from mnesis_core.files.sandbox import ExplorationLimits, render_alone
@@ -73,13 +72,11 @@ def keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id:
             file.write(sent.data)
             file.flush()
             made.append(rendition := _render(Path(file.name), rule))
-        if isinstance(rendition, str) and sent.media_type != PDF:
+        if isinstance(rendition, str) and sent.media_type in FORMATS:
             raise InvalidPicture(f"picture {number} cannot be shown: {rendition}", picture=number)
     kept = [keep_file(session_id, owner_id=owner_id, path=sent.name, chunks=[sent.data]) for sent in pictures]
     for file_kept, rendition in zip(kept, made, strict=True):
-        if isinstance(rendition, Rendition) and (
-            PDF_KIND if rendition.media_type == PDF else PICTURE_KIND
-        ) in kinds_shown(spec):
+        if isinstance(rendition, Rendition) and kind_of(rendition.media_type) in kinds_shown(spec):
             _keep(session_id, file_kept.content_id, rule, rendition)
     return [file_kept.id for file_kept in kept]
 
@@ -97,8 +94,9 @@ def _make(session_id: str, content_id: str, rule: PictureRule) -> None:
 
 
 def _keep(session_id: str, content_id: str, rule: PictureRule, rendition: Rendition) -> None:
-    if rendition.media_type == PDF:
-        kept, size = content_id, {"pages": rendition.pages, "tokens": rendition.tokens}
+    if rendition.is_whole:
+        length = {"pages": rendition.pages} if rendition.pages else {"seconds": rendition.seconds}
+        kept, size = content_id, {**length, "tokens": rendition.tokens}
     else:
         kept, size = put_content(rendition.data), {"width": rendition.width, "height": rendition.height}
     with change(session_id) as record:

@@ -36,7 +36,7 @@ from mnesis_core.files.lines import (
     parse_lines,
     windows,
 )
-from mnesis_core.files.pictures import FORMATS, MOST_PAGES, PDF, RENDITION, PictureRule
+from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS, MOST_PAGES, MOST_SECONDS, PDF, RENDITION, PictureRule
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
@@ -148,6 +148,19 @@ def load_renditions(session_id: str, rule: PictureRule) -> dict[str, Picture]:
                 found[source] = Picture(
                     content_id=source, media_type=PDF, width=0, height=0, size=size, tokens=tokens, pages=pages
                 )
+            case {
+                "rendition": {
+                    "of": str(source),
+                    "rule": rule.name,
+                    "media_type": str(kind),
+                    "seconds": int(seconds),
+                    "tokens": int(tokens),
+                }
+            } if kind in AUDIO_FORMATS and source == content_id and 0 < seconds <= MOST_SECONDS:
+                if 0 <= tokens <= MAX_INTEGER:
+                    found[source] = Picture(
+                        content_id=source, media_type=kind, width=0, height=0, size=size, tokens=tokens, seconds=seconds
+                    )
     return found
 
 

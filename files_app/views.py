@@ -17,7 +17,7 @@ from files_app.queries import list_files, load_file_reference, read_lines, versi
 from mnesis_core.errors import FileNotText, FileReferenceNotFoundError
 from mnesis_core.files.detection import BY_NAME, MARK_BYTES, is_text, media_type_of
 from mnesis_core.files.lines import FileLine
-from mnesis_core.files.pictures import FORMATS
+from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import LONGEST_LINE, format_size, highlight_lines, show_invisible
@@ -83,11 +83,11 @@ def file_lines(request: HttpRequest, file_id: str) -> HttpResponse:
 
 @signed_in
 def file_picture(request: HttpRequest, file_id: str) -> HttpResponse:
-    """Return a picture by itself. What its bytes say it is counts, never its name: no SVG and no HTML is sent."""
+    """Return a picture or audio by itself. What its bytes say it is counts, never its name: no SVG and no HTML is sent."""
     file = load_file_reference(file_id, owner_id=reader_of(request))
     media_type = media_type_of(read_content(file.content_id, 0, MARK_BYTES), "")
     size = content_size(file.content_id)
-    if media_type not in FORMATS or size > LARGEST_PICTURE:
+    if media_type not in (*FORMATS, *AUDIO_FORMATS) or size > LARGEST_PICTURE:
         raise FileReferenceNotFoundError(file_id=file_id)
     headers = {
         "Content-Disposition": content_disposition_header(as_attachment=False, filename=file_name(file)) or "inline",

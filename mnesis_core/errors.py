@@ -55,7 +55,7 @@ class FileQuotaExceeded(RequestTooLarge):
 
 
 class InvalidPicture(InvalidRequest):
-    """This is no picture or PDF that can be kept as one. Send a whole PNG, JPEG, WebP, GIF or PDF."""
+    """This is no picture, PDF or audio that can be kept as one. Send a whole PNG, JPEG, WebP, GIF, PDF, WAV or MP3."""
 
 
 class RemotePicture(InvalidRequest):

@@ -144,6 +144,9 @@ class DocumentPart(MediaPart):
     type: ClassVar[str] = "document"
 
 
+ShownPart = ImagePart | AudioPart | DocumentPart  # what models may be sent beside texts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPart:
     """What a provider wants back as it gave it: signed or encrypted thinking, the signature of a call.

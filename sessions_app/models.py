@@ -594,6 +594,7 @@ class LanguageModel(models.Model):
     takes_pictures = models.BooleanField(null=True, blank=True)
     """Whether the model is shown pictures; NULL where litellm's table decides."""
     takes_documents = models.BooleanField(null=True, blank=True)
+    takes_audio = models.BooleanField(null=True, blank=True)
     """Whether the model is sent PDFs; NULL where litellm's table decides."""
     fallbacks = models.JSONField(default=list, blank=True)
     """Aliases of the models that are asked, in this order, when this one gives nothing."""

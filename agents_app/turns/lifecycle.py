@@ -27,7 +27,7 @@ from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
 from mnesis_core.events import EventType
 from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm.interface import Outcome
-from mnesis_core.messages import CitationPart, DocumentPart, FileRefPart, ImagePart, MediaPart, Message, Part, text_of
+from mnesis_core.messages import CitationPart, FileRefPart, MediaPart, Message, Part, ShownPart, text_of
 from mnesis_core.records import MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
@@ -322,7 +322,7 @@ def with_pictures_kept(
     sizes = {sent.name: len(sent.data) for sent in pictures}
 
     def kept(part: Part) -> Part:
-        if not isinstance(part, ImagePart | DocumentPart) or part.source not in files:
+        if not isinstance(part, ShownPart) or part.source not in files:
             return part
         return replace(part, file_id=files[part.source], name=part.source, size=sizes[part.source], source="")
 

@@ -17,7 +17,7 @@ from mnesis_core.errors import FileQuotaExceeded, RequestTooLarge
 from mnesis_core.files.detection import kind_of_text
 from mnesis_core.files.pictures import SentPicture, part_of_sent
 from mnesis_core.llm.tokens import estimate_part, estimate_text
-from mnesis_core.messages import DocumentPart, ImagePart
+from mnesis_core.messages import ShownPart
 from mnesis_core.text import bytes_of_text
 from sessions_app.record import message_store
 from sessions_app.record.change import Change
@@ -34,7 +34,7 @@ class PreparedResult:
     is_error: bool
     add_long: AddLong | None
     # Each part, with what ``add_file`` takes of a new file.
-    pictures: tuple[tuple[ImagePart | DocumentPart, dict[str, Any] | None], ...] = ()
+    pictures: tuple[tuple[ShownPart, dict[str, Any] | None], ...] = ()
 
 
 def prepare_result(
@@ -44,7 +44,7 @@ def prepare_result(
 
     :param inline: the characters above which a text becomes a file, whose two ends stay in the conversation
     """
-    kept: list[tuple[ImagePart | DocumentPart, dict[str, Any] | None]] = []
+    kept: list[tuple[ShownPart, dict[str, Any] | None]] = []
     problems: list[str] = []
     for number, sent in enumerate({sent.name: sent for sent in pictures}.values()):
         if number == MOST_PICTURES:

@@ -49,11 +49,11 @@ from mnesis_core.context.facts import PromptFacts, choose_facts
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
 from mnesis_core.context.manifests import branch_of, fold_manifest, is_folded, outlines_of, unfold_manifest
 from mnesis_core.context.passages import Passages
-from mnesis_core.context.pictures import picture_files
+from mnesis_core.context.pictures import SHOWN_KINDS, picture_files
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.facts.values import FactRecord
-from mnesis_core.files.pictures import MOST_PDF_BYTES, PDF_KIND, PICTURE_KIND, rule_for
+from mnesis_core.files.pictures import MOST_AUDIO_BYTES, MOST_PDF_BYTES, rule_for
 from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm.parameters import merge, read_stored
@@ -347,14 +347,14 @@ def _state_of(
 
 def _load_pictures(frame: Frame, entries: Sequence[ContextEntry], *, makes: bool) -> Mapping[str, Picture] | None:
     """Return the pictures that the model is shown: two queries, and none where there are none or it takes none."""
-    file_ids = picture_files(entries, (PICTURE_KIND, PDF_KIND))
+    file_ids = picture_files(entries, SHOWN_KINDS)
     if not file_ids or not (kinds := kinds_shown(frame.spec)) or not (file_ids := picture_files(entries, kinds)):
         return None
     return file_port.find_pictures(frame.session, file_ids, rule_for(frame.spec.litellm_model), makes=makes)
 
 
 def _reader_of(session_id: str) -> Callable[[str], bytes]:
-    return lambda content_id: file_port.read_content(session_id, content_id, 0, MOST_PDF_BYTES)
+    return lambda content_id: file_port.read_content(session_id, content_id, 0, max(MOST_PDF_BYTES, MOST_AUDIO_BYTES))
 
 
 def _load_facts(frame: Frame, at: int, path: Path | None) -> PromptFacts | None:

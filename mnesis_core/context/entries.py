@@ -27,7 +27,7 @@ EMPTY_MESSAGE = "[empty message]"  # What a model reads in place of a user's mes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A picture or a PDF as a model is sent it: a content that the record keeps, so that a past prompt has the same bytes."""
+    """A picture, a PDF or audio as a model is sent it: a content that the record keeps, so that a past prompt has the same bytes."""
 
     content_id: str
     media_type: str
@@ -36,6 +36,7 @@ class Picture:
     size: int  # bytes
     tokens: int  # by the rule of the provider's family, uncorrected
     pages: int = 0  # of a PDF, which has no width and height
+    seconds: int = 0  # of audio, which has none either
     data: str = ""  # Base64; empty until it is read for a payload
 
 
@@ -188,7 +189,9 @@ _PICTURE: Schema = {
 
 
 def _is_picture(value: object) -> bool:
-    return _has(value, _PICTURE) and isinstance(value, dict) and _is_number(value.get("pages", 0))
+    if not isinstance(value, dict) or not _has(value, _PICTURE):
+        return False
+    return all(_is_number(value.get(name, 0)) for name in ("pages", "seconds"))
 
 
 # A key -> the keys that come with it.

@@ -13,11 +13,22 @@ from typing import Any
 
 from mnesis_core.context.entries import ContextEntry, LeftOut, MessageEntry, Picture
 from mnesis_core.context.fitting import Item
-from mnesis_core.context.wording import PICTURE_FIELDS
-from mnesis_core.files.pictures import PDF, PDF_KIND, PICTURE_KIND
-from mnesis_core.messages import DocumentPart, FileRefPart, ImagePart, Part, StoredMessage, StoredPart, ToolPart
+from mnesis_core.context.wording import LENGTH_FIELDS, PICTURE_FIELDS
+from mnesis_core.files.pictures import AUDIO_KIND, PDF_KIND, PICTURE_KIND, kind_of
+from mnesis_core.messages import (
+    AudioPart,
+    DocumentPart,
+    FileRefPart,
+    ImagePart,
+    Part,
+    ShownPart,
+    StoredMessage,
+    StoredPart,
+    ToolPart,
+)
 
-# With PDFs. Anthropic takes smaller ones only where there are more, and every other provider takes as many.
+SHOWN_KINDS = (PICTURE_KIND, PDF_KIND, AUDIO_KIND)
+# With PDFs and audio. Anthropic takes smaller ones only where there are more, and every other provider takes as many.
 MOST_PICTURES = 20
 MOST_BYTES = 15_000_000  # of the pictures of one prompt, before they become Base64
 SHARE = 2  # Pictures take at most one part in so many of what is usable.
@@ -31,15 +42,15 @@ class _Shown:
     picture: Picture
 
 
-def picture_file(message: StoredMessage, stored: StoredPart, kinds: Collection[str] = (PICTURE_KIND, PDF_KIND)) -> str:
-    """Return the id of the file whose picture, or PDF, a part can show to a model, or an empty text.
+def picture_file(message: StoredMessage, stored: StoredPart, kinds: Collection[str] = SHOWN_KINDS) -> str:
+    """Return the id of the file whose picture, PDF or audio a part can show to a model, or an empty text.
 
     Providers take pictures from the user, and as what a call gave back.
     """
     part = stored.part
     if kind_shown(part) not in kinds:
         return ""
-    if isinstance(part, ImagePart | DocumentPart):
+    if isinstance(part, ShownPart):
         calls = (other.part for other in message.parts if isinstance(other.part, ToolPart))
         # With an error, Anthropic takes texts only.
         is_result = part.tool_call_id and any(
@@ -51,11 +62,11 @@ def picture_file(message: StoredMessage, stored: StoredPart, kinds: Collection[s
 
 
 def kind_shown(part: Part) -> str:
-    """Return the kind of what a part shows: a picture, a PDF, or nothing."""
+    """Return the kind of what a part shows: a picture, a PDF, audio, or nothing."""
     if isinstance(part, FileRefPart):
         return part.file_type
-    if isinstance(part, DocumentPart):
-        return PDF_KIND if part.media_type == PDF else ""
+    if isinstance(part, DocumentPart | AudioPart):
+        return kind_of(part.media_type)
     return PICTURE_KIND if isinstance(part, ImagePart) else ""
 
 
@@ -135,4 +146,5 @@ def _with_own(item: Item, own: Sequence[_Shown]) -> Item:
 
 def _row_of(picture: Picture) -> dict[str, Any]:
     known = asdict(picture)
-    return {name: known[name] for name in PICTURE_FIELDS} | ({"pages": picture.pages} if picture.pages else {})
+    lengths = {name: known[name] for name in LENGTH_FIELDS if known[name]}
+    return {name: known[name] for name in PICTURE_FIELDS} | lengths

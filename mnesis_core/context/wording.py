@@ -49,6 +49,7 @@ from mnesis_core.text import quote, refuse_constant
 
 # What a row says of a picture beside its part.
 PICTURE_FIELDS = ("content_id", "media_type", "width", "height", "size", "tokens")
+LENGTH_FIELDS = ("pages", "seconds")  # only where there are any
 SHORTEST_ARGUMENT = 16  # characters: of shorter beginnings none says anything
 
 # The types of which ``fields_of`` returns anything.
@@ -384,7 +385,9 @@ def _before(parts: Iterable[ProviderPart], call_id: str = "") -> tuple[Opaque, .
 def pictures_of(row: Mapping[str, Any]) -> dict[str, Picture]:
     """Return the pictures that a message's row shows beside their texts, by part."""
     return {
-        shown["part"]: Picture(**{name: value for name, value in shown.items() if name in (*PICTURE_FIELDS, "pages")})
+        shown["part"]: Picture(
+            **{name: value for name, value in shown.items() if name in (*PICTURE_FIELDS, *LENGTH_FIELDS)}
+        )
         for shown in row.get("pictures", ())
     }
 

@@ -56,6 +56,7 @@ def _kind(
     )
 
 
+_MP3_FRAMES = (b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2")  # An MP3 may begin without a tag.
 # In the order in which they are tried.
 KINDS: tuple[Kind, ...] = (
     _kind("sqlite", ".sqlite .sqlite3 .db", module="sql", function="explore_sqlite", magic=(b"SQLite format 3\x00",)),
@@ -66,6 +67,7 @@ KINDS: tuple[Kind, ...] = (
         ".png .jpg .jpeg .gif .bmp .tif .tiff .webp .ico .avif",
         magic=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*"),
     ),
+    _kind("audio", ".wav .mp3 .ogg .flac .m4a .aac .opus", magic=(b"ID3", *_MP3_FRAMES, b"OggS", b"fLaC")),
     _kind("docx", ".docx"),
     _kind("xlsx", ".xlsx .xlsm"),
     _kind("pptx", ".pptx"),
@@ -119,7 +121,7 @@ _MEDIA_MARKS = (
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
     (b"%PDF-", "application/pdf"),
-    (b"ID3", "audio/mpeg"),
+    *((mark, "audio/mpeg") for mark in (b"ID3", *_MP3_FRAMES)),
     (b"OggS", "audio/ogg"),
     (b"fLaC", "audio/flac"),
 )
@@ -138,7 +140,7 @@ _MEDIA_SUFFIXES = {
 SUFFIXES = {media_type: suffix for suffix, media_type in reversed(_MEDIA_SUFFIXES.items())}
 _OFFICE = ((b"word/", "docx"), (b"xl/", "xlsx"), (b"ppt/", "pptx"))
 _SHEBANGS = (("python", "python"), ("node", "javascript"), ("ruby", "ruby"), ("php", "php"), ("sh", "shell"))
-_NO_TEXT = {"sqlite", "parquet", "pdf", "image", "docx", "xlsx", "pptx", "archive", BINARY}
+_NO_TEXT = {"sqlite", "parquet", "pdf", "image", "audio", "docx", "xlsx", "pptx", "archive", BINARY}
 _TIME = re.compile(
     r"^\W?(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\[ *\d+\.\d{6}\]"
     r"|\S{1,100} \S{1,100} \S{1,100} \[\d\d/[A-Z][a-z]{2}/\d{4}:)"
@@ -159,14 +161,14 @@ _HEADER = re.compile(r"^(From|To|Subject|Date|Received|Return-Path|Message-ID|MI
 def detect(source: Source) -> Kind:
     head = source.head()
     # Some marks of images are not at the beginning, others so short that a text may begin with them.
-    if head[:4] == b"RIFF":
-        is_image = head[8:12] == b"WEBP"
-    elif head[4:8] == b"ftyp":
-        is_image = head[8:12] in (b"avif", b"avis")
+    if head[:4] == b"RIFF" or head[4:8] == b"ftyp":
+        media = media_type_of(head, "").partition("/")[0]
+        found = BY_NAME.get(media)
     else:
         is_image = head.startswith((b"BM", b"\x00\x00\x01\x00")) and is_binary(head)
-    if is_image:
-        return BY_NAME["image"]
+        found = BY_NAME["image"] if is_image else None
+    if found is not None:
+        return found
     if head[257:262] == b"ustar":
         return BY_NAME["archive"]
     found = next((kind for kind in KINDS if head.startswith(kind.magic)), None)

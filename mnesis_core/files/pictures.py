@@ -1,4 +1,4 @@
-"""Pictures and PDFs as models are sent them: which formats, how large, how they are counted, and the rendition of a file.
+"""Pictures, PDFs and audio as models are sent them: which formats, how large, how they are counted, and the rendition of a file.
 
 A rendition is made once and kept, so a past prompt never depends on Pillow making the same bytes again. ``render``
 decodes other people's bytes; call it in the sandbox (``sandbox.render_alone``).
@@ -17,6 +17,9 @@ pages: https://docs.anthropic.com/en/docs/build-with-claude/pdf-support (1,500 t
 https://platform.openai.com/docs/guides/pdf-files, https://ai.google.dev/gemini-api/docs/document-processing (258 a page).
 We count the text that is found in it, which Gemini does not bill, and the largest picture for each page.
 
+Audio (WAV and MP3, which both take) is sent as it is, too: OpenAI counts 10 tokens a second
+(https://platform.openai.com/docs/guides/realtime-costs), Gemini 32 (https://ai.google.dev/gemini-api/docs/audio). Claude takes none.
+
 For every other provider OpenAI's rule is an estimate. Like every estimate, it is corrected by what the provider reports.
 """
 
@@ -27,7 +30,7 @@ import hashlib
 import io
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 from pathlib import Path
@@ -36,14 +39,17 @@ from typing import Any
 from mnesis_core.errors import InvalidPicture, RemotePicture
 from mnesis_core.files.detection import MARK_BYTES, SUFFIXES, media_type_of
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import DocumentPart, ImagePart
+from mnesis_core.messages import AudioPart, DocumentPart, ImagePart, ShownPart
 
 # The media types that are shown, and their names in Pillow.
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
 PDF = "application/pdf"
-PICTURE_KIND, PDF_KIND = "image", "pdf"  # the kinds of files that are shown, as ``detection`` names them
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # The media types that are sent, and OpenAI's names for them.
+PICTURE_KIND, PDF_KIND, AUDIO_KIND = "image", "pdf", "audio"  # the kinds of files that are shown, as in ``detection``
 MOST_PAGES = 100  # of a PDF
 MOST_PDF_BYTES = 15_000_000  # The least that a request may have is 32 MB, and Base64 adds a third.
+MOST_AUDIO_BYTES = 15_000_000
+MOST_SECONDS = 34_200  # of audio: nine and a half hours, which Gemini takes in one prompt
 MOST_PAGE_BYTES = 1_048_576  # drawing instructions of a page, from which its text is counted
 TOKENS_OF_UNREAD_PAGE = 3_000  # the text of a page that cannot be read here
 RENDITION = "rendition"  # the file type of a rendition, which is a file of its session
@@ -52,7 +58,6 @@ MOST_RENDITION_BYTES = 5_000_000
 JPEG_QUALITY, PNG_LEVEL = 85, 6
 SHRINK = 0.75  # by which a side shrinks again while the bytes are too many
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
-_PDF_MARK = b"%PDF-"
 _ROTATED = 0x0112  # EXIF's orientation
 
 
@@ -66,6 +71,7 @@ class PictureRule:
     pixels: int = 0  # the most pixels; 0 for any
     most_bytes: int
     page_tokens: int  # the picture of a PDF's page
+    second_tokens: int = 10  # of audio
     media_types: frozenset[str] = frozenset(FORMATS)
     tokens: Callable[[int, int], int]
 
@@ -98,10 +104,20 @@ GEMINI = PictureRule(
     longest=3072,
     most_bytes=3_500_000,
     page_tokens=258,
+    second_tokens=32,
     media_types=frozenset(FORMATS) - {"image/gif"},
     tokens=_tokens_of_gemini,
 )
 RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, GEMINI)}
+
+
+def kind_of(media_type: str) -> str:
+    """Return the kind of file that is shown under a media type; empty if none is."""
+    if media_type == PDF:
+        return PDF_KIND
+    if media_type in AUDIO_FORMATS:
+        return AUDIO_KIND
+    return PICTURE_KIND if media_type in FORMATS else ""
 
 
 def rule_for(litellm_model: str) -> PictureRule:
@@ -124,24 +140,33 @@ def fitted(width: int, height: int, rule: PictureRule) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendition:
-    """A picture as it is sent. Of a PDF, which is sent as it is, the pages and what they count."""
+    """A picture as it is sent. Of a PDF and of audio, which are sent as they are, how long they are and what they count."""
 
     media_type: str
     width: int = 0
     height: int = 0
     pages: int = 0
+    seconds: int = 0
     tokens: int = 0
     data: bytes = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file itself is sent."""
+        return bool(self.pages or self.seconds)
 
 
 def render(path: Path, rule: PictureRule) -> Rendition:
     """Return a picture as it is sent under a rule: the file's own bytes where they fit, else its first frame, upright.
 
-    :raises ValueError: it is no picture of these formats and no PDF, is too large, or is broken.
+    :raises ValueError: it is no picture of these formats, no PDF and no audio, is too large, or is broken.
     """
     with path.open("rb") as file:
-        if file.read(len(_PDF_MARK)) == _PDF_MARK:
-            return _counted_pdf(path, rule)
+        media_type = media_type_of(file.read(MARK_BYTES), "")
+    if media_type == PDF:
+        return _counted_pdf(path, rule)
+    if media_type in AUDIO_FORMATS:
+        return _counted_audio(path, media_type, rule)
     from PIL import Image, ImageOps  # loaded in the sandbox only
 
     Image.MAX_IMAGE_PIXELS = None  # The check below has a bound of its own.
@@ -164,6 +189,20 @@ def render(path: Path, rule: PictureRule) -> Rendition:
     except (OSError, SyntaxError, EOFError, KeyError, TypeError, Image.DecompressionBombError) as error:
         raise ValueError(f"not readable as a picture: {str(error).replace(str(path), 'the file')[:200]}") from None
     return _written(upright, rule, is_photograph=media_type == "image/jpeg")
+
+
+def _counted_audio(path: Path, media_type: str, rule: PictureRule) -> Rendition:
+    from tinytag import TinyTag, TinyTagException
+
+    if path.stat().st_size > MOST_AUDIO_BYTES:
+        raise ValueError(f"more than {MOST_AUDIO_BYTES:,} bytes of audio are not sent")
+    try:
+        seconds = ceil(TinyTag.get(path, tags=False).duration or 0)
+    except (TinyTagException, OSError, KeyError, IndexError, OverflowError) as error:
+        raise ValueError(f"not readable as audio: {str(error).replace(str(path), 'the file')[:200]}") from None
+    if not 0 < seconds <= MOST_SECONDS:
+        raise ValueError("its headers do not say how long it is" if seconds <= 0 else f"it lasts {seconds:,} seconds")
+    return Rendition(media_type=media_type, seconds=seconds, tokens=seconds * rule.second_tokens)
 
 
 def _counted_pdf(path: Path, rule: PictureRule) -> Rendition:
@@ -230,7 +269,7 @@ def _encoded(picture: Any, media_type: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentPicture:
-    """A picture or a PDF that came inside a request or an answer, in place of a file of the session."""
+    """A picture, a PDF or audio that came inside a request or an answer, in place of a file of the session."""
 
     name: str
     media_type: str
@@ -248,19 +287,19 @@ class Shown:
 
 
 def picture_of(data: bytes) -> SentPicture | None:
-    """Return the picture or the PDF that bytes are, told by the bytes alone; ``None`` for every other format."""
+    """Return the picture, the PDF or the audio that bytes are, told by the bytes alone; ``None`` for other formats."""
     media_type = media_type_of(data[:MARK_BYTES], "")
-    if media_type not in FORMATS and media_type != PDF:
+    word = {PICTURE_KIND: "picture", PDF_KIND: "document", AUDIO_KIND: "audio"}.get(kind_of(media_type))
+    if word is None:
         return None
-    word = "document" if media_type == PDF else "picture"
     name = f"{word}-{hashlib.sha256(data).hexdigest()[:12]}{SUFFIXES[media_type]}"
     return SentPicture(media_type=media_type, data=data, name=name)
 
 
-def part_of_sent(sent: SentPicture, **about: Any) -> ImagePart | DocumentPart:
+def part_of_sent(sent: SentPicture, **about: Any) -> ShownPart:
     """Return the part that stands for what was sent; ``about`` are its other fields."""
-    kind = DocumentPart if sent.media_type == PDF else ImagePart
-    return kind(media_type=sent.media_type, **about)
+    kinds: dict[str, type[ShownPart]] = {PDF_KIND: DocumentPart, AUDIO_KIND: AudioPart}
+    return kinds.get(kind_of(sent.media_type), ImagePart)(media_type=sent.media_type, **about)
 
 
 def read_data_url(url: Any, *, place: str, is_document: bool = False) -> SentPicture:
@@ -277,12 +316,30 @@ def read_data_url(url: Any, *, place: str, is_document: bool = False) -> SentPic
     found = _DATA_URL.match(url)
     if found is None:
         raise InvalidPicture(f"the URL of {word} must begin with data:{media_type};base64, or the like", field=place)
-    try:
-        data = base64.b64decode(re.sub(r"[ \t\r\n]", "", url[found.end() :]), validate=True)
-    except ValueError:
-        raise InvalidPicture(f"the data: URL of {word} is not valid Base64", field=place) from None
-    sent = picture_of(data)
-    if sent is None or (sent.media_type == PDF) != is_document:
-        known = "PDF" if is_document else "PNG, JPEG, WebP or GIF"
+    sent = _sent_base64(url[found.end() :], what=f"the data: URL of {word}", place=place)
+    known = "PDF" if is_document else "PNG, JPEG, WebP or GIF"
+    if sent is None or sent.media_type not in ((PDF,) if is_document else FORMATS):
         raise InvalidPicture(f"the bytes are no {known}", field=place)
     return sent
+
+
+def read_audio(audio: Any, *, place: str) -> SentPicture:
+    """Return the audio of OpenAI's ``input_audio``, told by its bytes and not by its ``format``.
+
+    :raises InvalidPicture: it is no Base64, or no WAV or MP3.
+    """
+    data = audio.get("data") if isinstance(audio, Mapping) else None
+    if not isinstance(data, str) or not data:
+        raise InvalidPicture("audio needs its bytes as Base64 in data", field=f"{place}.data")
+    sent = _sent_base64(data, what="audio", place=f"{place}.data")
+    if sent is None or sent.media_type not in AUDIO_FORMATS:
+        raise InvalidPicture("the bytes are no WAV or MP3", field=f"{place}.data")
+    return sent
+
+
+def _sent_base64(text: str, *, what: str, place: str) -> SentPicture | None:
+    try:
+        data = base64.b64decode(re.sub(r"[ \t\r\n]", "", text), validate=True)
+    except ValueError:
+        raise InvalidPicture(f"{what} is not valid Base64", field=place) from None
+    return picture_of(data)

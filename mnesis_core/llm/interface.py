@@ -81,6 +81,7 @@ class ModelSpec:
     parameters: Parameters = NO_PARAMETERS  # Of its calls in turns and maps, where these ask for no others.
     takes_pictures: bool | None = None  # None: as litellm's table says
     takes_documents: bool | None = None  # PDFs; None: as litellm's table says
+    takes_audio: bool | None = None  # None: as litellm's table says
     fallbacks: tuple[str, ...] = ()  # Aliases of the models that are asked, in this order, when this one gives nothing.
     cache: str = "5m"  # How long its provider is to keep prompts, where it asks (``caching.LIFETIMES``).
     # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists.

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.errors import ModelError
-from mnesis_core.files.pictures import PDF_KIND, PICTURE_KIND
+from mnesis_core.files.pictures import AUDIO_KIND, PDF_KIND, PICTURE_KIND
 from mnesis_core.llm.interface import (
     Delta,
     Item,
@@ -342,24 +342,28 @@ def supports_schemas(litellm_model: str) -> bool:
 
 def takes_pictures(spec: ModelSpec) -> bool:
     """Return whether a model is shown pictures: as its entry says, else by litellm's own table. Offline."""
-    if spec.takes_pictures is None:
-        known = spec.litellm_model and provider_of(spec.litellm_model) != "demo"
-        return bool(known and _entry_of(spec.litellm_model).get("supports_vision"))
-    return spec.takes_pictures
+    return _takes(spec, "supports_vision") if spec.takes_pictures is None else spec.takes_pictures
 
 
 def kinds_shown(spec: ModelSpec) -> tuple[str, ...]:
     """Return the kinds of files that a model is shown, as ``detection`` names them. Offline."""
-    takes = ((PICTURE_KIND, takes_pictures(spec)), (PDF_KIND, takes_documents(spec)))
-    return tuple(kind for kind, is_taken in takes if is_taken)
+    takes = {PICTURE_KIND: takes_pictures, PDF_KIND: takes_documents, AUDIO_KIND: takes_audio}
+    return tuple(kind for kind, is_taken in takes.items() if is_taken(spec))
 
 
 def takes_documents(spec: ModelSpec) -> bool:
     """Return whether a model is sent PDFs: as its entry says, else by litellm's own table. Offline."""
-    if spec.takes_documents is None:
-        known = spec.litellm_model and provider_of(spec.litellm_model) != "demo"
-        return bool(known and _entry_of(spec.litellm_model).get("supports_pdf_input"))
-    return spec.takes_documents
+    return _takes(spec, "supports_pdf_input") if spec.takes_documents is None else spec.takes_documents
+
+
+def takes_audio(spec: ModelSpec) -> bool:
+    """Return whether a model is sent audio: as its entry says, else by litellm's own table. Offline."""
+    return _takes(spec, "supports_audio_input") if spec.takes_audio is None else spec.takes_audio
+
+
+def _takes(spec: ModelSpec, ability: str) -> bool:
+    known = spec.litellm_model and provider_of(spec.litellm_model) != "demo"
+    return bool(known and _entry_of(spec.litellm_model).get(ability))
 
 
 def takes_pictures_in_results(litellm_model: str) -> bool:
@@ -373,6 +377,7 @@ CAPABILITIES = {
     "supports_response_schema": "JSON schemas",
     "supports_vision": "images",
     "supports_pdf_input": "PDF",
+    "supports_audio_input": "audio",
     "supports_reasoning": "reasoning",
     "supports_prompt_caching": "cached prompts",
 }
@@ -383,6 +388,7 @@ ABILITIES = {
     "structured_outputs": "supports_response_schema",
     "vision": "supports_vision",
     "pdf": "supports_pdf_input",
+    "audio": "supports_audio_input",
     "reasoning": "supports_reasoning",
     "prompt_caching": "supports_prompt_caching",
 }
@@ -397,12 +403,13 @@ def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
 
 
 def abilities_of(spec: ModelSpec) -> dict[str, bool | None]:
-    """Return what a model can do by litellm's own table, each None where that is not known there. Offline."""
+    """Return what a model can do, as its entry says or by litellm's own table; None where neither knows. Offline."""
     if provider_of(spec.litellm_model) in ("demo", ""):
         return {name: name == "tools" for name in ABILITIES}
     entry = {} if spec.api_base else _entry_of(spec.litellm_model)
     known = {name: bool(entry.get(said)) if entry else None for name, said in ABILITIES.items()}
-    return known if spec.takes_pictures is None else {**known, "vision": spec.takes_pictures}
+    said = {"vision": spec.takes_pictures, "pdf": spec.takes_documents, "audio": spec.takes_audio}
+    return known | {name: ability for name, ability in said.items() if ability is not None}
 
 
 def _entry_of(litellm_model: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import orjson
 
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Picture, Prompt, ToolResult
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.pictures import PDF
+from mnesis_core.files.pictures import AUDIO_FORMATS, PDF
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import DEEPEST_DATA
 from mnesis_core.providers.opaque import fields_of_answer, fields_of_call
@@ -229,6 +229,11 @@ def _chat_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str
 def _chat_picture(picture: Picture) -> dict[str, Any]:
     if picture.media_type == PDF:
         return {"type": "file", "file": {"filename": file_name(picture), "file_data": data_url(picture)}}
+    if picture.media_type in AUDIO_FORMATS:
+        return {
+            "type": "input_audio",
+            "input_audio": {"data": picture.data, "format": AUDIO_FORMATS[picture.media_type]},
+        }
     return {"type": "image_url", "image_url": {"url": data_url(picture)}}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest, MnesisError
-from mnesis_core.files.pictures import SentPicture, read_data_url
+from mnesis_core.files.pictures import SentPicture, read_audio, read_data_url
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.parameters import NAMES, Parameters, read_parameters
 from mnesis_core.records import UsageRecord
@@ -93,10 +93,12 @@ def read_content(
             file = part.get("file")
             data = file.get("file_data") if isinstance(file, Mapping) else None
             pictures.append(read_data_url(data, place=f"{place}.file.file_data", is_document=True))
+        elif kind == "input_audio" and may_show:
+            pictures.append(read_audio(part.get("input_audio"), place=f"{place}.input_audio"))
         elif kind in ("text", "refusal") and isinstance(text, str):
             texts.append(text)
         else:
-            known = "text, image_url and file parts" if may_show else "text parts"
+            known = "text, image_url, file and input_audio parts" if may_show else "text parts"
             raise InvalidRequest(f"{place} is of another type; {known} are taken here", field=f"{place}.type")
     return "\n".join(texts), tuple(pictures)
 

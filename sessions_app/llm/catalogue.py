@@ -41,7 +41,7 @@ _ABILITY: dict[str, Any] = {
 }
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
-    *("takes_pictures", "takes_documents", "fallbacks", "parameters", "cache"),
+    *("takes_pictures", "takes_documents", "takes_audio", "fallbacks", "parameters", "cache"),
 )
 REACHED = ("litellm_model", "api_base", "api_key_env")
 SECRETS = ("api_key_env", "api_base")
@@ -212,6 +212,9 @@ class ModelForm(AudienceFields):
     takes_documents = forms.TypedChoiceField(
         **_ABILITY, label="Takes PDFs", help_text="If not, it gets a summary of each PDF."
     )
+    takes_audio = forms.TypedChoiceField(
+        **_ABILITY, label="Takes audio", help_text="If not, it is only told what each recording is called."
+    )
     input_price = forms.FloatField(**_PRICE, label="Prompt")
     output_price = forms.FloatField(**_PRICE, label="Answer")
     cache_read_price = forms.FloatField(**_PRICE, label="Cached prompt")
@@ -269,6 +272,7 @@ class ModelForm(AudienceFields):
                 "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
                 "takes_pictures": {True: "yes", False: "no", None: ""}[spec.takes_pictures],
                 "takes_documents": {True: "yes", False: "no", None: ""}[spec.takes_documents],
+                "takes_audio": {True: "yes", False: "no", None: ""}[spec.takes_audio],
                 "timeout_seconds": f"{spec.timeout_seconds:.10g}",
                 "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
                 "fallbacks": ", ".join(spec.fallbacks),

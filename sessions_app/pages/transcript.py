@@ -25,7 +25,7 @@ from mnesis_core.context.fitting import file_of_output
 from mnesis_core.context.manifests import parts_with_pictures
 from mnesis_core.errors import AnswerRefused, MessageNotFoundError, PartNotFoundError
 from mnesis_core.files.detection import media_type_of
-from mnesis_core.files.pictures import FORMATS, PDF, PDF_KIND, PICTURE_KIND
+from mnesis_core.files.pictures import AUDIO_FORMATS, AUDIO_KIND, FORMATS, PDF, PDF_KIND, PICTURE_KIND
 from mnesis_core.files.references import GivenFile, given_file, referred_file
 from mnesis_core.messages import (
     KNOWN_PARTS,
@@ -104,6 +104,7 @@ class PartView:
     file_id: str = ""
     is_picture: bool = False  # whether the file is shown in its place
     is_document: bool = False  # whether it is a PDF, which models may be sent whole
+    is_audio: bool = False  # whether it is audio that models may be sent, and that the page plays
     described_to: str = ""  # the model that answered and was sent words in place of the picture
     detail: str = ""  # the kind and size of a file, the place in a source
     caption: str = ""  # the words for a file, or of a source
@@ -124,6 +125,10 @@ class PartView:
     duration: str = ""
     running_since: datetime | None = None
     compacted_at: datetime | None = None
+
+    @property
+    def may_be_sent(self) -> bool:
+        return self.is_picture or self.is_document or self.is_audio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,12 +397,12 @@ def _views(rows: Sequence[Any]) -> list[MessageView]:
     ]
     described = _described(
         rows,
-        {part["message_id"] for part, view in zip(heads, views, strict=True) if view.is_picture or view.is_document},
+        {part["message_id"] for part, view in zip(heads, views, strict=True) if view.may_be_sent},
     )
     parts: dict[str, list[PartView]] = defaultdict(list)
     for part, view in zip(heads, views, strict=True):
         model, seen = described.get(part["message_id"], ("", frozenset()))
-        is_described = (view.is_picture or view.is_document) and view.id not in seen
+        is_described = view.may_be_sent and view.id not in seen
         parts[part["message_id"]].append(replace(view, described_to=model) if is_described else view)
 
     counted = all_parts.filter(part_type="data").values("message_id").annotate(number=Count("id"))
@@ -513,6 +518,7 @@ def _view_json(part: Part, made: Callable[..., PartView]) -> PartView:
                 file_id=part.file_id if is_id(part.file_id) else "",
                 is_picture=is_id(part.file_id) and part.media_type in FORMATS,
                 is_document=is_id(part.file_id) and part.media_type == PDF,
+                is_audio=is_id(part.file_id) and part.media_type in AUDIO_FORMATS,
                 detail=show_invisible(" · ".join(filter(None, detail))),
                 caption=show_invisible(part.caption),
             )
@@ -546,6 +552,9 @@ def _view_file(given: GivenFile, made: Callable[..., PartView], *, content: Long
         and given.file_type == PICTURE_KIND
         and media_type_of(b"", given.path) in FORMATS,
         is_document=is_id(given.file_id) and given.file_type == PDF_KIND,
+        is_audio=is_id(given.file_id)
+        and given.file_type == AUDIO_KIND
+        and media_type_of(b"", given.path) in AUDIO_FORMATS,
         detail=show_invisible(" · ".join(filter(None, (given.file_type, tokens)))),
         content=content,
     )

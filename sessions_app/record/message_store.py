@@ -13,7 +13,7 @@ from django.db import transaction
 from mnesis_core import errors
 from mnesis_core.events import EventType
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import UNANSWERED_STATES, DocumentPart, ImagePart, Part, ToolState
+from mnesis_core.messages import UNANSWERED_STATES, Part, ShownPart, ToolState
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.records import MessageEnd, new_id
 from mnesis_core.text import decode_text
@@ -188,9 +188,7 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
 
 
-def add_to_result(
-    record: Change, part_id: str, part: ImagePart | DocumentPart, file_id: str
-) -> ImagePart | DocumentPart:
+def add_to_result(record: Change, part_id: str, part: ShownPart, file_id: str) -> ShownPart:
     """Append what a call gave back beside its text, a file of the session, to the call's message; return the part.
 
     :raises PartNotFoundError: the session has no such call.

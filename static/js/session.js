@@ -147,7 +147,7 @@ function turnEnded(state, turnId) {
   if (last) transcript.refresh(last.dataset.message);
   else if (transcript.hasTail && !isLooking) edges.showBranch(transcript.branch).catch(complain); // it said nothing
   // By now it is known whether the model was sent the pictures.
-  const asked = transcript.root.querySelector(`:scope > [data-turn="${CSS.escape(turnId)}"]:has(.picture)`);
+  const asked = transcript.root.querySelector(`:scope > [data-turn="${CSS.escape(turnId)}"]:has(.picture, .recording)`);
   if (asked) transcript.refresh(asked.dataset.message);
   const answer = last?.dataset.role === "assistant" ? last.dataset.message : "";
   if (answer) setTimeout(() => transcript.message(answer) && announce(transcript.message(answer)), 400);

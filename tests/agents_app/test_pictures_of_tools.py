@@ -20,7 +20,7 @@ from agents_app.turns.claim import ToolResult
 from audit_app.proof.verify import verify_session
 from compaction_app.context.state import rebuild_payload
 from mnesis_core.llm.interface import ToolSpec
-from mnesis_core.messages import ImagePart, ToolPart
+from mnesis_core.messages import AudioPart, ImagePart, ToolPart
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import CallRecord, SessionRecord
 from mnesis_core.turns.options import TurnOptions
@@ -45,14 +45,20 @@ async def connections_ended() -> AsyncIterator[None]:
 
 
 async def drawing_session(
-    alice: Any, provider: CachingProvider, *, name: str = CLAUDE, sees: bool | None = None, **config: Any
+    alice: Any,
+    provider: CachingProvider,
+    *,
+    name: str = CLAUDE,
+    sees: bool | None = None,
+    hears: bool = False,
+    **config: Any,
 ) -> SessionRecord:
     """A session of a model at the provider, with the tools of a real server."""
     await attach_server(example())
     url = f"{provider.url}/v1" if name.startswith("openai/") else provider.url
     spec = settle_model(
         alias="eyes", litellm_model=name, api_base=url, context_window=60_000, max_output_tokens=2_000,
-        timeout_seconds=60, total_timeout_seconds=600, fallbacks=(), takes_pictures=sees, cache="5m",
+        timeout_seconds=60, total_timeout_seconds=600, fallbacks=(), takes_pictures=sees, takes_audio=hears, cache="5m",
         prices=EnteredPrices(input=3, output=15),
     )  # fmt: skip
     await db(put_model, spec)
@@ -103,6 +109,19 @@ async def test_a_servers_picture_is_kept_and_shown_in_its_result(alice: Any):
     [*_, shown] = provider.requests[1]["messages"]
     assert [block["type"] for block in shown["content"]] == ["tool_result"]
     assert [block["type"] for block in shown["content"][0]["content"]] == ["text", "image"]
+    await calls_rebuilt(session)
+
+
+async def test_a_servers_audio_is_heard_behind_its_result_by_a_model_that_takes_it(alice: Any):
+    with CachingProvider(answers(("example__hum", {}), "Silence.")) as provider:
+        session = await drawing_session(alice, provider, name="openai/gpt-4o", hears=True)
+        await say(session, "Hum something")
+    tool, audio = (stored.part for stored in (await history(session))[1].parts)
+    assert isinstance(tool, ToolPart)
+    assert isinstance(audio, AudioPart)
+    assert (tool.output, audio.tool_call_id) == (f"[{audio.name}]", tool.tool_call_id)
+    content = provider.requests[1]["messages"][-1]["content"]
+    assert [part["input_audio"]["format"] for part in content if part["type"] == "input_audio"] == ["wav"]
     await calls_rebuilt(session)
 
 

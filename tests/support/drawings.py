@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import struct
+import wave
 import zlib
 from typing import Any
 
@@ -73,6 +74,25 @@ def document(*texts: str, password: str = "") -> bytes:
     out = io.BytesIO()
     writer.write(out)
     return out.getvalue()
+
+
+def recording(seconds: float = 2.0) -> bytes:
+    """A WAV of silence."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setparams((1, 2, 8_000, 0, "NONE", ""))
+        file.writeframes(bytes(2 * int(8_000 * seconds)))
+    return out.getvalue()
+
+
+def mp3(frames: int = 100) -> bytes:
+    """An MP3 of silence, 26 milliseconds a frame: MPEG 1, layer 3, 128 kbit/s, 44,100 Hz."""
+    return (b"\xff\xfb\x90\x00" + bytes(413)) * frames
+
+
+def audio_part(data: bytes) -> Any:
+    """The part of a recording in OpenAI's protocol."""
+    return {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode(), "format": "wav"}}
 
 
 def file_part(data: bytes, media_type: str = "application/pdf") -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+import wave
 from pathlib import Path
 
 import anyio
-from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver import Audio, Image, MCPServer
 from PIL import Image as Drawing
 
 server = MCPServer("example")
@@ -48,6 +49,16 @@ def draw(width: int, height: int, count: int = 1) -> list[str | Image]:
         Drawing.linear_gradient("L").resize((width, height + number)).save(out, "PNG")
         said += [f"before {number}", Image(data=out.getvalue(), format="png"), f"after {number}"]
     return said
+
+
+@server.tool()
+def hum() -> Audio:
+    """Hum a second of silence."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setparams((1, 2, 8_000, 0, "NONE", ""))
+        file.writeframes(bytes(16_000))
+    return Audio(data=out.getvalue(), format="wav")
 
 
 @server.tool()

@@ -40,6 +40,7 @@ SHOWN = (
         "max_output_source",
         "takes_pictures",
         "takes_documents",
+        "takes_audio",
         "prices",
         "prices_source",
         "fallbacks",
@@ -62,6 +63,7 @@ class Command(EndpointCommand):
         add.add_argument("--max-output", type=int, help="the most tokens of an answer (default: from litellm)")
         add.add_argument("--pictures", choices=YES_NO, help="whether it is shown pictures (default: from litellm)")
         add.add_argument("--pdfs", choices=YES_NO, help="whether it is sent PDFs (default: from litellm)")
+        add.add_argument("--audio", choices=YES_NO, help="whether it is sent audio (default: from litellm)")
         add.add_argument(
             "--fallback",
             action="append",
@@ -105,6 +107,7 @@ class Command(EndpointCommand):
                 max_output_tokens=options["max_output"],
                 takes_pictures=YES_NO.get(options["pictures"]),
                 takes_documents=YES_NO.get(options["pdfs"]),
+                takes_audio=YES_NO.get(options["audio"]),
                 prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
                 timeout_seconds=options["timeout"],
                 total_timeout_seconds=options["total_timeout"],

@@ -356,7 +356,7 @@ def _pictures_of(content: Sequence[Any]) -> dict[int, SentPicture]:
     found = {}
     for block in content:
         match block:
-            case types.ImageContent(data=data):
+            case types.ImageContent(data=data) | types.AudioContent(data=data):
                 pass
             case types.EmbeddedResource(resource=types.BlobResourceContents(blob=data)):
                 pass

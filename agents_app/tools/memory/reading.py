@@ -23,9 +23,10 @@ from files_app.queries import (
     read_range,
     versions_of,
 )
+from mnesis_core.context.pictures import SHOWN_KINDS
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
 from mnesis_core.facts.values import FactState
-from mnesis_core.files.pictures import FORMATS, PDF, PDF_KIND, PICTURE_KIND, SentPicture, Shown
+from mnesis_core.files.pictures import SentPicture, Shown, kind_of
 from mnesis_core.files.references import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.maps.values import ItemState, OperatorKind, RunRecord, RunState
@@ -326,15 +327,15 @@ def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
 
 
 def show_again(found: Found, context: ToolContext) -> Shown | None:
-    """Return a picture or a PDF to be shown with the result of a call, if the model of the turn takes such a file."""
+    """Return a picture, a PDF or audio to be shown with the result of a call, if the model of the turn takes such a file."""
     if found.kind != "file":
         return None
     file = load_file_reference(found.id, session_id=found.session_id)
-    if file.file_type not in (PICTURE_KIND, PDF_KIND) or (size := find_size(file.content_id)) is None:
+    if file.file_type not in SHOWN_KINDS or (size := find_size(file.content_id)) is None:
         return None
     media_type = find_media_type(file)
     model = load_turn(context.turn_id, session_id=context.session_id).model if context.turn_id else ""
-    if not model or file.file_type not in kinds_shown(get_spec_to_read(model)) or media_type not in (*FORMATS, PDF):
+    if not model or file.file_type not in kinds_shown(get_spec_to_read(model)) or not kind_of(media_type):
         return None
     name = file.path or file.id
     sent = SentPicture(name=name, media_type=media_type, file_id=file.id, size=size)
