@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -172,7 +173,7 @@ async def test_what_another_process_left_is_taken_by_the_sweep(
 ) -> None:
     script("Read after all.")
     monkeypatch.setattr(runner_module, "SWEEP_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "_swept_at", 0.0)
+    monkeypatch.setattr(runner, "_swept_at", -math.inf)
     ida = await db(host, "ida")
     monkeypatch.setattr(runner, "takes_messages", False)
     await send(ida, "from a command")
