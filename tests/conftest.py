@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import gc
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -20,8 +21,10 @@ from django.db import connection
 
 from sessions_app.database.guards.rights import lifted
 from sessions_app.record import actor, organisation_store
+from tests.support.databases import migrated_database
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
+from tests.support.site import migrated_file, shared_folder
 from tests.support.site_role import acting_as, drop_role, make_site_role
 
 DATABASE_FIXTURES = {"db", "transactional_db", "site"}
@@ -34,6 +37,7 @@ FIRST = ("faults", "browser", "journeys")
 gc.disable()  # until everything is imported: nothing of it is garbage
 hypothesis.settings.register_profile("soak", max_examples=2_000, deadline=None)
 hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("quick", max_examples=10, deadline=None)
 hypothesis.settings.load_profile("suite")
 
 
@@ -62,6 +66,20 @@ def redis_url() -> str:
     with redis.Redis.from_url(url, socket_connect_timeout=5) as client:
         client.ping()
     return url
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(django_db_modify_db_settings: None) -> Iterator[bool]:
+    """Begin with a migrated database where the processes of a run share one; what it lacks is migrated all the same."""
+    tests = connection.settings_dict["TEST"]
+    if shared_folder() is None:
+        yield False
+    elif connection.vendor == "sqlite":
+        shutil.copy(migrated_file(), tests["NAME"])
+        yield True  # it goes with the directory of this process
+    else:
+        with migrated_database(os.environ["TEST_POSTGRES_URL"]) as tests["TEMPLATE"]:
+            yield False
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import psycopg
 import redis
+
+from tests.support.databases import drop_shared, migrated_database
+from tests.support.site import SHARED, migrated_file
 
 POOLED = ["--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
 """Files are handed out in their order."""
@@ -110,9 +114,15 @@ def finish(pool: Pool) -> int:
 def main() -> int:
     """Run the suite on SQLite and, beside it, on PostgreSQL with Redis where they are; say what was left out."""
     postgres, redis_server = find_postgres(), find_redis()
-    shared = {name: value for name, value in os.environ.items() if name not in DROPPED}
-    shared |= {"TEST_POSTGRES_URL": postgres, "TEST_REDIS_URL": redis_server}
-    statuses = {finish(pool) for pool in start_all(shared)}
+    for name in DROPPED:
+        os.environ.pop(name, None)
+    with tempfile.TemporaryDirectory(prefix="mnesis-tests-") as folder:
+        os.environ |= {"TEST_POSTGRES_URL": postgres, "TEST_REDIS_URL": redis_server, SHARED: folder}
+        try:
+            statuses = run_all(postgres)
+        finally:
+            if postgres:
+                drop_shared(postgres)
     if ALL not in sys.argv:
         print("\nLeft out: slow tests, and PostgreSQL where the database makes no difference. make test-all runs them.")
     if arguments() and len(statuses) > 1:
@@ -121,16 +131,27 @@ def main() -> int:
     return max(statuses) or report(missing)
 
 
+def run_all(postgres: str) -> set[int]:
+    """Run both pools at the same time, and make meanwhile what all their processes begin with."""
+    pools = start_all(dict(os.environ))
+    with suppress(AssertionError):  # each test that needs one says why there is none
+        migrated_file()
+        if postgres:
+            with migrated_database(postgres):
+                pass  # it stays
+    return {finish(pool) for pool in pools}
+
+
 def start_all(shared: dict[str, str]) -> list[Pool]:
     """Start both pools at the same time; the output of the one on SQLite is seen as it runs."""
-    speed = "not soak" if ALL in sys.argv else "not slow and not soak"
-    pools = [start("SQLite", speed, shared, is_shown=True)]
+    is_all = ALL in sys.argv
+    speed, examples = ("not soak", []) if is_all else ("not slow and not soak", ["--hypothesis-profile=quick"])
+    pools = [start("SQLite", speed, shared, examples, is_shown=True)]
     if url := shared["TEST_POSTGRES_URL"]:
         name = f"test_mnesis_{os.getpid()}"
         names = {"DATABASE_URL": url, "REDIS_URL": shared["TEST_REDIS_URL"], "MNESIS_TEST_DATABASE": name}
-        is_all = ALL in sys.argv
         scope, options = ("(both_databases or uses_database)", []) if is_all else ("both_databases", without_unmarked())
-        pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names, options))
+        pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names, [*options, *examples]))
     return pools
 
 

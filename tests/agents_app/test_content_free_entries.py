@@ -251,6 +251,7 @@ def _check_body(body: dict[str, Any]) -> None:
             assert all(TEXTS[name](text) for text in texts), (name, value)
 
 
+@pytest.mark.slow
 async def test_a_number_of_four_digits_is_not_found_by_trying_all_of_them(
     session: SessionRecord, script: Callable[..., Any]
 ) -> None:

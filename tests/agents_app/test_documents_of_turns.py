@@ -119,6 +119,7 @@ async def test_who_takes_none_reads_what_was_found_in_it(alice: Any):
     await rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_pages_beyond_the_limit_leave_with_the_oldest_document(alice: Any):
     small = [document(*[f"Page {page} of {number}" for page in range(12)]) for number in range(2)]
     with CachingProvider(lambda _: "At six.") as provider:

@@ -131,6 +131,7 @@ async def shares_of(session: SessionRecord) -> list[tuple[float, bool]]:
     return found
 
 
+@pytest.mark.slow
 async def test_when_a_step_of_half_a_window_leaves_its_ends_and_what_is_newer_fill_the_prompt(alice, script) -> None:
     model = script(reader(40, tool="archive"))
     session = await archive_session(alice)
@@ -184,6 +185,7 @@ async def test_a_refill_is_read_with_two_queries_and_stays_the_same_for_some_cal
     assert any(rows == following for rows, following in pairwise(refilled))
 
 
+@pytest.mark.slow
 async def test_a_worker_summarises_while_the_turn_goes_on(alice, script) -> None:
     model = script(reader(60, tool="slow_ledger"))
     session = await long_session(alice, turn={"tools": ["slow_ledger"], "doom_loop_threshold": 10})

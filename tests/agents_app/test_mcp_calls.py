@@ -166,6 +166,7 @@ def _pids(path: Path) -> list[int]:
     return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
 
+@pytest.mark.slow
 async def test_a_program_that_will_not_end_is_ended_with_its_children(tmp_path):
     connection = Connection(hostile("stays", str(tmp_path / "pids")))
     await until(lambda: len(_pids(tmp_path / "pids")) == 2)

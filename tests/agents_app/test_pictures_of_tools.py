@@ -125,6 +125,7 @@ async def test_a_servers_audio_is_heard_behind_its_result_by_a_model_that_takes_
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_chat_completions_has_the_picture_in_a_message_behind_the_result(alice: Any):
     given = answers((DRAW, {"width": 300, "height": 200}), "A gradient.")
     with CachingProvider(given) as provider:
@@ -135,6 +136,7 @@ async def test_chat_completions_has_the_picture_in_a_message_behind_the_result(a
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_a_model_that_takes_none_is_told_in_words(alice: Any):
     given = answers((DRAW, {"width": 30, "height": 20}), "I see nothing.")
     with CachingProvider(given) as provider:
@@ -147,6 +149,7 @@ async def test_a_model_that_takes_none_is_told_in_words(alice: Any):
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_the_oldest_pictures_of_many_calls_leave_first(alice: Any):
     draws = [(DRAW, {"width": 300, "height": 200 + 10 * step, "count": 4}) for step in range(6)]
     with CachingProvider(answers(*draws, "Done.")) as provider:
@@ -158,6 +161,7 @@ async def test_the_oldest_pictures_of_many_calls_leave_first(alice: Any):
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_a_result_has_no_more_than_twenty(alice: Any):
     given = answers((DRAW, {"width": 30, "height": 20, "count": 25}), "Done.")
     with CachingProvider(given) as provider:
@@ -170,6 +174,7 @@ async def test_a_result_has_no_more_than_twenty(alice: Any):
     assert len(pictures_of(provider.requests[1])) == 20
 
 
+@pytest.mark.slow
 async def test_the_page_shows_the_picture_and_who_was_told_of_it_in_words(alice: Any):
     given = answers((DRAW, {"width": 30, "height": 20}), "Done.")
     pages = []
@@ -203,6 +208,7 @@ async def test_a_callers_result_shows_its_picture(session: SessionRecord, script
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_a_picture_that_has_left_is_called_back(alice: Any):
     draws: list[Answer] = [(DRAW, {"width": 300, "height": 200 + 10 * step, "count": 4}) for step in range(6)]
     with CachingProvider(answers(*draws, "Done.")) as provider:

@@ -89,6 +89,7 @@ async def test_the_page_says_that_a_model_was_sent_words_alone(alice: Any, asked
     assert DESCRIBED in page
 
 
+@pytest.mark.slow
 async def test_an_export_has_the_pictures_as_they_were_sent(
     asked: Any, site_role_name: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -106,6 +107,7 @@ async def test_an_export_has_the_pictures_as_they_were_sent(
     assert await db(shown_again, imported) == seen
 
 
+@pytest.mark.slow
 async def test_a_fork_shows_the_pictures_of_what_it_copied(alice: Any, asked: Any, script: Any):
     call = await asked(takes_pictures=True)
     seen = await db(shown_again, call)

@@ -261,9 +261,8 @@ def run_turn(session: SessionRecord, message: str) -> None:
     asyncio.run(turn())
 
 
-@pytest.mark.parametrize(
-    "kind", ["session", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("explorer", "map"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["session", "explorer", "map"])
 def test_what_only_reads_reads_through_it_and_writes_nothing(
     kind: str, files: str, folder: Path, alice: User, script: Callable[..., ScriptedModel]
 ) -> None:

@@ -101,8 +101,11 @@ async def test_what_a_refusal_teaches_is_read_from_the_record(session, script):
     assert known.ratio > 1
 
 
-@pytest.mark.parametrize("words", [Counting(window=1).words, WITH_THE_ANSWER, NO_NUMBERS])
-@pytest.mark.parametrize("ratio", [1.1, 1.4, 2.0, 3.0])
+@pytest.mark.parametrize(
+    "words",
+    [Counting(window=1).words, *(pytest.param(one, marks=pytest.mark.slow) for one in (WITH_THE_ANSWER, NO_NUMBERS))],
+)
+@pytest.mark.parametrize("ratio", [1.4, *(pytest.param(one, marks=pytest.mark.slow) for one in (1.1, 2.0, 3.0))])
 async def test_a_turn_recovers_at_any_ratio_whatever_the_provider_says(row, session, script, ratio, words):
     strict(script, ratio=ratio, words=words)
     assert (await say(session, text_of(26_000))).state == TurnState.COMPLETED

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from typing import Protocol
 
 import psycopg
 import pytest
-from django.core.management import call_command
 from django.db import connection, connections
 
 from audit_app.proof import ledger
 from mnesis_site.database_url import database
 from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from tests.support.cast import make_user
+from tests.support.databases import migrated_database, on_server
 from tests.support.sample_record import Sample, make_sample
+from tests.support.site import migrated_file
 from tests.support.tampered import make_rich_session
 
 OTHER_KIND = {"sqlite": "postgresql", "postgresql": "sqlite"}
@@ -39,17 +39,10 @@ def sample(db: None) -> Sample:
 
 
 @pytest.fixture(scope="session")
-def migrated(
-    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, django_db_blocker: Any
-) -> Iterator[dict[str, str]]:
-    """Make a database of each kind with nothing but tables, to be copied: migrating takes a second."""
-    name = f"migrated_{os.getpid()}"
-    file = tmp_path_factory.mktemp("migrated") / "empty.sqlite3"
-    with _on_server(postgres_url, name) as url, django_db_blocker.unblock():
-        for address in (url, f"sqlite:///{file}"):
-            with _connected(address, "template") as alias:
-                call_command("migrate", database=alias, verbosity=0)
-        yield {"sqlite": str(file), "postgresql": name}
+def migrated(postgres_url: str) -> Iterator[dict[str, str]]:
+    """A database of each kind with nothing but tables, to be copied: migrating takes seconds."""
+    with migrated_database(postgres_url) as name:
+        yield {"sqlite": str(migrated_file()), "postgresql": name}
 
 
 @pytest.fixture
@@ -73,9 +66,9 @@ def new_database(tmp_path: Path, postgres_url: str, request: pytest.FixtureReque
 @contextmanager
 def _on_server(url: str, name: str, template: str = "") -> Iterator[str]:
     with psycopg.connect(url, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name} TEMPLATE {template or 'template1'}")  # type: ignore[call-overload]
+        server.execute(f'CREATE DATABASE {name} TEMPLATE "{template or "template1"}"')  # type: ignore[call-overload]
         try:
-            yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+            yield on_server(url, name)
         finally:
             server.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[call-overload]
 

@@ -111,6 +111,7 @@ def test_sessions_come_in_as_the_same_rows(exported: Exported, eve: User):
     assert load_messages(sample.talk)[0].parts[0].part.text == HOSTILE  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_file_of_the_first_form_comes_in_is_proven_and_goes_on(eve: User):
     with zipfile.ZipFile(FIRST_FORM) as archive:

@@ -74,6 +74,7 @@ def test_a_tree_comes_in_as_the_same_tree_and_goes_on(tree: Any, eve: User) -> N
         import_sessions(lambda: lines, owner_id=eve.pk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "values", "of"),
     [

@@ -120,6 +120,7 @@ def test_another_persons_branches_are_not_there_and_an_inspector_sees_them(inspe
     assert f'href="/sessions/{session_id}/?branch' not in page
 
 
+@pytest.mark.slow
 def test_ten_thousand_branches_come_in_pages(reader: Client, alice: User, django_assert_max_num_queries: Any) -> None:
     session_id = new_session(alice)
     exchange(session_id, "one", "answer")

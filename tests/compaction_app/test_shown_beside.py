@@ -69,6 +69,7 @@ async def test_a_question_that_is_pinned_beside_its_summary_says_in_which_calls(
     assert "pinned" not in other
 
 
+@pytest.mark.slow
 async def test_what_was_pinned_once_and_is_no_more_says_both(alice, script, client):
     script(reader(70))
     session = await long_session(alice, retrieval={"max_passages": 0})

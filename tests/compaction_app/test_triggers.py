@@ -149,6 +149,7 @@ def test_rounds_are_bounded_and_what_is_left_is_asked_for(session, script):
     assert {run.trigger for run in list_runs(session.id)} == {"manual"}
 
 
+@pytest.mark.slow
 async def test_a_call_goes_on_compacting_until_it_fits(session, script):
     script(model_of("- A summary.", "Here it is."))
     await db(configure, session, max_compaction_rounds=1, leaf_chunk_tokens=600)

@@ -71,6 +71,7 @@ async def test_a_long_talk_ends_below_the_target_with_any_model(kind: str, windo
     assert any(FILE in entry.text for entry in talk.entries if isinstance(entry, SummaryEntry))
 
 
+@pytest.mark.slow
 async def test_many_rounds_make_a_dag_of_some_depth_and_not_one_heap() -> None:
     config = override(Config(), {"compaction": {"condense_fan_in": 4, "condense_min_fan_in": 2}})
     talk = talk_of([], "filling its target", 16_000, config=config)

@@ -415,6 +415,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_makes_it_slow_or_crash(name: str) -> None:
     text, started = HOSTILE[name], time.process_time()

@@ -278,6 +278,7 @@ def test_summaries_of_other_models_are_merged_under_our_headings() -> None:
     assert found["Done"] == ["The invoice for Rosa was sent in May."]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1_000, 9_999), min_size=1, max_size=16, unique=True), st.randoms(use_true_random=False))
 def test_nothing_remembered_is_lost_over_three_condensations(codes: list[int], random: object) -> None:
     wanted = [f"Remember: locker {code} is Rosa's." for code in codes]

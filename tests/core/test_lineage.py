@@ -193,6 +193,7 @@ def test_twenty_megabytes_are_aligned(unit: str) -> None:
     assert len(align(text[:200_000], [Told(source_id="a", ref="", text=text)])) <= 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["Ana ", "\u597d", "ab.", "\u202e\x00\ud800 "])
 def test_texts_without_end_are_aligned(unit: str) -> None:
     text = unit * 5_000

@@ -136,6 +136,7 @@ async def test_turns_of_any_length_leave_well_filled_prompts_in_any_window(
     await live(window, turns, seed=seed, size=max(20, window // 90))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from([4_000, 8_000, 12_000, 32_000]),

@@ -79,6 +79,7 @@ def is_listed(message: StoredMessage, sent: str) -> bool:
     return any(f"listed in {stored.id}]" in sent or isinstance(stored.part, ReasoningPart) for stored in message.parts)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(rounds, st.sampled_from([4_000, 8_000, 32_000]))
 async def test_no_file_id_is_lost_by_any_compactions(history: list[tuple[int, list[Planted]]], window: int) -> None:
@@ -93,6 +94,7 @@ async def test_no_file_id_is_lost_by_any_compactions(history: list[tuple[int, li
         assert lost(talk, known) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(MODELS))
 async def test_two_thousand_file_ids_are_named_and_take_little_room(model: str) -> None:
     numbers = count(1)

@@ -191,6 +191,7 @@ def test_what_looks_like_a_label_or_a_tag_inside_of_a_message_stays_its_text() -
     assert {fact["message"] for fact in proposed} == {1}
 
 
+@pytest.mark.slow
 def test_a_text_that_is_made_for_it_does_not_make_the_rules_slow() -> None:
     began = time.process_time()
     for text in ("my " * 50_000, "the a " * 40_000 + "is", "prefer " * 40_000, "remember " * 40_000, "x" * 200_000):

@@ -182,6 +182,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(payload=st.dictionaries(st.text(st.characters()), JSON))
 def test_a_digest_is_that_of_the_one_canonical_text(payload: dict[str, Any]) -> None:
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -75,6 +75,7 @@ def test_an_item_is_where_it_says_and_a_text_has_all_of_its_own(text: str) -> No
     assert [one.item for one in measured.missing] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
@@ -106,6 +107,7 @@ def test_twenty_million_characters_are_read_in_bounded_time(unit: str) -> None:
     assert len(items) < 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["Never deploy {}.\n", "On {} May 2023 ", "Never boat Ines{} a1b2c3{} {} cats. "])
 def test_hostile_sources_are_compared_in_bounded_time(unit: str) -> None:
     text = "".join(unit.format(*[number] * 3) for number in range(200_000))

@@ -55,6 +55,7 @@ def test_every_word_of_prose_is_in_a_sentence(written: list[str]) -> None:
     assert " ".join(said(" ".join(written))) == " ".join(written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -59,6 +59,7 @@ def test_every_piece_fits_and_together_they_hold_every_text(said: list[str], lim
     assert bare.replace("\n", "") == expected.replace("\n", "")
 
 
+@pytest.mark.slow
 @given(st.lists(make.nasty, max_size=6), st.integers(64, 400))
 def test_the_pieces_of_a_message_are_those_with_a_line_of_its(said: list[str], limit: int) -> None:
     messages = [make.message(seq, "user", content.replace("[", "(") * 9) for seq, content in enumerate(said, 1)]

@@ -147,6 +147,7 @@ def test_nodes_in_a_circle_and_nodes_without_a_parent_are_branches_and_are_told(
     assert notes(result) == {BRANCHES: 1, ADRIFT: 3}
 
 
+@pytest.mark.slow
 def test_ten_thousand_attempts_and_a_chain_of_three_thousand_branches_are_read() -> None:
     said = [node("u", None, "user", "?"), *(node(f"a{i}", "u", "assistant", str(i)) for i in range(10_000))]
     transcript = only(parsed(exported(*said, current="a7")))

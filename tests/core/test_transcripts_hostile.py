@@ -206,6 +206,7 @@ def test_a_number_of_five_thousand_digits_makes_its_record_unreadable() -> None:
     assert data(messages(only(result))[0], "claude_code:unreadable") == [line]
 
 
+@pytest.mark.slow
 def test_thousands_of_agents_and_equal_ids_take_no_quadratic_time() -> None:
     agents = [said("s", "p", isSidechain=True, agentId=f"a{number}") for number in range(3000)]
     conversations = [json.dumps({"id": "same", "messages": [{"role": "user", "content": "x"}]})] * 3000

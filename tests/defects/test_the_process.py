@@ -84,6 +84,7 @@ def settings_of(config: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield f"{path}{item.name}", item.name
 
 
+@pytest.mark.slow
 def test_every_setting_is_read_by_something():
     """Defect 34: two settings of files and a field of every result had no effect at all."""
     sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name != "config.py"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agents_app.turns import lifecycle
 from compaction_app.compact import compact_now
 from compaction_app.context.state import load_meter, load_state
@@ -37,6 +39,7 @@ def test_three_compactions_make_summaries_that_do_not_overlap(session, script):
     assert "Question 0-0" not in prompts[1] + prompts[2]
 
 
+@pytest.mark.slow
 def test_no_word_leaves_the_context_that_no_summariser_was_shown(session, script):
     """Defect 4: of 2,000,000 characters that were summarised away, 59,639 had been read."""
     asked = script(model_of())

@@ -176,6 +176,7 @@ def test_every_row_has_a_page_with_all_its_columns_and_no_form(
         assert not any(secret in page for secret in hidden if secret)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", RECORD_MODELS, ids=lambda model: model.__name__)
 def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
     model: type[Model], session_id: str, ada: User, inspector: Client

@@ -127,6 +127,7 @@ def test_formulas_of_anything_are_harmless_and_end() -> None:
     assert drawn > 50
 
 
+@pytest.mark.slow
 def test_no_formula_goes_deeper_than_a_small_stack() -> None:
     # A stack that overflows ends the process, so another one tries: the parser goes down once for each opening.
     program = f"""

@@ -85,6 +85,7 @@ def parts_in(session_id: str) -> list[Part]:
     return [stored.part for message in load_messages(session_id) for stored in message.parts]
 
 
+@pytest.mark.slow
 @given(st.lists(any_part(), min_size=1, max_size=6))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_parts_come_back_as_they_were_from_the_store_an_export_and_a_fork(reader: User, parts: list[Part]) -> None:

@@ -114,6 +114,7 @@ def test_what_is_no_formula_stays_what_it_is(text: str) -> None:
     assert "math" not in render_markdown(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["$", "$$\n", "\\[\n", "\\(", "$a ", "\\[x\n\n", "$$x ", "> $$\n"])
 def test_a_text_full_of_openings_ends_in_time(unit: str) -> None:
     began = time.process_time()
@@ -173,6 +174,7 @@ def test_text_nested_too_deeply_is_shown_whole_as_it_is(text: str) -> None:
     assert len(html) >= len(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     ["[", "[a](b", "*a ", "**a _b ", "`a``b```", "<", "|a|\n|-|\n|x\n", "- a\n", "\\", "![[]()", "&#x", "<a ", "~a~~"],

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,7 +14,7 @@ import psycopg
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
-from tests.support.site import environment_for, manage
+from tests.support.site import environment_for, manage, migrate, one_at_a_time, shared_folder
 
 
 @contextmanager
@@ -28,9 +29,52 @@ def site_database(name: str) -> Iterator[dict[str, str]]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {database}")  # type: ignore[call-overload]
         try:
-            yield {"DATABASE_URL": urlunsplit(urlsplit(url)._replace(path=f"/{database}")), "REDIS_URL": redis_url}
+            yield {"DATABASE_URL": on_server(url, database), "REDIS_URL": redis_url}
         finally:
             connection.execute(f"DROP DATABASE {database} WITH (FORCE)")  # type: ignore[call-overload]
+
+
+@contextmanager
+def migrated_database(url: str) -> Iterator[str]:
+    """The name of a database on this server that has all tables and no rows, to be copied.
+
+    One that the processes of a run share stays until ``drop_shared``.
+    """
+    folder = shared_folder()
+    if folder is None:
+        try:
+            yield _make_migrated(url, f"migrated_{os.getpid()}")
+        finally:
+            _drop(url, f"migrated_{os.getpid()}")
+        return
+    mark = folder / "migrated.postgresql"
+    with one_at_a_time(folder):
+        if not mark.exists():
+            mark.write_text(_make_migrated(url, f"migrated_{folder.name}".lower()))
+    yield mark.read_text()
+
+
+def drop_shared(url: str) -> None:
+    """Drop the database that the processes of this run shared."""
+    if (folder := shared_folder()) and (mark := folder / "migrated.postgresql").exists():
+        _drop(url, mark.read_text())
+
+
+def on_server(url: str, database: str) -> str:
+    """The address of another database on the same server."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
+
+
+def _make_migrated(url: str, name: str) -> str:
+    with psycopg.connect(url, autocommit=True) as server, TemporaryDirectory() as folder:
+        server.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+        migrate(Path(folder), DATABASE_URL=on_server(url, name))
+    return name
+
+
+def _drop(url: str, name: str) -> None:
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[call-overload]
 
 
 def with_query(database: dict[str, str], query: str) -> dict[str, str]:

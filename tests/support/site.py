@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "mnesis.sqlite3"
 UNLIMITED = "[requests]\nper_second = 100_000\nburst = 100_000\n"
 """Part of a configuration for tests in which one key asks what many people would."""
+SHARED = "MNESIS_TEST_SHARED"
+"""The variable that names a directory for all processes of a run; each has its own without (``python -m tests.everything``)."""
 OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "ALLOWED_HOSTS", "DEBUG")
 
 
@@ -93,19 +96,41 @@ def manage(*arguments: str, environment: dict[str, str], seconds: float = 120) -
     )
 
 
-@cache
-def migrated() -> bytes:
+def shared_folder() -> Path | None:
+    """The directory of all processes of this run, if they share one."""
+    name = os.environ.get(SHARED)
+    return Path(name) if name else None
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Keep the other processes of this run waiting that come here too."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def migrated_file() -> Path:
     """A database file that the migrations have been through, and nothing else: going through them takes seconds."""
-    with TemporaryDirectory() as folder:
-        done = manage("migrate", "--verbosity=0", environment=environment_for(Path(folder)))
-        assert done.returncode == 0, done.stderr
-        return (Path(folder) / DATABASE).read_bytes()
+    folder = shared_folder() or Path(os.environ["MNESIS_DATA_DIR"])
+    file = folder / "migrated.sqlite3"
+    with one_at_a_time(folder):
+        if not file.exists():
+            with TemporaryDirectory(dir=folder) as new:
+                migrate(Path(new))
+                (Path(new) / DATABASE).rename(file)
+    return file
+
+
+def migrate(directory: Path, **settings: str) -> None:
+    done = manage("migrate", "--verbosity=0", environment=environment_for(directory, **settings))
+    assert done.returncode == 0, done.stderr
 
 
 def lay_database(directory: Path) -> None:
     """Put a migrated database where a new site looks for its own."""
     if not (directory / DATABASE).exists():
-        (directory / DATABASE).write_bytes(migrated())
+        shutil.copy(migrated_file(), directory / DATABASE)
 
 
 @contextmanager

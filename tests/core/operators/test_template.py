@@ -119,6 +119,7 @@ def test_an_item_that_does_not_fit_is_an_error_that_names_why(text: str, item: A
 LONG = ["word"] * 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "item"),
     [
