@@ -24,7 +24,7 @@ from mnesis_core.context.branches import END, Path
 from mnesis_core.context.fitting import file_of_output
 from mnesis_core.context.manifests import parts_with_pictures
 from mnesis_core.errors import AnswerRefused, MessageNotFoundError, PartNotFoundError
-from mnesis_core.files.detection import media_type_of
+from mnesis_core.files.detection import is_text, media_type_of
 from mnesis_core.files.pictures import AUDIO_FORMATS, AUDIO_KIND, FORMATS, PDF, PDF_KIND, PICTURE_KIND
 from mnesis_core.files.references import GivenFile, given_file, referred_file
 from mnesis_core.messages import (
@@ -543,7 +543,8 @@ def _view_json(part: Part, made: Callable[..., PartView]) -> PartView:
 
 
 def _view_file(given: GivenFile, made: Callable[..., PartView], *, content: LongText | None = None) -> PartView:
-    tokens = f"{format_count(given.token_count)} tokens" if given.token_count else ""
+    # The bytes of a picture or a recording are not read as text, so their count would mislead.
+    tokens = f"{format_count(given.token_count)} tokens" if given.token_count and is_text(given.file_type) else ""
     return made(
         kind="file",
         label=show_invisible(given.path or given.file_id or "a file"),
