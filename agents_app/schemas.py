@@ -79,7 +79,7 @@ class SessionPatch(Schema):
 
 
 class MessageIn(Schema):
-    """A user's message, as text or as parts: ``{type: text, text}`` and ``{type: image_url, image_url: {url}}``, a data: URL."""
+    """A user's message, as a text or as OpenAI's parts: ``text``, ``image_url`` and ``file`` as data: URLs, and ``input_audio``."""
 
     message: str | None = None
     parts: list[dict[str, Any]] | None = None

@@ -13,6 +13,7 @@ from mnesis_client import AsyncClient, Client, ConnectionFailed, MnesisError
 from mnesis_client.requests import Quote, Tool, ToolResult
 from tests.journeys.conftest import Caller
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.drawings import audio_part, drawing, image_part, recording
 from tests.support.site import wait_until
 
 
@@ -52,6 +53,14 @@ def test_a_session_from_its_beginning_to_its_proof(client: Client):
     events = [event["seq"] for event in client.events(session["id"])]
     assert events == list(range(1, len(events) + 1))
     assert "demo" in [model["alias"] for model in client.models()]
+
+
+def test_a_message_of_parts_brings_its_picture_and_its_audio(client: Client):
+    session_id = client.create_session()["id"]
+    parts = [{"type": "text", "text": "What is this?"}, image_part(drawing()), audio_part(recording())]
+    assert client.say(session_id, None, parts=parts).turn["state"] == "completed"
+    asked = next(client.messages(session_id))
+    assert [part["type"] for part in asked["parts"]] == ["text", "file_ref", "file_ref"]
 
 
 def test_facts_are_remembered_corrected_withdrawn_and_forbidden(client: Client):

@@ -173,7 +173,7 @@ class Client(Connection):
         """Start a turn and return at once.
 
         With ``parent_id`` it continues that message, on a branch of its own where others do so already. Without a message
-        it answers again what a user said there.
+        and ``parts`` it answers again what a user said there.
         """
         request = requests.post_keyed("sessions", session_id, "turns", message=message, **options)
         return self._send(values.Turn, request)

@@ -94,6 +94,8 @@ class TurnOptions(TypedDict, total=False):
     """Options of one turn. ``files`` are the ids of files that go with the message."""
 
     files: Sequence[str]
+    parts: Sequence[dict[str, Any]]
+    """The message as OpenAI's parts, in place of a text: ``text``, ``image_url``, ``file`` (a PDF) and ``input_audio``."""
     tools: Sequence[Tool]
     """Tools that the caller runs. A call to one suspends the turn until ``answer_tools``."""
     system_prompt: str
