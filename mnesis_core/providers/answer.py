@@ -256,11 +256,12 @@ def sendable(value: Any) -> Any:
 def estimate_payload(payload: dict[str, Any]) -> int:
     """Return the tokens of a request's messages and tools by our estimate; 0 for what is too deep to be sent at all.
 
-    A picture counts as the largest that Anthropic takes, since its bytes are no text.
+    A picture, a PDF and audio count as the largest picture that Anthropic takes, since their bytes are no text.
     """
     try:
         text = json.dumps(payload, ensure_ascii=False, default=str)
-        text, pictures = _DATA_URLS.subn("", text) if ";base64," in text else (text, 0)
+        has_bytes = ";base64," in text or '"input_audio"' in text
+        text, pictures = _BYTES.subn("", text) if has_bytes else (text, 0)
         return estimate_text(text) + pictures * PICTURE_TOKENS
     except RecursionError:
         return 0
@@ -271,8 +272,9 @@ FILLED = (
     "message to go on."
 )
 PICTURE_TOKENS = 1_600
-_DATA_URLS = re.compile(
+_BYTES = re.compile(
     r'(?:(?<="url": ")|(?<="file_data": "))data:(?:image/[a-z]+|application/pdf);base64,[A-Za-z0-9+/=]+'
+    r'|(?<="input_audio": \{"data": ")[A-Za-z0-9+/=]+'
 )
 
 

@@ -358,7 +358,17 @@ def takes_documents(spec: ModelSpec) -> bool:
 
 def takes_audio(spec: ModelSpec) -> bool:
     """Return whether a model is sent audio: as its entry says, else by litellm's own table. Offline."""
+    if is_by_responses(spec.litellm_model):
+        return False  # They take none, and litellm would send its bytes as a text.
     return _takes(spec, "supports_audio_input") if spec.takes_audio is None else spec.takes_audio
+
+
+def is_by_responses(litellm_model: str) -> bool:
+    """Return whether litellm asks a model over OpenAI's Responses."""
+    provider, _, name = litellm_model.partition("/")
+    if provider not in ("openai", "azure"):
+        return False
+    return name.startswith("responses/") or _entry_of(litellm_model).get("mode") == "responses"
 
 
 def _takes(spec: ModelSpec, ability: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.parameters import Parameters, is_forced, wire_form
 from mnesis_core.providers.credentials import provider_of
-from mnesis_core.providers.litellm_ import load_litellm, supports_schemas
+from mnesis_core.providers.litellm_ import is_by_responses, load_litellm, supports_schemas
 from mnesis_core.values import dataclass
 
 # Asked for in this order until the model takes one: the nearest effort that it has.
@@ -93,13 +93,7 @@ def asks_back(spec: ModelSpec) -> dict[str, Any]:
 
     Without ``store`` they would keep it, and want no more than its id.
     """
-    provider, _, name = spec.litellm_model.partition("/")
-    is_by_responses = name.startswith("responses/") or (
-        provider in ("openai", "azure") and _entry(spec.litellm_model).get("mode") == "responses"
-    )
-    if provider not in ("openai", "azure") or not is_by_responses:
-        return {}
-    return {"include": ["reasoning.encrypted_content"], "store": False}
+    return {"include": ["reasoning.encrypted_content"], "store": False} if is_by_responses(spec.litellm_model) else {}
 
 
 def takes_format(spec: ModelSpec, response_format: Mapping[str, Any]) -> bool:

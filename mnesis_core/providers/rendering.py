@@ -200,21 +200,26 @@ def with_data(prompt: Prompt, read: Callable[[str], bytes], *, in_results: bool 
     :param in_results: whether the model reads the pictures of results inside them
     :raises NotFound: a picture's rendition is not there.
     """
+
+    def filled(picture: Picture) -> Picture:
+        return replace(picture, data=base64.b64encode(read(picture.content_id)).decode())
+
+    found = _with_pictures(prompt, lambda pictures: tuple(map(filled, pictures)))
+    return found if found is prompt else Prompt(messages=found.messages, tools=prompt.tools, in_results=in_results)
+
+
+def _with_pictures(prompt: Prompt, changed: Callable[[tuple[Picture, ...]], tuple[Picture, ...]]) -> Prompt:
     if not any(message.pictures or any(r.pictures for r in message.tool_results) for message in prompt.messages):
         return prompt
-
-    def filled(pictures: tuple[Picture, ...]) -> tuple[Picture, ...]:
-        return tuple(replace(picture, data=base64.b64encode(read(picture.content_id)).decode()) for picture in pictures)
-
     messages = tuple(
         replace(
             message,
-            pictures=filled(message.pictures),
-            tool_results=tuple(replace(result, pictures=filled(result.pictures)) for result in message.tool_results),
+            pictures=changed(message.pictures),
+            tool_results=tuple(replace(result, pictures=changed(result.pictures)) for result in message.tool_results),
         )
         for message in prompt.messages
     )
-    return Prompt(messages=messages, tools=prompt.tools, in_results=in_results)
+    return Prompt(messages=messages, tools=prompt.tools, in_results=prompt.in_results)
 
 
 def data_url(picture: Picture) -> str:
@@ -458,12 +463,15 @@ RENDERERS: Mapping[str, Callable[[Prompt], dict[str, Any]]] = {
     "anthropic": render_anthropic,
     "gemini": render_gemini,
 }
+_TAKE_AUDIO = ("openai_chat", "gemini")  # Of others the text that names the file is all.
 
 
 def render(prompt: Prompt, *, provider: str = "openai_chat") -> dict[str, Any]:
     """:raises InvalidRequest: there is no such format."""
     if provider not in RENDERERS:
         raise InvalidRequest(f"no format {provider!r}; known: {', '.join(RENDERERS)}", field="format")
+    if provider not in _TAKE_AUDIO:
+        prompt = _with_pictures(prompt, lambda them: tuple(one for one in them if one.media_type not in AUDIO_FORMATS))
     return RENDERERS[provider](prompt)
 
 

@@ -61,6 +61,8 @@ def test_litellms_table_says_who_takes_it():
     assert takes("gemini/gemini-2.5-pro")
     assert not takes("anthropic/claude-sonnet-4-5")
     assert not takes("gemini/gemini-2.5-pro", takes_audio=False)
+    # litellm would send its bytes there as a text.
+    assert not takes("openai/responses/gpt-5", takes_audio=True)
 
 
 async def ask(alice: Any, provider: CachingProvider, *sounds: bytes, takes: bool) -> tuple[SessionRecord, TurnRecord]:

@@ -17,7 +17,7 @@ from mnesis_core.context.manifests import fold_manifest, outlines_of, unfold_man
 from mnesis_core.context.pictures import MOST_PICTURES
 from mnesis_core.context.prompt_diff import difference
 from mnesis_core.context.replay import blocks_of
-from mnesis_core.files.pictures import ANTHROPIC, GEMINI, OPENAI, RULES, fitted, read_data_url, rule_for
+from mnesis_core.files.pictures import ANTHROPIC, GEMINI, OPENAI, PDF, RULES, fitted, read_data_url, rule_for
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import FileRefPart, ImagePart
 from mnesis_core.providers.answer import PICTURE_TOKENS, estimate_payload
@@ -224,6 +224,17 @@ def test_results_of_chat_completions_are_texts_and_their_pictures_follow():
     ]
 
 
-def test_the_bytes_of_a_picture_count_as_no_text():
-    payload = render(with_data(assembled([asked(1)]), lambda _: bytes(300_000)))
+@pytest.mark.parametrize("media_type", ["image/png", PDF, "audio/wav"])
+def test_the_bytes_of_what_is_shown_count_as_no_text(media_type: str):
+    shown = replace(picture(), media_type=media_type)
+    payload = render(with_data(assembled([asked(1)], shown), lambda _: bytes(300_000)))
     assert PICTURE_TOKENS < estimate_payload(payload) < PICTURE_TOKENS + 200
+
+
+def test_audio_is_in_the_formats_that_take_it():
+    prompt = with_data(assembled([asked(1)], replace(picture(), media_type="audio/mpeg", seconds=7)), lambda _: DATA)
+    payloads = {format: str(render(prompt, provider=format)) for format in RENDERERS}
+    assert [format for format, payload in payloads.items() if ENCODED in payload] == ["openai_chat", "gemini"]
+    assert all("file_1_0" in payload for payload in payloads.values())
+    [row] = assembled([asked(1)], replace(picture(), seconds=7)).manifest
+    assert row["pictures"][0]["seconds"] == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -111,6 +112,33 @@ async def test_gemini_gets_them_in_its_configuration() -> None:
     assert (config["temperature"], config["stop_sequences"]) == (0.5, ["END"])
     assert config["thinkingConfig"]["thinkingBudget"] == 1024
     assert not_taken == {"parallel_tool_calls": NOT_TAKEN}
+
+
+async def test_gemini_gets_documents_and_audio_as_bytes() -> None:
+    data = base64.b64encode(b"bytes").decode()
+    content = [
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}},
+        {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}},
+    ]
+    with ProviderServer() as provider:
+        model = LiteLLMModel(spec("gemini/gemini-2.5-flash", api_base=provider.url))
+        await complete(
+            model, Request(payload={"messages": [{"role": "user", "content": content}]}, max_output_tokens=9)
+        )
+    parts = [part["inline_data"] for part in provider.requests[0]["contents"][0]["parts"] if "inline_data" in part]
+    assert [(part["mime_type"], part["data"]) for part in parts] == [("application/pdf", data), ("audio/wav", data)]
+
+
+async def test_openais_responses_get_documents_as_files() -> None:
+    url = "data:application/pdf;base64,Ynl0ZXM="
+    payload = {
+        "messages": [{"role": "user", "content": [{"type": "file", "file": {"filename": "a.pdf", "file_data": url}}]}]
+    }
+    with ProviderServer() as provider:
+        model = LiteLLMModel(spec("openai/responses/gpt-5", api_base=provider.url))
+        await complete(model, Request(payload=payload, max_output_tokens=99))
+    [said] = provider.requests[0]["input"]
+    assert [(part["type"], part["file_data"]) for part in said["content"]] == [("input_file", url)]
 
 
 @pytest.mark.parametrize(
