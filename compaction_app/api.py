@@ -481,6 +481,7 @@ class PayloadOut(Out):
     stored_digest: str
     digest_matches: bool
     problems: list[str]
+    body: Text | None = None  # of a call through the gateway: exactly what was sent
 
 
 class ChangeOut(Out):

@@ -82,6 +82,10 @@ class ParameterNotSupported(InvalidRequest):
     """The model does not take this parameter. Leave it out, ask another model, or set turn.unsupported_parameters to drop."""
 
 
+class GatewayProtocol(InvalidRequest):
+    """The gateway passes a request on as it is, and the model's provider does not speak this protocol."""
+
+
 class InvalidTemplate(InvalidRequest):
     """The prompt template cannot be used: it must be a Jinja template that names 'item'."""
 

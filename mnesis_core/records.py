@@ -18,6 +18,7 @@ from mnesis_core.text import text_of_bytes
 
 R = TypeVar("R")
 FORK = "fork"  # of a session that begins as a copy of another one, and of its copied turns
+GATEWAY = "gateway"  # of a session whose context is the client's, of its turns, and the purpose of their calls
 SUB_AGENT = "task"  # of a session that a turn of its parent works with by the tool ``task`` or ``tasks``
 IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported history worked with
 # The label ``link`` of an imported session -> its relation to its parent.

@@ -173,7 +173,8 @@ class Turn(UsageModel):
     model = EncodedCharField(max_length=100, truncated=True)
     idempotency_key = models.CharField(max_length=200, null=True)
     request_digest = models.CharField(max_length=64, default="")
-    """SHA-256 of the request that the idempotency key stands for: another request with the same key is refused."""
+    """SHA-256 of the request that the idempotency key stands for: another request with the same key is refused. Of a turn
+    through the gateway, of all that its request said, so that the next one is found by how it begins."""
     options = models.TextField(default="")
     """The caller's options for this turn alone (``mnesis_core.turns.options``), so that any process can continue it."""
     actor = models.TextField(default="")
@@ -208,7 +209,11 @@ class Turn(UsageModel):
                 name="turn_idempotent",
             ),
         ]
-        indexes = [models.Index(fields=["lease_expires_at"], condition=Q(state="running"), name="turn_leases")]
+        indexes = [
+            models.Index(fields=["lease_expires_at"], condition=Q(state="running"), name="turn_leases"),
+            # What a client sends again through the gateway is found by how it began.
+            models.Index(fields=["request_digest"], condition=Q(origin="gateway"), name="turn_beginning"),
+        ]
 
 
 class Message(UsageModel):

@@ -11,8 +11,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.http import HttpRequest
+from pydantic import BaseModel
 
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import StartedTurn, ToolResult
@@ -23,7 +26,7 @@ from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
 from mnesis_core.messages import ReasoningPart, RefusalPart, StoredMessage, TextPart, ToolPart
 from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, WaitsFor, add_usage
-from mnesis_core.text import text_digest
+from mnesis_core.text import read_json, text_digest
 from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of
 from mnesis_core.turns.options import TurnOptions
 from mnesis_core.turns.requests import NEW, CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
@@ -35,6 +38,7 @@ from sessions_app.record.branch_queries import path_in
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
+B = TypeVar("B", bound=BaseModel)
 SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
@@ -310,6 +314,17 @@ def answer_of(
         error_code=code,
         usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
     )
+
+
+def read_body(request: HttpRequest, schema: type[B]) -> B:
+    """Return a request's body, which a view reads itself where it may have to go on unread.
+
+    :raises InvalidRequest: it is no JSON object, or a field is wrong; names it
+    """
+    body = read_json(request.body)
+    if not isinstance(body, dict):
+        raise errors.InvalidRequest("The body cannot be read: it must be an object.")
+    return schema.model_validate(body)
 
 
 def head_of(asked: RunningAnswer) -> Head:

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from ninja import Router
 from pydantic import BaseModel, ConfigDict
 
+from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
     SESSION,
     RunningAnswer,
@@ -19,12 +20,14 @@ from agents_app.endpoints.answers import (
     follow_thinking,
     head_of,
     headers_of,
+    read_body,
 )
 from mnesis_core import errors
 from mnesis_core.files.pictures import rule_for
 from mnesis_core.llm.tokens import first_calibration
 from mnesis_core.turns import anthropic
 from mnesis_core.turns.answers import Answered
+from mnesis_core.turns.gateway import Protocol
 from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec
 from sessions_app.database.outages import to_error
@@ -56,8 +59,11 @@ class MessagesIn(BaseModel):  # ninja's own kind would lose what has no field
 
 
 @router.post("/messages", response=None, summary="Answer messages")
-async def messages(request: HttpRequest, body: MessagesIn) -> HttpResponse | StreamingHttpResponse:
+async def messages(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """One answer, whole or as server-sent events. ``X-Mnesis-Session`` names the session that holds the history."""
+    if (passed := await gateway.pass_on(request, Protocol.MESSAGES)) is not None:
+        return passed
+    body = read_body(request, MessagesIn)
     given = body.model_dump(exclude_unset=True)
     wanted = anthropic.read_request(given, session=request.headers.get(SESSION, ""))
     thinks = anthropic.shows_thinking(given)

@@ -10,11 +10,22 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from ninja import Field, Router, Schema
 from pydantic import BaseModel, ConfigDict
 
-from agents_app.endpoints.answers import SESSION, Piece, RunningAnswer, ask, follow_answer, head_of, headers_of
+from agents_app.endpoints import gateway
+from agents_app.endpoints.answers import (
+    SESSION,
+    Piece,
+    RunningAnswer,
+    ask,
+    follow_answer,
+    head_of,
+    headers_of,
+    read_body,
+)
 from mnesis_core import errors
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.providers.litellm_ import abilities_of
 from mnesis_core.turns import completions
+from mnesis_core.turns.gateway import Protocol
 from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage
 from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec, list_models
@@ -133,8 +144,11 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
 
 
 @router.post("/chat/completions", response=None, summary="Answer a chat")
-async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResponse | StreamingHttpResponse:
+async def chat_completions(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """One answer, whole or as server-sent events. ``X-Mnesis-Session`` names the session that holds the history."""
+    if (passed := await gateway.pass_on(request, Protocol.COMPLETIONS)) is not None:
+        return passed
+    body = read_body(request, CompletionIn)
     wanted = body.request(request.headers.get(SESSION, ""))
     key = request.headers.get("Idempotency-Key") or None
     asked = await ask(wanted, owner=request.user, viewer=viewer_of(request), idempotency_key=key)  # type: ignore[arg-type]

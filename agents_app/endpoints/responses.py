@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from ninja import Router
 from pydantic import BaseModel, ConfigDict
 
+from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
     SESSION,
     RunningAnswer,
@@ -24,6 +25,7 @@ from agents_app.endpoints.answers import (
     ask,
     follow_thinking,
     headers_of,
+    read_body,
 )
 from agents_app.turns import lifecycle
 from mnesis_core import errors
@@ -33,6 +35,7 @@ from mnesis_core.records import SessionRecord, TurnRecord, TurnState
 from mnesis_core.turns import response_requests as requests
 from mnesis_core.turns import responses
 from mnesis_core.turns.answers import Answered, Head
+from mnesis_core.turns.gateway import Protocol
 from mnesis_core.turns.options import TurnOptions, read_options
 from mnesis_core.turns.requests import NEW
 from sessions_app.callers import owner_id
@@ -58,8 +61,11 @@ class ResponseIn(BaseModel):  # ninja's own kind would lose what has no field
 
 
 @router.post("/responses", response=None, summary="Create a response")
-async def create_response(request: HttpRequest, body: ResponseIn) -> HttpResponse | StreamingHttpResponse:
+async def create_response(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """One answer, whole or as server-sent events."""
+    if (passed := await gateway.pass_on(request, Protocol.RESPONSES)) is not None:
+        return passed
+    body = read_body(request, ResponseIn)
     given = body.model_dump(exclude_unset=True)
     wanted = requests.read_response_request(given, session=request.headers.get(SESSION, ""))
     wanted = await db(_placed, wanted, owner_id(request))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from psycopg_pool import PoolTimeout
 
@@ -98,17 +98,40 @@ async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
         await asyncio.sleep(RETRY_SECONDS)
 
 
+class Passing(Protocol):
+    """A turn of one request through the gateway, whose prompt and whose tools are the client's."""
+
+    session: SessionRecord
+    step: Step | None
+    spending: TurnSpending
+    shared_ratio: float | None
+
+    async def take_step(self) -> TurnEnd | None: ...
+    async def usage(self) -> UsageRecord: ...
+    def context_now(self) -> tuple[Frame, Size] | None: ...
+    def close(self, end: TurnEnd | None) -> None: ...
+    def refuse(self, end: TurnEnd) -> None: ...
+
+
 async def run_turn(
-    turn: TurnRecord, *, is_resumed: bool = False, is_shutdown: Callable[[], bool] = lambda: False
+    turn: TurnRecord,
+    *,
+    is_resumed: bool = False,
+    is_shutdown: Callable[[], bool] = lambda: False,
+    passing: Passing | None = None,
 ) -> bool:
     """Run a claimed turn until it ends or is suspended. Never raises, also when it is cancelled.
 
     Return whether it ended in a session that stays alive for messages.
     """
-    calls: tuple[ModelCalls, ToolCalls] | None = None
+    asked: ModelCalls | Passing | None = passing
     try:
-        calls = await patiently(_load_calls, turn, is_resumed)
-        end = await take_steps(*calls)
+        if passing is not None:
+            end = await passing.take_step()
+        else:
+            calls = await patiently(_load_calls, turn, is_resumed)
+            asked = calls[0]
+            end = await take_steps(*calls)
     except asyncio.CancelledError:
         end = TurnEnd.of(TurnState.INTERRUPTED, errors.TurnInterrupted()) if is_shutdown() else CANCELLED
     except errors.BudgetExhausted as error:
@@ -118,9 +141,12 @@ async def run_turn(
     except Exception as error:
         log_failure(logger, "A turn failed", error)
         end = TurnEnd.of(TurnState.FAILED, outage_of(error) or errors.MnesisError())
-    asked = calls[0] if calls else None
     if end is not None:
+        if passing is not None:
+            passing.refuse(end)
         await _finish(turn, asked, end)
+    if passing is not None:
+        passing.close(end)
     return end is not None and asked is not None and asked.session.host_mode
 
 
@@ -202,12 +228,12 @@ async def take_steps(asked: ModelCalls, tools: ToolCalls) -> TurnEnd | None:
             asked.problem = problem
 
 
-async def _finish(turn: TurnRecord, asked: ModelCalls | None, end: TurnEnd) -> None:
+async def _finish(turn: TurnRecord, asked: ModelCalls | Passing | None, end: TurnEnd) -> None:
     try:
         if asked is None:
             await patiently(transactions.finish_turn, turn, end, step=None, usage=UsageRecord())
             return
-        usage, step = asked.progress.usage, asked.step
+        usage, step = await asked.usage(), asked.step
         if step is not None and not step.is_counted:
             usage = add_usage(usage, step.used_so_far())
         await patiently(
@@ -366,6 +392,9 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         self._fitting: BuiltContext | None = None
         self._context: BuiltContext | None = None
         self._shortened = 0
+
+    async def usage(self) -> UsageRecord:
+        return self.progress.usage
 
     @property
     def parameters(self) -> Parameters:

@@ -14,7 +14,7 @@ from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
 from agents_app.tools.registry import close_connections
 from agents_app.turns.claim import claim_waiting, recover_turns
-from agents_app.turns.loop import run_turn
+from agents_app.turns.loop import Passing, run_turn
 from compaction_app.compact import wake_stale
 from mnesis_core.actor import read_actor
 from mnesis_core.errors import AtCapacity, SessionNotFoundError, TooManyTurns
@@ -108,12 +108,22 @@ class Runner:
     def has(self, turn_id: str) -> bool:
         return turn_id in self._tasks
 
-    def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
-        """Start a claimed turn. The task belongs to this runner, not to the caller; ``owner_id`` is as for ``permit``."""
+    def start(
+        self,
+        turn: TurnRecord,
+        *,
+        is_resumed: bool = False,
+        owner_id: int | None = None,
+        passing: Passing | None = None,
+    ) -> None:
+        """Start a claimed turn. The task belongs to this runner, not to the caller; ``owner_id`` is as for ``permit``.
+
+        :param passing: the call of a request through the gateway
+        """
         actor = read_actor(turn.actor)
         # A context of its own: a request's must not outlive it (asgiref keeps the request's thread there).
         task = asyncio.get_running_loop().create_task(
-            run_turn(turn, is_resumed=is_resumed, is_shutdown=lambda: self._is_stopping),
+            run_turn(turn, is_resumed=is_resumed, is_shutdown=lambda: self._is_stopping, passing=passing),
             name=turn.id,
             context=context_of(actor.later("turn") if is_resumed else actor),
         )

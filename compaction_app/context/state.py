@@ -63,7 +63,8 @@ from mnesis_core.providers.litellm_ import kinds_shown, takes_pictures_in_result
 from mnesis_core.providers.litellm_parameters import TakesBack, takes_back
 from mnesis_core.providers.prefixes import answers_after_other_prompts
 from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, digest, render, with_data
-from mnesis_core.records import CallRecord, SessionRecord, record_of
+from mnesis_core.records import GATEWAY, CallRecord, SessionRecord, record_of
+from mnesis_core.turns.gateway import body_digest
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 from sessions_app.record.branch_queries import load_path, path_in
@@ -492,6 +493,7 @@ class RebuiltPayload:
     digest: str  # the digest of this payload; empty without one
     stored_digest: str
     problems: tuple[str, ...]  # what is missing or differs, in words; empty when the two digests are the same
+    body: str | None = None  # of a call through the gateway: exactly what was sent, of which the digest is
 
     @property
     def digest_matches(self) -> bool:
@@ -515,6 +517,8 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
     ``sources`` are those of the call's prompt, if they were read before.
     """
     try:
+        if call.purpose == GATEWAY:
+            return _passed_on(call)
         rebuild_it = _PAYLOADS.get(call.purpose)
         if rebuild_it:
             payload, problems = rebuild_it(call)
@@ -542,6 +546,20 @@ def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -
     elif not problems:
         problems = ["everything it names is there, and yet it reads differently: the rules of rendering have changed"]
     return RebuiltPayload(payload=payload, digest=rebuilt_digest, stored_digest=call.digest, problems=tuple(problems))
+
+
+def _passed_on(call: CallRecord) -> RebuiltPayload:
+    """:raises ValueError: the bytes were not kept.
+    :raises NotFound: a call that they rest on is not there.
+    """
+    body = turn_queries.load_body(call)
+    sent = body_digest(body)
+    problems = () if sent == call.digest else ("the bytes that were kept are not those that were sent",)
+    try:
+        payload = json.loads(body)
+    except RecursionError:
+        payload = None
+    return RebuiltPayload(payload=payload, digest=sent, stored_digest=call.digest, problems=problems, body=body)
 
 
 def _with_parameters(call: CallRecord, payload: dict[str, Any]) -> dict[str, Any]:

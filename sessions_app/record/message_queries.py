@@ -448,6 +448,23 @@ def find_tool_part(part_id: str, *, session_id: str) -> str:
     return str(state)
 
 
+def find_calls(session_id: str, tool_call_id: str, *, state: ToolState) -> list[str]:
+    """Return the tool parts in this state whose model called them so, the newest first."""
+    rows = MessagePart.objects.filter(
+        session_id=session_id, part_type="tool", tool_call_id=encode_text(tool_call_id), tool_state=state
+    )
+    return list(rows.order_by("-message__seq", "-part_index").values_list("id", flat=True))
+
+
+def end_of_request(turn_id: str) -> tuple[int, int] | None:
+    """Return the number and the branch after which the answers of a turn stand; ``None`` for a turn without messages."""
+    rows = list(Message.objects.filter(turn_id=turn_id).order_by("seq").values_list("seq", "branch", "role"))
+    if not rows:
+        return None
+    first = next((seq for seq, _, role in rows if role == "assistant"), rows[-1][0] + 1)
+    return first - 1, rows[0][1]
+
+
 def tombstone_seqs(session_id: str, message_id: str) -> dict[int, list[str]]:
     rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id, compacted_seq__isnull=False)
     found: dict[int, list[str]] = defaultdict(list)

@@ -21,7 +21,7 @@ from mnesis_core.context.branches import Path, path_to
 from mnesis_core.events import DirectoryType
 from mnesis_core.files.references import GivenFile, referred_file
 from mnesis_core.messages import AudioPart, DocumentPart, FileRefPart, ImagePart
-from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord, record_of
+from mnesis_core.records import FORK, GATEWAY, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord, record_of
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, DirectoryEntry, Message, MessagePart, ModelCall, Session, Turn
@@ -198,6 +198,15 @@ def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str
 def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
     row = _WITH_TURNS.filter(owned_by(owner_id), origin=origin, external_id=external_id).first()
     return None if row is None else _session(row)
+
+
+def gateway_family(session_id: str) -> list[str]:
+    """Return the session of a client and those of its sub-agents, at any depth."""
+    found = above = [session_id]
+    while above:
+        rows = Session.objects.filter(parent_id__in=above, origin=GATEWAY, deleted_at__isnull=True)
+        found = [*found, *(above := list(rows.values_list("id", flat=True)))]
+    return found
 
 
 def forks_of_import(session_id: str, *, owner_id: int) -> list[str]:

@@ -19,8 +19,9 @@ from django.utils import timezone
 from mnesis_core.errors import CallNotFoundError, TurnNotFoundError
 from mnesis_core.llm.tokens import read_measure
 from mnesis_core.messages import ToolState
-from mnesis_core.records import CallRecord, TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor, record_of
+from mnesis_core.records import GATEWAY, CallRecord, TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor, record_of
 from mnesis_core.spending import Spent, highest_of
+from mnesis_core.turns.gateway import Difference, restored
 from mnesis_core.turns.options import read_options
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
@@ -29,6 +30,8 @@ from sessions_app.ownership import owned_by
 from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.message_queries import usage_of
 
+DIGESTS_A_STATEMENT = 500
+LONGEST_CHAIN = 1_000  # calls that the bytes of one rest on
 _BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
 _HEADED = (
     *("id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "error_message", "attempts"),
@@ -118,6 +121,39 @@ def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
     return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """A turn that began with a request through the gateway, by the digest of all that the request said."""
+
+    digest: str
+    turn_id: str
+    session_id: str
+
+
+def find_beginning(
+    digests: Sequence[str], *, owner_id: int, session_ids: Sequence[str] | None = None
+) -> Beginning | None:
+    """Return the newest turn that began with the last of these digests that any turn began with.
+
+    :param session_ids: look in these sessions only
+    """
+    rows = Turn.objects.filter(owned_by(owner_id, "session__"), origin=GATEWAY, session__deleted_at__isnull=True)
+    if session_ids is not None:
+        rows = rows.filter(session_id__in=session_ids)
+    for end in range(len(digests), 0, -DIGESTS_A_STATEMENT):
+        some = list(digests[max(0, end - DIGESTS_A_STATEMENT) : end])
+        found = {
+            digest: Beginning(digest=digest, turn_id=id, session_id=session_id)
+            for digest, id, session_id in rows.filter(request_digest__in=some)
+            .order_by("created_at", "id")
+            .values_list("request_digest", "id", "session_id")
+        }
+        newest = next((digest for digest in reversed(some) if digest in found), None)
+        if newest is not None:
+            return found[newest]
+    return None
+
+
 def _turns(rows: list[Turn]) -> list[TurnRecord]:
     messages: dict[str, list[str]] = defaultdict(list)
     places = ", ".join(["%s"] * len(rows))
@@ -145,21 +181,23 @@ def _waits_for(row: Turn) -> tuple[Waiting, ...]:
     for id, own_id, name, input in columns:
         # As in a prompt, a call without its own id gets the id of its part.
         call_id = own_id if own_id and own_id not in waiting else id
-        reason = WaitsFor.CALLER if name in callers else WaitsFor.APPROVAL
+        is_callers = name in callers or row.origin == GATEWAY
+        reason = WaitsFor.CALLER if is_callers else WaitsFor.APPROVAL
         waiting[call_id] = Waiting(part_id=id, tool_call_id=call_id, tool_name=name, input=input, reason=reason)
     return tuple(waiting.values())
 
 
 def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
     """Return what suspended turns wait for, a person before a caller if they wait for both, in two queries."""
-    rows = Turn.objects.filter(id__in=list(turn_ids)).values_list("id", "options")
-    callers = {id: read_options(options).tool_names for id, options in rows}
+    rows = Turn.objects.filter(id__in=list(turn_ids)).values_list("id", "options", "origin")
+    callers = {id: None if origin == GATEWAY else read_options(options).tool_names for id, options, origin in rows}
     waiting = MessagePart.objects.filter(
         message__turn_id__in=list(callers), part_type="tool", tool_state=ToolState.PENDING
     )
     reasons: dict[str, WaitsFor] = {}
     for turn_id, name in waiting.values_list("message__turn_id", "tool_name"):
-        if name not in callers[turn_id]:
+        of_caller = callers[turn_id]
+        if of_caller is not None and name not in of_caller:
             reasons[turn_id] = WaitsFor.APPROVAL
         reasons.setdefault(turn_id, WaitsFor.CALLER)
     return reasons
@@ -243,6 +281,47 @@ def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
     if row is None:
         raise CallNotFoundError(call_id=call_id)
     return _call(row)
+
+
+def load_last_body(session_id: str) -> tuple[str, str, int] | None:
+    """Return the newest call through the gateway of a session, its bytes as text, and how many calls these rest on."""
+    row = _calls(session_id).filter(purpose=GATEWAY).order_by("-created_at", "-id").first()
+    if row is None:
+        return None
+    try:
+        text = load_body(_call(row))
+    except (ValueError, CallNotFoundError):
+        return None
+    return row.id, text, row.parameters["body"].get("depth", 0)
+
+
+def load_body(call: CallRecord) -> str:
+    """Return the body that a call through the gateway was sent, as text.
+
+    :raises ValueError: something of it was not kept.
+    :raises CallNotFoundError: a call that it rests on is not there.
+    """
+    chain: list[tuple[int, int, str]] = []
+    while True:
+        kept, texts = call.parameters.get("body"), call.parameters.get("texts")
+        if not isinstance(kept, dict) or not isinstance(texts, dict) or len(chain) > LONGEST_CHAIN:
+            raise ValueError("the bytes of then were not kept")
+        first, last, after = kept.get("first"), kept.get("last"), kept.get("after")
+        if type(first) is not int or type(last) is not int or min(first, last) < 0:
+            raise ValueError("what was kept of the bytes of then cannot be read")
+        chain.append((first, last, str(texts.get("body"))))
+        if after is None:
+            break
+        before, call = call, load_call(str(after))
+        if call.session_id != before.session_id:
+            raise ValueError("the bytes of then rest on another session")
+    texts = load_prompt_texts(call.session_id, {digest for _, _, digest in chain})
+    body = ""
+    for first, last, digest in reversed(chain):
+        if digest not in texts or first + last > len(body):
+            raise ValueError("a part of the bytes of then was not kept")
+        body = restored(Difference(first=first, last=last, between=texts[digest]), body)
+    return body
 
 
 def load_call_before(call: CallRecord) -> CallRecord | None:

@@ -1,0 +1,558 @@
+"""Requests through the gateway: which session each belongs to, what of it is new, and the one call that passes it on.
+
+The client's bytes are what a model is asked with, so nothing here makes a prompt. A turn is recorded as any other: it is
+claimed with the new messages, suspended while the client runs tools, and resumed with their results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from agents_app.turns import claim, transactions
+from agents_app.turns.branches import continue_after
+from agents_app.turns.loop import STATE_OF, patiently
+from agents_app.turns.results import PreparedResult, prepare_result, write_result
+from agents_app.turns.runner import runner
+from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
+from mnesis_core import errors
+from mnesis_core.config import Config
+from mnesis_core.context.branches import ROOT
+from mnesis_core.context.fitting import Size
+from mnesis_core.llm import interface as llm
+from mnesis_core.llm.retrying import Patience
+from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import Message, ToolState, text_of
+from mnesis_core.providers.passing import Exchange, PassedOn, Target
+from mnesis_core.records import GATEWAY, SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
+from mnesis_core.spending import Spent
+from mnesis_core.text import text_digest
+from mnesis_core.turns.gateway import (
+    ASSISTANT,
+    GatewayRequest,
+    Known,
+    News,
+    Said,
+    Written,
+    body_digest,
+    difference,
+    find_news,
+    known_from,
+    to_write,
+)
+from mnesis_core.turns.options import usage_record
+from mnesis_core.turns.requests import NEW
+from sessions_app.conf import session_config
+from sessions_app.database.threads import db
+from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall
+from sessions_app.llm.limits import SpendingLimit, TurnSpending, limits_for
+from sessions_app.record import message_queries, message_store, session_store, turn_store
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.change import Change, change
+from sessions_app.record.hub import hub
+from sessions_app.record.message_queries import load_messages, prepare_parts
+from sessions_app.record.session_queries import find_imported, gateway_family, load_session
+from sessions_app.record.turn_queries import find_beginning, load_last_body, load_turn
+
+logger = logging.getLogger(__name__)
+RECENT = 400  # messages of the record that a request is compared with where it begins unlike any before it
+MOST_LATER = 10_000  # messages after a beginning that is known
+HERE = "here"  # the message that a known beginning ends with
+RACES = 20  # changes of a session between reading and claiming it, after which a request is refused
+HOLD_SECONDS = 2.0  # the end of an answer waits so long for the record
+MOST_REMEMBERED = 20_000  # beginnings, of about 200 bytes
+# The client's context is its own: nothing is compacted, no tool is offered, no facts come from other sessions.
+CONFIG = {"turn": {"tools": []}, "compaction": {"auto": False}, "retrieval": {"max_held_facts": 0}}
+NO_PATIENCE = Patience(max_retries=0, base_seconds=0.0, longest_seconds=0.0)  # The client asks again where it wants to.
+CANCELLED = TurnEnd(state=TurnState.CANCELLED)
+
+
+class _Changed(Exception):
+    """The session has changed since it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a beginning of requests ends in the record: what comes after this message on the branch came after it."""
+
+    session_id: str
+    seq: int
+    branch: int
+
+
+class _Memory:
+    """What this process has seen lately, so that a request with a long history is not compared with the whole record.
+
+    The record never changes what it has, so what is here stays true; without it the same is read.
+    """
+
+    def __init__(self) -> None:
+        self._spots: OrderedDict[str, Spot] = OrderedDict()
+
+    def keep(self, digest: str, spot: Spot) -> None:
+        self._spots[digest] = spot
+        self._spots.move_to_end(digest)
+        if len(self._spots) > MOST_REMEMBERED:
+            self._spots.popitem(last=False)
+
+    def find(self, digests: Sequence[str], session_ids: Sequence[str] | None) -> tuple[int, Spot] | None:
+        for place in range(len(digests) - 1, -1, -1):
+            spot = self._spots.get(digests[place])
+            if spot is not None and (session_ids is None or spot.session_id in session_ids):
+                return place + 1, spot
+        return None
+
+
+memory = _Memory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    session: SessionRecord
+    turn: TurnRecord
+    is_resumed: bool
+    spending: TurnSpending
+
+
+def place(request: GatewayRequest, *, session: str, owner: AbstractBaseUser, program: str) -> Placed:
+    """Find the session of a request, or make one, and claim it for a turn with what is new.
+
+    A request that comes while the session answers another one is recorded in a child of it.
+
+    :param session: the id that the client's header names, ``new``, or nothing
+    :raises SessionNotFoundError: there is no such session, or it belongs to another person.
+    """
+    digests = request.beginnings(owner.pk)
+    for _ in range(RACES):
+        found = _find(request, digests, session=session, owner=owner)
+        if found is None:
+            made = _make(request, owner=owner, program=program, parent=None, name=_name_of(request, session))
+            found = None if made is None else _Found(session=made)
+        if found is None:
+            continue  # another request of the same name was faster
+        try:
+            return _claim(request, digests, found, owner=owner, program=program)
+        except _Changed:
+            continue
+    raise errors.Conflict("this session changes too fast", session_id=session)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    session: SessionRecord
+    known: int = 0  # messages of the request that are known to be there
+    spot: Spot | None = None
+
+
+def _find(request: GatewayRequest, digests: Sequence[str], *, session: str, owner: AbstractBaseUser) -> _Found | None:
+    root: SessionRecord | None = None
+    if session not in ("", NEW):
+        root = load_session(session, owner_id=owner.pk)
+    elif name := _name_of(request, session):
+        root = find_imported(owner_id=owner.pk, origin=GATEWAY, external_id=name)
+        if root is None:
+            return None
+    if root is None and session == NEW:
+        return None
+    family = None if root is None else gateway_family(root.id)
+    begun = memory.find(digests, family) or _recorded(digests, owner.pk, family)
+    if begun is not None:
+        known, spot = begun
+        try:
+            its = load_session(spot.session_id, owner_id=owner.pk)
+        except errors.SessionNotFoundError:
+            its = None
+        # Programs ask beside a conversation, too: what its title is, whether a command is safe.
+        if its is not None and (its.system_prompt == request.system or _is_answered(request, known)):
+            return _Found(session=its, known=known, spot=spot)
+    if root is None or not root.message_seq or (root.system_prompt == request.system and not root.running_turn_id):
+        return None if root is None else _Found(session=root)
+    return _Found(session=_child(request, owner, root))
+
+
+def _is_answered(request: GatewayRequest, known: int) -> bool:
+    return any(said.role == ASSISTANT for said in request.said[:known])
+
+
+def _recorded(digests: Sequence[str], owner_id: int, family: Sequence[str] | None) -> tuple[int, Spot] | None:
+    begun = find_beginning(digests, owner_id=owner_id, session_ids=family)
+    if begun is None:
+        return None
+    end = message_queries.end_of_request(begun.turn_id)
+    return None if end is None else (digests.index(begun.digest) + 1, Spot(begun.session_id, *end))
+
+
+def _name_of(request: GatewayRequest, session: str) -> str:
+    return f"{request.protocol}:{text_digest(request.name)}" if request.name and not session else ""
+
+
+def _make(
+    request: GatewayRequest, *, owner: AbstractBaseUser, program: str, parent: SessionRecord | None, name: str = ""
+) -> SessionRecord | None:
+    labels = {"door": str(request.protocol), **({"program": program} if program else {})}
+    if parent is not None:
+        labels["link"] = "sub_agent"
+    try:
+        session_id = session_store.create_session(
+            owner=owner,
+            model=request.model,
+            system_prompt=request.system,
+            labels=labels,
+            config=CONFIG,
+            parent_id=None if parent is None else parent.id,
+            origin=GATEWAY,
+            external_id=name,
+        )
+    except errors.DuplicateIDError:
+        return None
+    return load_session(session_id)
+
+
+def _child(request: GatewayRequest, owner: AbstractBaseUser, parent: SessionRecord) -> SessionRecord:
+    made = _make(request, owner=owner, program=parent.labels.get("program", ""), parent=parent)
+    assert made is not None  # noqa: S101 - it has no name that another one could have
+    return made
+
+
+def _claim(
+    request: GatewayRequest, digests: Sequence[str], found: _Found, *, owner: AbstractBaseUser, program: str
+) -> Placed:
+    session = found.session
+    if session.running_turn_id:
+        claim.close_dead_turn(session, runner.owner)
+        session = load_session(session.id)
+    open_turn = load_turn(session.running_turn_id, session_id=session.id) if session.running_turn_id else None
+    news = _news(request, found, session)
+    is_beside = open_turn is not None and open_turn.state == TurnState.RUNNING
+    if is_beside:
+        session, open_turn = _child(request, owner, session), None
+        news = replace(news, after="")
+    written, config = to_write(news.said), session_config(session.config)
+    results = _prepare(written.results, config, owner.pk)
+    prepared = [(message, prepare_parts(message.parts)) for message in written.now]
+    with change(session.id) as record:
+        if record.event_seq != session.event_seq:
+            raise _Changed
+        waiting = _write_results(record, results, open_turn)
+        if open_turn is not None and _resumes(open_turn, waiting, written, news):
+            turn, is_resumed = _resume(record, open_turn, config), True
+        else:
+            turn, is_resumed = _begin(record, open_turn, session, request, news, written, digests, config), False
+        for message, parts in prepared:
+            message_store.append_message(record, turn_id=turn.id, message=message, parts=parts)
+        said = next((text_of(message.parts) for message in written.now if message.role == "user"), "")
+        claim.title_from_message(record, session, said)
+        spot = Spot(session.id, record.message_seq, record.branch)
+    if digests and not is_beside:
+        memory.keep(digests[-1], spot)
+    return Placed(
+        session=session, turn=turn, is_resumed=is_resumed, spending=TurnSpending(limits_for(session, turn=turn))
+    )
+
+
+def _news(request: GatewayRequest, found: _Found, session: SessionRecord) -> News:
+    if found.spot is None:
+        recent = load_messages(session.id, limit=RECENT, newest=True, path=path_in(session))
+        return find_news(request.said, list(known_from(recent)))
+    spot = found.spot
+    path = path_in(session, spot.branch) if session.branch_seq else None
+    later = load_messages(session.id, after=spot.seq, limit=MOST_LATER, path=path)
+    rest = request.said[found.known - 1 :]
+    news = find_news(rest, [Known(rest[0].key, HERE), *known_from(later)])
+    after = news.after
+    if not after and session.branch != spot.branch:
+        after = later[-1].id if later else HERE
+    if after == HERE:
+        last = load_messages(session.id, before=spot.seq + 1, limit=1, newest=True, path=path)
+        after = last[0].id if last else ROOT
+    return replace(news, after=after)
+
+
+def _prepare(results: Sequence[Said], config: Config, owner_id: int) -> list[tuple[Said, PreparedResult]]:
+    inline = config.turn.tool_output_inline
+    return [
+        (said, prepare_result(said.text, is_error=said.is_error, inline=inline, owner_id=owner_id)) for said in results
+    ]
+
+
+def _write_results(
+    record: Change, results: Sequence[tuple[Said, PreparedResult]], open_turn: TurnRecord | None
+) -> set[str]:
+    """Write the results that calls of the session wait for; return the parts that still wait.
+
+    One for a call that was closed is kept beside it; one that the call has, or of no call, is in the bytes of the request.
+    """
+    waiting = {one.tool_call_id: one.part_id for one in open_turn.waits_for} if open_turn else {}
+    for said, prepared in results:
+        part_id = waiting.pop(said.call_id, "")
+        if part_id:
+            write_result(record, part_id, prepared)
+            continue
+        closed = message_queries.find_calls(record.session_id, said.call_id, state=ToolState.ERROR)
+        for part_id in closed[:1]:
+            message_store.keep_late_output(record, part_id, said.text)
+    return set(waiting.values())
+
+
+def _resumes(open_turn: TurnRecord, waiting: set[str], written: Written, news: News) -> bool:
+    """Return whether a request brings all that its session's turn waits for, and nothing that begins another one."""
+    return not waiting and not written.earlier and not news.after and bool(open_turn.waits_for)
+
+
+def _resume(record: Change, turn: TurnRecord, config: Config) -> TurnRecord:
+    seconds = config.turn.lease_seconds
+    turn_store.resume_turn(record, turn.id, fence=turn.fence, lease_owner=runner.owner, lease_seconds=seconds)
+    return replace(turn, fence=turn.fence + 1, state=TurnState.RUNNING)
+
+
+def _begin(
+    record: Change,
+    open_turn: TurnRecord | None,
+    session: SessionRecord,
+    request: GatewayRequest,
+    news: News,
+    written: Written,
+    digests: Sequence[str],
+    config: Config,
+) -> TurnRecord:
+    if open_turn is not None:  # its results do not come: the client went on without them
+        usage = load_progress(open_turn).usage
+        ends = {"before": TurnState.SUSPENDED, "fence": open_turn.fence, "usage": usage}
+        transactions.close_turn(record, open_turn.id, CANCELLED, **ends)
+    if news.after:
+        continue_after(record, news.after)
+    if written.earlier:
+        claim.write_ended_turn(record, request.model, [(message, None) for message in written.earlier])
+    return turn_store.claim_turn(
+        record,
+        model=request.model,
+        lease_owner=runner.owner,
+        lease_seconds=config.turn.lease_seconds,
+        request_digest=digests[-1] if digests else "",
+        origin=GATEWAY,
+    )
+
+
+async def start(
+    request: GatewayRequest,
+    *,
+    session: str,
+    owner: AbstractBaseUser,
+    program: str,
+    spec: llm.ModelSpec,
+    target: Target,
+) -> GatewayCall:
+    """Record what is new in a request and pass it on, without waiting for the answer.
+
+    :raises MnesisError: the record does not take it, as for any turn; nothing is passed on.
+    """
+    body = request.text if request.model == _name_at(spec) else request.with_model(_name_at(spec))
+    with runner.permit(owner.pk):
+        placed = await db(partial(place, request, session=session, owner=owner, program=program))
+        call = GatewayCall(placed, request=request, spec=spec, target=target, body=body)
+        runner.start(placed.turn, owner_id=owner.pk, is_resumed=placed.is_resumed, passing=call)
+    return call
+
+
+def _name_at(spec: llm.ModelSpec) -> str:
+    """Return the name of a model at its provider."""
+    return spec.litellm_model.partition("/")[2].removeprefix("responses/")
+
+
+class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
+    """The one call of a request through the gateway; its answer is read on its way to the client."""
+
+    patience = NO_PATIENCE
+
+    def __init__(
+        self, placed: Placed, *, request: GatewayRequest, spec: llm.ModelSpec, target: Target, body: str
+    ) -> None:
+        self.session, self.turn, self.turn_id = placed.session, placed.turn, placed.turn.id
+        self.spending = placed.spending
+        self.config = session_config(placed.session.config)
+        self.spec = llm.spec_in_place(spec, self.config)
+        self.exchange = Exchange()
+        self.step: Step | None = None
+        self.progress = Progress()
+        self.shared_ratio: float | None = None
+        self._is_resumed, self._request, self._target, self._body = placed.is_resumed, request, target, body
+
+    # What a running turn is asked (``loop.run_turn``).
+
+    async def take_step(self) -> TurnEnd | None:
+        """Pass the request on, and record what came of it; ``None``: the client runs tools, and the turn waits."""
+        async with self.spending.hard_stop():
+            reply, calls = await self.ask_model()
+        if not calls:
+            return TurnEnd.of(STATE_OF[reply.outcome], reply.error)
+        state = await patiently(transactions.suspend_turn, self.turn)
+        return None if state is TurnState.SUSPENDED else CANCELLED
+
+    async def usage(self) -> UsageRecord:
+        """Return what the turn has used in its earlier requests and in this one, as far as it has ended."""
+        if not self._is_resumed:
+            return self.progress.usage
+        running = self.step.message_id if self.step is not None else ""
+        turn = await patiently(load_turn, self.turn.id, session_id=self.session.id)
+        ids = tuple(id for id in turn.message_ids if id != running)
+        return (await patiently(load_progress, replace(turn, message_ids=ids))).usage
+
+    def context_now(self) -> tuple[Any, Size] | None:
+        return None  # the context is the client's: nothing here is compacted
+
+    def refuse(self, end: TurnEnd) -> None:
+        """Tell the client why no answer has begun, where none has."""
+        if not self.exchange.has_begun:
+            about = {"turn_id": self.turn.id, "session_id": self.session.id}
+            self.exchange.close(errors.error_of(end.error_code or "", end.error_message or "", **about))
+
+    def close(self, end: TurnEnd | None) -> None:
+        """Pass on the end of the answer: it is recorded, or cannot be."""
+        self.exchange.close()
+
+    # What a model's call is made of (``ModelCaller``).
+
+    async def plan(self) -> PlannedCall:
+        estimated = estimate_text(self._body)
+        parameters, between = await db(keep_body, self.session.id, self._body)
+        model = PassedOn(
+            self.spec,
+            protocol=self._request.protocol,
+            target=self._target,
+            body=self._body.encode(),
+            exchange=self.exchange,
+            prompt_tokens=estimated,
+        )
+        most = min(self._request.max_output_tokens or self.spec.max_output_tokens, 10_000_000)
+        return PlannedCall(
+            model=model,
+            spec=self.spec,
+            request=llm.Request(
+                payload={}, max_output_tokens=most, max_characters=self.config.stream.max_answer_characters
+            ),
+            purpose=GATEWAY,
+            prompt_tokens=estimated,
+            estimated_tokens=estimated,
+            parameters={
+                "protocol": str(self._request.protocol),
+                "body": parameters,
+                **({"prices": asdict(self.spec.prices)} if self.spec.prices.input else {}),
+            },
+            manifest=[],
+            digest=body_digest(self._body),
+            texts={"body": between},
+        )
+
+    async def in_thread(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        return await db(call, *args, **kwargs)  # without patience: the client is told at once
+
+    def held(self) -> AbstractContextManager[Change]:
+        return transactions.held(self.turn)
+
+    def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
+        return self.spending.limits
+
+    def write_start(self, record: Change, about: dict[str, Any]) -> tuple[str, str]:
+        message_id = new_id("msg")
+        call_id = turn_store.add_call(record, message_id=message_id, **about)
+        message_store.append_message(
+            record,
+            turn_id=self.turn.id,
+            message=Message(role="assistant", parts=()),
+            model=about["model"],
+            message_id=message_id,
+            call_id=call_id,
+        )
+        return call_id, message_id
+
+    def started(self, call: RunningCall) -> None:
+        self.spending.start_timer(call.time_limit)
+        message_id = call.message_id or ""
+        provider, _, model = self.spec.litellm_model.partition("/")
+        answer = Answer(
+            session_id=self.session.id,
+            message_id=message_id,
+            config=self.config.stream,
+            made_by=lambda: {"provider": provider, "model": model, "prompt": ""},
+        )
+        self.step = Step(message_id=message_id, call=call, answer=answer)
+        bodies.keep(self.session.id, Body(call.id, self._body, call.planned.parameters["body"].get("depth", 0)))
+
+    def seconds(self, call: RunningCall) -> float:
+        return self.spec.total_timeout_seconds
+
+    async def receive(self, call: RunningCall, request: llm.Request) -> llm.Reply:
+        assert self.step is not None  # noqa: S101 - the call has started
+        reply = await self.step.answer.stream(call.planned.model, request)
+        asyncio.get_running_loop().call_later(HOLD_SECONDS, self.exchange.close)
+        return reply
+
+    async def finish(self, call: RunningCall, reply: llm.Reply) -> tuple[llm.Reply, list[OpenCall]]:
+        step = self.step
+        assert step is not None  # noqa: S101 - the call has started
+        step.is_counted = True
+        used = usage_record(reply.usage, cost=llm.cost_micros(self.spec, reply.usage))
+        self.progress.usage = add_usage(self.progress.usage, used)
+        calls = await patiently(transactions.end_step, self.turn, step, reply)
+        self.step = None
+        hub.drop_text(self.session.id, step.message_id)
+        return reply, calls
+
+    async def use_next_model(self) -> bool:
+        return False  # the client chose the model
+
+
+# The bytes that were sent: each call keeps what differs from the call before it in the session.
+
+MOST_DEPTH = 64  # calls that one's bytes may rest on; the next one is kept whole
+MOST_BODIES = 64 * 1024 * 1024  # characters of bodies in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    call_id: str
+    text: str
+    depth: int
+
+
+class _Bodies:
+    """The newest bodies of sessions that this process has passed on."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Body] = OrderedDict()
+        self._size = 0
+
+    def keep(self, session_id: str, body: Body) -> None:
+        before = self._kept.pop(session_id, None)
+        self._size += len(body.text) - (len(before.text) if before else 0)
+        self._kept[session_id] = body
+        while self._size > MOST_BODIES:
+            self._size -= len(self._kept.popitem(last=False)[1].text)
+
+    def find(self, session_id: str) -> Body | None:
+        return self._kept.get(session_id)
+
+
+bodies = _Bodies()
+
+
+def keep_body(session_id: str, text: str) -> tuple[dict[str, Any], str]:
+    """Return how the bytes of a call are kept: what its row says of them, and the text that stands beside it."""
+    before = bodies.find(session_id)
+    if before is None and (last := load_last_body(session_id)):
+        before = Body(*last)
+    if before is None or before.depth >= MOST_DEPTH:
+        return {"first": 0, "last": 0}, text
+    found = difference(text, before.text)
+    if len(found.between) > len(text) // 2:
+        return {"first": 0, "last": 0}, text
+    place = {"after": before.call_id, "first": found.first, "last": found.last, "depth": before.depth + 1}
+    return place, found.between

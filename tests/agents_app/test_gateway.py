@@ -1,0 +1,413 @@
+"""The gateway: what goes on to the provider and back, byte for byte, and what the record has of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from agents_app.turns.gateway import bodies, memory
+from audit_app.proof.verify import verify_session
+from compaction_app.context.state import rebuild_payload
+from mnesis_core.messages import ToolPart
+from mnesis_core.records import SessionRecord, TurnRecord
+from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
+from sessions_app.models import LanguageModel, Session
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_calls, list_turns
+from tests.support.programs import Program
+from tests.support.raw_provider import RawProvider, Saying
+from tests.support.story import spoken
+from tests.support.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.usefixtures("no_connection_left")
+
+PATHS = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
+BODY = """{ "model" : "raw-1","max_tokens":64, "stream": STREAM,
+ "messages": [{"role":"user", "content":"Gr\\u00fc\\u00dfe  ☕"}], "unknown_field": [1.0, 2e3],
+ "system": [{"type":"text","text":"S","cache_control":{"type":"ephemeral"}}]}"""
+CLAUDE = {"metadata": {"user_id": "user_0a_account_0b_session_6a1fe2c8-31f4-4b2e-9c11-000000000001"}}
+
+
+@pytest.fixture
+def provider() -> Iterator[RawProvider]:
+    with RawProvider() as provider:
+        yield provider
+
+
+class Client(Program):
+    """A program that sends its whole history through the gateway."""
+
+    def __init__(self, key: str, path: str, **more: Any) -> None:
+        super().__init__(key, path)
+        self.headers = self.headers | {"X-Mnesis-Mode": "gateway"}
+        self.more = more
+
+    async def send(self, messages: list[Any], **more: Any) -> Any:
+        body = {"model": "raw", "max_tokens": 500, "messages": messages, "system": "Be brief."} | self.more | more
+        return await self.post(**body)
+
+    async def raw(self, data: bytes, path: str = "", **headers: str) -> Any:
+        return await self.http.post(
+            path or self.path, data=data, content_type="application/json", headers=self.headers | headers
+        )
+
+
+@pytest.fixture
+def model(alice: User, provider: RawProvider, monkeypatch: Any) -> None:
+    monkeypatch.setenv("RAW_KEY", "sk-raw")
+    for alias, name, base in (("raw", "anthropic/raw-1", ""), ("raw-openai", "openai/raw-1", "/v1")):
+        LanguageModel.objects.create(
+            alias=alias,
+            litellm_model=name,
+            api_base=f"{provider.url}{base}",
+            api_key_env="RAW_KEY",
+            context_window=200_000,
+            max_output_tokens=8_000,
+            entered_on_host=True,
+        )
+
+
+@pytest.fixture
+def client(alice: User, model: None) -> Iterator[Client]:
+    """What it leaves in the record is sound."""
+    yield Client(str(create_key(owner_id=alice.pk)), PATHS["anthropic"])
+    for session_id in Session.objects.values_list("id", flat=True):
+        assert verify_session(session_id).problems == []
+
+
+def user(content: Any) -> Any:
+    return {"role": "user", "content": content}
+
+
+def said(content: Any) -> Any:
+    return {"role": "assistant", "content": content}
+
+
+async def content_of(response: Any) -> bytes:
+    if not response.streaming:
+        return bytes(response.content)
+    return b"".join([piece async for piece in response.streaming_content])
+
+
+async def sessions_of(owner: User) -> list[SessionRecord]:
+    found = await db(list_sessions, owner_id=owner.pk, limit=50)
+    return sorted(found.items if hasattr(found, "items") else found, key=lambda one: one.id)
+
+
+async def path_of(session_id: str) -> list[tuple[str, str]]:
+    """Who said what on the chosen branch."""
+
+    def read() -> list[tuple[str, str]]:
+        session = load_session(session_id)
+        return [(one.role, spoken(one)) for one in load_messages(session.id, limit=500, path=path_in(session))]
+
+    return await db(read)
+
+
+async def settled(session_id: str) -> list[TurnRecord]:
+    """The turns of a session when none of them runs, oldest first."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            turns = await db(list_turns, session_id)
+            if all(turn.state != "running" for turn in turns):
+                return turns[::-1]
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_bytes_pass_unchanged_both_ways_and_are_in_the_record(client, provider, stream):
+    body = BODY.replace("STREAM", json.dumps(stream)).encode()
+    alias = body.replace(b'"raw-1"', b'"raw"')
+    response = await client.raw(
+        alias, "/v1/messages?beta=true", **{"anthropic-beta": "x-1", "User-Agent": "claude-cli/9"}
+    )
+    assert response.status_code == 200
+    got = await content_of(response)
+    assert provider.last.got == body
+    assert got == provider.last.sent
+    assert provider.last.path == "/v1/messages?beta=true"
+    assert provider.last.headers["x-api-key"] == "sk-raw"
+    assert provider.last.headers["anthropic-beta"] == "x-1"
+    assert "authorization" not in provider.last.headers
+    assert "x-mnesis-mode" not in provider.last.headers
+    assert response.headers["request-id"] == "req_raw"
+    session_id = response.headers["X-Mnesis-Session"]
+    [turn] = await settled(session_id)
+    assert (turn.state, turn.usage.tokens_input, turn.usage.tokens_output) == ("completed", 110, 21 if stream else 20)
+    assert await path_of(session_id) == [("user", "Grüße  ☕"), ("assistant", "Answer 1.")]
+    session = await db(load_session, session_id)
+    assert (session.origin, session.labels["program"], session.system_prompt) == ("gateway", "claude-cli", "S")
+    [call] = await db(list_calls, session_id)
+    rebuilt = await db(rebuild_payload, call)
+    assert (rebuilt.digest_matches, rebuilt.body) == (True, body.decode())
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "by its beginning"])
+@pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "read"])
+async def test_a_loop_of_tools_is_one_turn_of_one_session_without_a_message_twice(
+    client, provider, alice, named, remembers
+):
+    more = CLAUDE if named else {}
+    provider.say = lambda body: (
+        Saying(text="I look.", calls=(("toolu_1", "bash", {"command": "ls"}), ("toolu_2", "read", {"path": "a"})))
+        if len(body["messages"]) == 1
+        else Saying(text=f"Seen {len(body['messages'])}.")
+    )
+    calls = [
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}},
+        {"type": "tool_use", "id": "toolu_2", "name": "read", "input": {"path": "a"}},
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt"},
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_2",
+            "content": [{"type": "text", "text": "gone"}],
+            "is_error": True,
+        },
+    ]
+    history = [user("Look")]
+    steps = [
+        [],
+        [said(calls), user([*results, {"type": "text", "text": "<reminder/>"}])],
+        [said("Seen 3."), user("And?")],
+    ]
+    for step in steps:
+        history = [*history, *step]
+        response = await client.send(history, stream=True, **more)
+        await content_of(response)
+        if not remembers:
+            memory._spots.clear()
+            bodies._kept.clear()
+    [session] = await sessions_of(alice)
+    turns = await settled(session.id)
+    assert [turn.state for turn in turns] == ["completed", "completed"]
+    assert turns[0].usage.tokens_output == 42
+    assert await path_of(session.id) == [
+        ("user", "Look"),
+        ("assistant", "I look."),
+        ("user", "<reminder/>"),
+        ("assistant", "Seen 3."),
+        ("user", "And?"),
+        ("assistant", "Seen 5."),
+    ]
+    tools = [
+        stored.part
+        for one in await db(load_messages, session.id)
+        for stored in one.parts
+        if isinstance(stored.part, ToolPart)
+    ]
+    assert [(tool.output, tool.error) for tool in tools] == [("a.txt", None), (None, "gone")]
+    for call, exchanged in zip((await db(list_calls, session.id))[::-1], provider.exchanged, strict=True):
+        rebuilt = await db(rebuild_payload, call)
+        assert (rebuilt.digest_matches, rebuilt.body) == (True, exchanged.got.decode())
+
+
+async def test_a_turn_waits_for_the_clients_tools_and_ends_when_the_client_goes_on_without_them(client, provider):
+    provider.say = lambda body: Saying(
+        calls=(("toolu_1", "bash", {}),) if len(body["messages"]) == 1 else (), text="Hm."
+    )
+    response = await client.send([user("Look")], **CLAUDE)
+    session_id = response.headers["X-Mnesis-Session"]
+    [turn] = await settled(session_id)
+    assert (turn.state, [one.reason for one in turn.waits_for]) == ("suspended", ["caller"])
+    await client.send([user("Look"), user("No, stop")], **CLAUDE)
+    assert [turn.state for turn in await settled(session_id)] == ["cancelled", "completed"]
+    assert (await path_of(session_id))[-2:] == [("user", "No, stop"), ("assistant", "Hm.")]
+
+
+async def test_an_edited_history_is_a_branch_and_a_repeated_request_answers_again(client, provider):
+    first = [user("One"), said("Answer 1."), user("Two")]
+    session_id = (await client.send(first[:1])).headers["X-Mnesis-Session"]
+    await client.send(first)
+    edited = await client.send([*first[:2], user("Two, edited")])
+    assert edited.headers["X-Mnesis-Session"] == session_id
+    common = [("user", "One"), ("assistant", "Answer 1.")]
+    assert await path_of(session_id) == [*common, ("user", "Two, edited"), ("assistant", "Answer 3.")]
+    await client.send([*first, said("Answer 2."), user("Three")])
+    later = [("user", "Two"), ("assistant", "Answer 2."), ("user", "Three"), ("assistant", "Answer 4.")]
+    assert await path_of(session_id) == [*common, *later]
+    again = await client.send(first)
+    assert again.headers["X-Mnesis-Session"] == session_id
+    assert await path_of(session_id) == [*common, ("user", "Two"), ("assistant", "Answer 5.")]
+    assert len(await db(load_messages, session_id)) == 9
+
+
+async def test_a_history_that_was_cut_or_summarised_goes_on_in_its_session(client, provider):
+    history = [user("One"), said("Answer 1."), user("Two"), said("Answer 2."), user("Three")]
+    for end in (1, 3, 5):
+        session_id = (await client.send(history[:end], **CLAUDE)).headers["X-Mnesis-Session"]
+    cut = [said("Answer 2."), user("Three"), said("Answer 3."), user("Four")]
+    assert (await client.send(cut, **CLAUDE)).headers["X-Mnesis-Session"] == session_id
+    summary = [user("A summary of all that was said."), user("Five")]
+    assert (await client.send(summary, **CLAUDE)).headers["X-Mnesis-Session"] == session_id
+    more = [*summary, said("Answer 5."), user("Six")]
+    assert (await client.send(more, **CLAUDE)).headers["X-Mnesis-Session"] == session_id
+    texts = [text for _, text in await path_of(session_id)]
+    assert texts == [
+        *("One", "Answer 1.", "Two", "Answer 2.", "Three", "Answer 3.", "Four", "Answer 4."),
+        *("A summary of all that was said.", "Five", "Answer 5.", "Six", "Answer 6."),
+    ]
+
+
+async def test_sub_agents_are_children_and_requests_at_once_are_all_recorded(client, provider, alice):
+    gate = threading.Event()
+    provider.say = lambda body: Saying(text=f"{body['messages'][0]['content']} done", gate=gate)
+    main = asyncio.ensure_future(client.send([user("Main")], stream=True, **CLAUDE))
+    response = await main
+    others = await asyncio.gather(
+        *(client.send([user(f"Sub {n}")], system=f"You are agent {n}.", stream=True, **CLAUDE) for n in range(3)),
+        client.send([user("Main")], stream=True, **CLAUDE),
+    )
+    gate.set()
+    for one in (response, *others):
+        assert b"message_stop" in await content_of(one)
+    sessions = await sessions_of(alice)
+    assert len(sessions) == 5
+    root = response.headers["X-Mnesis-Session"]
+    assert {one.parent_id for one in sessions} == {None, root}
+    assert {one.relation for one in sessions if one.parent_id} == {"sub-agent"}
+    for one, name in zip(others, ("Sub 0", "Sub 1", "Sub 2"), strict=False):
+        assert (await path_of(one.headers["X-Mnesis-Session"]))[-1] == ("assistant", f"{name} done")
+    again = await client.send([user("Sub 1"), said("Sub 1 done"), user("More")], system="You are agent 1.", **CLAUDE)
+    assert again.headers["X-Mnesis-Session"] == others[1].headers["X-Mnesis-Session"]
+
+
+async def test_an_error_of_the_provider_comes_back_as_it_is_and_repeating_goes_on(client, provider):
+    error = b'{"type":"error",  "error":{"type":"overloaded_error","message":"Overloaded sk-raw"}}'
+    provider.say = lambda body: Saying(status=529, error=error) if len(provider.exchanged) < 3 else Saying(text="Yes.")
+    for _ in range(2):
+        response = await client.send([user("One")], stream=True)
+        assert (response.status_code, await content_of(response)) == (529, error)
+    await content_of(await client.send([user("One")], stream=True))
+    session_id = response.headers["X-Mnesis-Session"]
+    turns = await settled(session_id)
+    assert [(turn.state, turn.error_code) for turn in turns] == [
+        *[("failed", "MODEL_UNAVAILABLE")] * 2,
+        ("completed", None),
+    ]
+    assert "sk-raw" not in (turns[0].error_message or "")
+    assert (await path_of(session_id))[-1] == ("assistant", "Yes.")
+    assert [text for _, text in await path_of(session_id)].count("One") == 1
+
+
+async def test_a_client_that_goes_away_leaves_a_whole_record_and_the_provider_is_left_too(client, provider):
+    gate = threading.Event()
+    provider.say = lambda body: Saying(text="One two three four five six seven eight", gate=gate)
+    response = await client.send([user("Go")], stream=True, **CLAUDE)
+    reading = asyncio.ensure_future(content_of(response))
+    await asyncio.to_thread(provider.last.at_gate.wait, PATIENCE_SECONDS)
+    await asyncio.sleep(0.1)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    session_id = response.headers["X-Mnesis-Session"]
+    [turn] = await settled(session_id)
+    gate.set()
+    assert turn.state == "cancelled"
+    assert (await path_of(session_id))[-1][1].startswith("One two three")
+    assert (await client.send([user("Go"), user("On")], **CLAUDE)).status_code == 200
+
+
+async def test_a_stream_that_breaks_off_is_recorded_as_far_as_it_came(client, provider):
+    provider.say = lambda body: Saying(text="One two three four", breaks_off=True)
+    response = await client.send([user("Go")], stream=True)
+    assert await content_of(response) == provider.last.sent
+    [turn] = await settled(response.headers["X-Mnesis-Session"])
+    assert (turn.state, turn.error_code) == ("interrupted", "MODEL_STREAM_BROKEN")
+
+
+async def test_what_cannot_be_passed_on_is_refused(client, provider, bob, alice):
+    session_id = (await client.send([user("Mine")])).headers["X-Mnesis-Session"]
+    stranger = Client(str(await db(lambda: create_key(owner_id=bob.pk))), PATHS["anthropic"])
+    refused = await stranger.post(session=session_id, model="raw", messages=[user("Mine")], max_tokens=5)
+    assert (refused.status_code, refused.json()["error"]["details"]["error_code"]) == (404, "SESSION_NOT_FOUND")
+    other = await stranger.send([user("Mine"), said("Answer 1."), user("Yours")])
+    assert other.headers["X-Mnesis-Session"] != session_id
+    wrong = await client.send([user("Hi")], model="raw-openai")
+    assert (wrong.status_code, wrong.json()["error"]["details"]["error_code"]) == (400, "GATEWAY_PROTOCOL")
+    assert (await client.send([user("Hi")], model="nobody")).status_code == 404
+    client.headers["X-Mnesis-Mode"] = "tunnel"
+    assert (await client.send([user("Hi")])).status_code == 400
+
+
+HOSTILE = [
+    b"",
+    b"{",
+    b'{"model": "raw"} x',
+    b'\xff{"model": "raw"}',
+    b'{"model": "raw", "messages": ' + b"[" * 3_000 + b"]" * 3_000 + b"}",
+    b'{"model": "raw", "messages": "none", "metadata": 3, "system": {"a": 1}}',
+    b'{"model": "raw", "messages": [1, null, {"role": 5, "content": {"a": 1}}, {"content": [[], "x"]}]}',
+    b'{"model": "raw", "max_tokens": -1, "messages": [{"role": "user", "content": "\\u0000 \\ud800 \\udfff"}]}',
+    b'{"model": "raw", "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "\\u0000"}]}]}',
+    b'{"model": "raw", "messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "\\ud800"}]}]}',
+    b'{"model": "raw", "metadata": {"user_id": "[[[["}, "messages": []}',
+    json.dumps({"model": "raw", "messages": [user("x" * 5_000_000)]}).encode(),
+]
+
+
+async def test_hostile_bodies_are_recorded_or_refused(client, provider):
+    for body in HOSTILE:
+        response = await client.raw(body)
+        assert response.status_code in (200, 400, 413), (body[:80], response.content[:300])
+        if response.status_code == 200:
+            assert provider.last.got == body.replace(b'"raw"', b'"raw-1"', 1)
+            [call, *_] = await db(list_calls, response.headers["X-Mnesis-Session"])
+            assert (await db(rebuild_payload, call)).digest_matches
+
+
+def as_openai(history: list[Any], protocol: str) -> dict[str, Any]:
+    return {"messages": history} if protocol == "chat/completions" else {"input": history}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("protocol", ["chat/completions", "responses"])
+async def test_openais_protocols_pass_unchanged_with_a_loop_of_tools(client, provider, alice, protocol, stream):
+    provider.say = lambda body: (
+        Saying(text="I look.", calls=(("call_1", "bash", {"command": "ls"}),))
+        if len(provider.exchanged) == 1
+        else Saying(text=f"Answer {len(provider.exchanged)}.")
+    )
+    if protocol == "responses":
+        called = [
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+            {"type": "function_call", "call_id": "call_1", "name": "bash", "arguments": '{"command": "ls"}'},
+            {"type": "function_call_output", "call_id": "call_1", "output": "a.txt"},
+        ]
+    else:
+        call = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+        called = [
+            {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "a.txt"},
+        ]
+    history = [{"role": "developer", "content": "Be brief."}, user("Look")]
+    for step in ([], called, [said("Answer 2."), user("And?")]):
+        history = [*history, *step]
+        body = json.dumps({"model": "raw-openai", "stream": stream, **as_openai(history, protocol)}, indent=1).encode()
+        response = await client.raw(body, f"/v1/{protocol}")
+        assert response.status_code == 200, response.content
+        assert await content_of(response) == provider.last.sent
+        assert provider.last.got == body.replace(b'"raw-openai"', b'"raw-1"')
+        assert provider.last.headers["authorization"] == "Bearer sk-raw"
+    [session] = await sessions_of(alice)
+    assert session.system_prompt == "Be brief."
+    turns = await settled(session.id)
+    assert [(turn.state, turn.usage.tokens_input, turn.usage.tokens_output) for turn in turns] == [
+        ("completed", 220, 42),
+        ("completed", 110, 21),
+    ]
+    assert await path_of(session.id) == [
+        *(("user", "Look"), ("assistant", "I look."), ("assistant", "Answer 2.")),
+        *(("user", "And?"), ("assistant", "Answer 3.")),
+    ]
