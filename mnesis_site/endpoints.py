@@ -45,6 +45,7 @@ from sessions_app.database.threads import db
 from sessions_app.schemas import JSONEncoder
 
 JSON = "application/json"
+PASSED_ON = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
 MCP_PATHS = ("/mcp", "/mcp/")
 LONGEST_NAME = 100  # characters of an unknown parameter's name that an error repeats
 
@@ -56,6 +57,14 @@ class StrictParser(Parser):
         if not isinstance(body, dict):
             raise InvalidRequest("The body cannot be read: it must be an object.")
         return body
+
+
+class UnreadParser(StrictParser):
+    """Leaves bodies that may go on to a provider as they are to their views (``answers.Unread``)."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        """:raises InvalidRequest: as ``StrictParser.parse_body``."""
+        return {} if request.method == "POST" and request.path in PASSED_ON else super().parse_body(request)
 
 
 class TimedRenderer(JSONRenderer):
@@ -148,7 +157,7 @@ openai_api = NinjaAPI(
     title="Mnesis, OpenAI-compatible",
     version="1",
     auth=[callers.KeyAuth(), callers.HeaderKeyAuth()],
-    parser=StrictParser(),
+    parser=UnreadParser(),
     urls_namespace="openai",
     # It is OpenAI's API, and documented there; what differs is in docs/howto/use-an-openai-client.md.
     openapi_url=None,
@@ -165,7 +174,7 @@ anthropic_api = NinjaAPI(
     title="Mnesis, Anthropic-compatible",
     version="1",
     auth=[callers.KeyAuth(), callers.HeaderKeyAuth()],
-    parser=StrictParser(),
+    parser=UnreadParser(),
     urls_namespace="anthropic",
     # It is Anthropic's API, and documented there; what differs is in docs/howto/use-an-anthropic-client.md.
     openapi_url=None,

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest
-from pydantic import BaseModel
+from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationInfo, model_validator
 
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import StartedTurn, ToolResult
@@ -38,7 +38,8 @@ from sessions_app.record.branch_queries import path_in
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
-B = TypeVar("B", bound=BaseModel)
+B = TypeVar("B", bound="Unread")
+READ = "read"
 SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
@@ -316,15 +317,24 @@ def answer_of(
     )
 
 
+class Unread(BaseModel):
+    """A body that may have to go on as it is: it is documented by its parameter, and the view reads it (``read_body``)."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _leave(cls, value: Any, read: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        return read(value) if info.context is READ else cls.model_construct()
+
+
 def read_body(request: HttpRequest, schema: type[B]) -> B:
-    """Return a request's body, which a view reads itself where it may have to go on unread.
+    """Return the body of a request whose parameter for it is ``Unread``.
 
     :raises InvalidRequest: it is no JSON object, or a field is wrong; names it
     """
     body = read_json(request.body)
     if not isinstance(body, dict):
         raise errors.InvalidRequest("The body cannot be read: it must be an object.")
-    return schema.model_validate(body)
+    return schema.model_validate(body, context=READ)
 
 
 def head_of(asked: RunningAnswer) -> Head:

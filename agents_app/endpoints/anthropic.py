@@ -16,6 +16,7 @@ from agents_app.endpoints.answers import (
     SESSION,
     RunningAnswer,
     ThinkingPiece,
+    Unread,
     ask,
     follow_thinking,
     head_of,
@@ -47,7 +48,7 @@ class MessageIn(BaseModel):
     content: str | list[dict[str, Any]]
 
 
-class MessagesIn(BaseModel):  # ninja's own kind would lose what has no field
+class MessagesIn(Unread):  # ninja's own kind would lose what has no field
     """A request of Anthropic's Messages."""
 
     model_config = ConfigDict(extra="allow")
@@ -59,7 +60,7 @@ class MessagesIn(BaseModel):  # ninja's own kind would lose what has no field
 
 
 @router.post("/messages", response=None, summary="Answer messages")
-async def messages(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+async def messages(request: HttpRequest, body: MessagesIn) -> HttpResponse | StreamingHttpResponse:
     """One answer, whole or as server-sent events. ``X-Mnesis-Session`` names the session that holds the history."""
     if (passed := await gateway.pass_on(request, Protocol.MESSAGES)) is not None:
         return passed

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from ninja import Field, Router, Schema
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
     SESSION,
     Piece,
     RunningAnswer,
+    Unread,
     ask,
     follow_answer,
     head_of,
@@ -103,7 +104,7 @@ class StreamOptionsIn(Schema):
     include_usage: bool = False
 
 
-class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
+class CompletionIn(Unread):  # ninja's own kind would lose what has no field
     """A request of OpenAI's Chat Completions. Parameters that have no field here are refused or left unused."""
 
     model_config = ConfigDict(extra="allow")
@@ -144,7 +145,7 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
 
 
 @router.post("/chat/completions", response=None, summary="Answer a chat")
-async def chat_completions(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResponse | StreamingHttpResponse:
     """One answer, whole or as server-sent events. ``X-Mnesis-Session`` names the session that holds the history."""
     if (passed := await gateway.pass_on(request, Protocol.COMPLETIONS)) is not None:
         return passed

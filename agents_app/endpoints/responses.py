@@ -14,13 +14,14 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from ninja import Router
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
     SESSION,
     RunningAnswer,
     ThinkingPiece,
+    Unread,
     answer_of,
     ask,
     follow_thinking,
@@ -51,7 +52,7 @@ CANCEL_SECONDS = 10.0  # A cancelled turn ends within moments, unless its proces
 router = Router(tags=["responses"])
 
 
-class ResponseIn(BaseModel):  # ninja's own kind would lose what has no field
+class ResponseIn(Unread):  # ninja's own kind would lose what has no field
     """A request of OpenAI's Responses API, which the core reads."""
 
     model_config = ConfigDict(extra="allow")
@@ -61,7 +62,7 @@ class ResponseIn(BaseModel):  # ninja's own kind would lose what has no field
 
 
 @router.post("/responses", response=None, summary="Create a response")
-async def create_response(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+async def create_response(request: HttpRequest, body: ResponseIn) -> HttpResponse | StreamingHttpResponse:
     """One answer, whole or as server-sent events."""
     if (passed := await gateway.pass_on(request, Protocol.RESPONSES)) is not None:
         return passed
