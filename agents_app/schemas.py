@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt, WithJso
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm.interface import Source, ToolSpec
-from mnesis_core.llm.parameters import EFFORTS, VERBOSITIES, read_parameters
+from mnesis_core.llm.parameters import EFFORTS, PROVIDER_TOOLS, VERBOSITIES, read_parameters
 from mnesis_core.messages import (
     AudioPart,
     CitationPart,
@@ -136,6 +136,9 @@ class ParametersIn(Schema):
     tool_choice: Annotated[Any, WithJsonSchema({"type": ["string", "object", "null"]})] = None
     parallel_tool_calls: Annotated[Any, WithJsonSchema({"type": ["boolean", "null"]})] = None
     response_format: Annotated[Any, WithJsonSchema({"type": ["string", "object", "null"]})] = None
+    provider_tools: Annotated[
+        Any, WithJsonSchema({"type": ["array", "null"], "items": {"enum": list(PROVIDER_TOOLS)}})
+    ] = None
 
 
 class TurnStartIn(MessageIn):

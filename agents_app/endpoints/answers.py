@@ -27,7 +27,7 @@ from mnesis_core.messages import ReasoningPart, RefusalPart, StoredMessage, Text
 from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import read_json, text_digest
-from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of
+from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of, sources_in
 from mnesis_core.turns.options import TurnOptions
 from mnesis_core.turns.requests import NEW, CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
 from sessions_app.conf import get_spec, users_are_sessions
@@ -308,6 +308,7 @@ def answer_of(
         head=head,
         text=joined(part.text for part in spoken if isinstance(part, TextPart)),
         parts=spoken,
+        citations=sources_in(part for at, part in enumerate(parts) if at >= last),
         refusal=refusal,
         tool_calls=calls,
         finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls), error_code=code, refusal=refusal),

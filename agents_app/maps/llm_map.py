@@ -65,7 +65,9 @@ class LlmExecutor(ItemExecutor[PlannedCall, tuple[Reply, int, int]]):
         own, session = Parameters(temperature=run.spec.temperature), session_config(self.session.config)
         asked = merge(own, read_stored(session.parameters), self.spec.parameters)
         # The run says itself how its answers are to be.
-        self._parameters = replace(asked, tool_choice=None, parallel_tool_calls=None, response_format=None)
+        self._parameters = replace(
+            asked, tool_choice=None, parallel_tool_calls=None, response_format=None, provider_tools=None
+        )
         self._limits: tuple[SpendingLimit, ...] = ()
         self._limits_at = 0.0
 

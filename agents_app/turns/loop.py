@@ -47,6 +47,7 @@ from mnesis_core.llm.parameters import Parameters
 from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
 from mnesis_core.messages import Message, ReasoningPart
+from mnesis_core.providers.answer import PAUSED
 from mnesis_core.providers.litellm_parameters import SettledParameters, TakesBack, asks_back, takes_back
 from mnesis_core.providers.prefixes import prompt_digest
 from mnesis_core.providers.rendering import IN_RESULTS, digest, has_pictures_in_results
@@ -218,7 +219,7 @@ async def take_steps(asked: ModelCalls, tools: ToolCalls) -> TurnEnd | None:
             if asked.progress.steps >= config.max_steps:
                 return TurnEnd.of(TurnState.INCOMPLETE, errors.StepLimitReached(steps=config.max_steps))
             reply, calls = await asked.ask_model()
-            if calls:
+            if calls or (reply.finish_reason == PAUSED and reply.error is None):
                 continue
             problem = format_problem(asked.spec, asked.parameters, reply)
             if not problem:
@@ -553,12 +554,16 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         return self.step
 
     def build(self) -> BuiltContext:
-        state, back = read_state(self.frame, makes_pictures=True), takes_back(self.spec, self.parameters.effort)
+        state, back = read_state(self.frame, makes_pictures=True), self._takes_back()
         passages = self.retriever.passages_for(state)
         built = state.build(self.tool_specs, back=back, passages=passages)
         if back.only_thinking and "reasoning_effort" not in self._settled(built, built.payload).sent:
-            return state.build(self.tool_specs, back=TakesBack(), passages=passages)
+            return state.build(self.tool_specs, back=back.without_thinking(), passages=passages)
         return built
+
+    def _takes_back(self) -> TakesBack:
+        asked = self.parameters
+        return takes_back(self.spec, asked.effort, asked.provider_tools if asked.tool_choice != "none" else None)
 
     def _settled(self, context: BuiltContext, payload: dict[str, Any]) -> SettledParameters:
         return settle_call(

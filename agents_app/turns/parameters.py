@@ -16,7 +16,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.fitting import budget_beside
 from mnesis_core.errors import InvalidRequest, InvalidSchema, ParameterNotSupported
 from mnesis_core.llm.interface import ModelSpec, Reply, ToolSpec
-from mnesis_core.llm.parameters import Parameters, function_of, is_forced, is_json_format, merge, read_stored
+from mnesis_core.llm.parameters import Parameters, function_of, is_forced, is_json_format, merge_asked, read_stored
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.maps.prompts import CURRENT, correction, judge
 from mnesis_core.maps.schema import OutputSchema, compile_schema
@@ -30,7 +30,7 @@ ANY_OBJECT = {"type": "object"}
 
 
 def parameters_of(spec: ModelSpec, config: Config, options: TurnOptions) -> Parameters:
-    return merge(options.parameters, read_stored(config.parameters), spec.parameters)
+    return merge_asked(spec.parameters, options.parameters, read_stored(config.parameters))
 
 
 def check_parameters(spec: ModelSpec, config: Config, options: TurnOptions) -> None:

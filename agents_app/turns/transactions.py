@@ -25,7 +25,9 @@ from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm import interface as llm
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import (
+    CitationPart,
     ProviderPart,
+    ProviderToolPart,
     ReasoningPart,
     RefusalPart,
     StoredMessage,
@@ -50,8 +52,8 @@ from sessions_app.record.turn_queries import running_calls
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output
 StreamedPart = TextPart | ReasoningPart | RefusalPart
-SaidPart = StreamedPart | ProviderPart
-_STREAMED: Mapping[type[llm.Delta], type[StreamedPart]] = {
+SaidPart = StreamedPart | ProviderPart | ProviderToolPart | CitationPart
+_STREAMED: Mapping[type[llm.StreamedDelta], type[StreamedPart]] = {
     llm.TextDelta: TextPart,
     llm.ReasoningDelta: ReasoningPart,
     llm.RefusalDelta: RefusalPart,
@@ -109,7 +111,8 @@ class Answer:
     texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
     types: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
-    opaque: dict[int, ProviderPart] = field(default_factory=dict)  # by their places among the parts
+    # By their places among the parts, those that come whole.
+    whole: dict[int, ProviderPart | ProviderToolPart | CitationPart] = field(default_factory=dict)
     _unwritten: list[tuple[int, str]] = field(default_factory=list)
     _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
     _unwritten_size: int = 0
@@ -154,17 +157,19 @@ class Answer:
     def parts(self) -> list[SaidPart]:
         found = zip(self.types, self.texts, strict=True)
         return [
-            self.opaque[index] if index in self.opaque else _part_of(kind, "".join(pieces))
+            self.whole[index] if index in self.whole else _part_of(kind, "".join(pieces))
             for index, (kind, pieces) in enumerate(found)
         ]
 
     def opaque_part(self, block: llm.OpaqueBlock) -> ProviderPart:
-        return ProviderPart(kind=block.kind, data=block.data, **self.made_by())
+        made = {**self.made_by(), **({"prompt": ""} if block.is_displaced else {})}
+        return ProviderPart(kind=block.kind, data=block.data, **made)
 
     def _take(self, delta: llm.Delta) -> None:
-        if isinstance(delta, llm.OpaqueBlock):  # Whole and for no reader: not journalled, and followers get none of it.
-            self.opaque[len(self.types)] = self.opaque_part(delta)
-            self.types.append(ProviderPart.type)
+        if not isinstance(delta, llm.StreamedDelta):  # Whole: not journalled, and followers are told of the part.
+            part = self.opaque_part(delta) if isinstance(delta, llm.OpaqueBlock) else delta
+            self.whole[len(self.types)] = part
+            self.types.append(part.type)
             self.texts.append([])
             self.lengths.append(0)
             return
@@ -193,7 +198,7 @@ class Step:
 
     def used_so_far(self) -> UsageRecord:
         """Estimate what a call that is cut off took: no provider reports what it did not finish."""
-        said = sum(estimate_text(part.text) for part in self.answer.parts if not isinstance(part, ProviderPart))
+        said = sum(estimate_text(part.text) for part in self.answer.parts if isinstance(part, StreamedPart))
         usage = llm.Usage(input_tokens=self.call.planned.prompt_tokens, output_tokens=said)
         return usage_record(usage, cost=llm.cost_micros(self.call.planned.spec, usage))
 

@@ -56,7 +56,7 @@ from mnesis_core.facts.values import FactRecord
 from mnesis_core.files.pictures import MOST_AUDIO_BYTES, MOST_PDF_BYTES, rule_for
 from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
-from mnesis_core.llm.parameters import merge, read_stored
+from mnesis_core.llm.parameters import merge_asked, read_stored
 from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import Message, StoredMessage, StoredPart
 from mnesis_core.providers.litellm_ import kinds_shown, takes_pictures_in_results
@@ -131,8 +131,8 @@ class Frame:
 
     @property
     def takes_back(self) -> TakesBack:
-        asked = merge(read_stored(self.config.parameters), self.spec.parameters)
-        return takes_back(self.spec, asked.effort)
+        asked = merge_asked(self.spec.parameters, read_stored(self.config.parameters))
+        return takes_back(self.spec, asked.effort, asked.provider_tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class ContextState(Frame):
         in_results = format == "openai_chat" and takes_pictures_in_results(self.spec.litellm_model)
         if back.is_bound:
             moved = answers_after_other_prompts(
-                with_data(assembled, _reader_of(self.session.id), in_results=in_results)
+                with_data(assembled, _reader_of(self.session.id), in_results=in_results), back.tools
             )
             assembled = without_opaque(assembled, moved, calibration=self.calibration.ratio)
         payload = render(with_data(assembled, _reader_of(self.session.id), in_results=in_results), provider=format)

@@ -34,6 +34,7 @@ from mnesis_core.context.entries import (
     find_message,
     find_summary,
     in_order,
+    only_ran,
     sources_of,
 )
 from mnesis_core.context.facts import PromptFacts, read_facts
@@ -268,23 +269,28 @@ def assemble(
 
 
 def without_opaque(assembled: Assembled, message_ids: Collection[str], *, calibration: float) -> Assembled:
-    """Return a prompt without what of some messages would have gone back to its provider."""
+    """Return a prompt without what of some messages would have gone back to its provider, but for calls that it ran."""
     if not message_ids:
         return assembled
 
     def is_one(message: ContextMessage) -> bool:
         return bool(message.opaque) and message.source_ids[0] in message_ids
 
-    gone = [opaque.part for message in assembled.messages if is_one(message) for opaque in message.opaque]
-    tokens = int(sum(MESSAGE_FRAMING + estimate_text(part.data) for part in gone) * calibration)
+    everything = [opaque for message in assembled.messages if is_one(message) for opaque in message.opaque]
+    gone = {opaque.part_id for opaque in everything if not opaque.is_ran}
+    tokens = sum(MESSAGE_FRAMING + estimate_text(opaque.part.data) for opaque in everything if not opaque.is_ran)
+    tokens = int(tokens * calibration)
     parts = assembled.breakdown
+
+    def without(row: dict[str, Any]) -> dict[str, Any]:
+        rest = {name: value for name, value in row.items() if name != "opaque"}
+        staying = [id for id in row.get("opaque", ()) if id not in gone]
+        return rest | ({"opaque": staying} if staying else {})
+
     return replace(
         assembled,
-        messages=tuple(replace(said, opaque=()) if is_one(said) else said for said in assembled.messages),
-        manifest=[
-            {name: value for name, value in row.items() if name != "opaque"} if row.get("id") in message_ids else row
-            for row in assembled.manifest
-        ],
+        messages=tuple(only_ran(said) if is_one(said) else said for said in assembled.messages),
+        manifest=[without(row) if row.get("id") in message_ids else row for row in assembled.manifest],
         used_tokens=max(0, assembled.used_tokens - tokens),
         wanted_tokens=max(0, assembled.wanted_tokens - tokens),
         breakdown=replace(parts, messages=parts.messages - tokens, free=parts.free + tokens),

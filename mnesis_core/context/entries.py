@@ -6,6 +6,7 @@ A stored manifest is checked when it is read: through an import it may come from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
@@ -22,6 +23,7 @@ SummaryKind = Literal["leaf", "condensed"]
 _LARGEST_NUMBER = 2**53
 # Kinds of rows for messages that a prompt shows, whole or quoted, although they are no items of its context.
 BESIDE = ("pinned", "retrieved")
+RAN = ":ran"  # The kind of what goes back of a ``ProviderToolPart``; no part has it.
 EMPTY_MESSAGE = "[empty message]"  # What a model reads in place of a user's message that says nothing.
 
 
@@ -55,6 +57,12 @@ class Opaque:
 
     part: ProviderPart
     call_id: str = ""  # the call that it stands before; empty: before the text, or alone in the message
+    part_id: str = ""
+
+    @property
+    def is_ran(self) -> bool:
+        """Return whether it is a call that the provider ran, with its result."""
+        return self.part.kind == RAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +76,11 @@ class ContextMessage:
     opaque: tuple[Opaque, ...] = ()
     pictures: tuple[Picture, ...] = ()  # behind the text, which names their files
     source_ids: tuple[str, ...] = ()  # the message or summary it stands for; none for the system prompt and for notes
+
+
+def only_ran(message: ContextMessage) -> ContextMessage:
+    """Return a message that gives nothing back to its provider but the calls that this ran."""
+    return replace(message, opaque=tuple(opaque for opaque in message.opaque if opaque.is_ran))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -357,7 +357,7 @@ def _part_cost(stored: StoredPart, opaque: Collection[str]) -> tuple[str, int]:
         if stored.token_estimate * _BELIEVABLE >= length:
             return "tool_outputs", MESSAGE_FRAMING + RESULT_FRAME + stored.token_estimate
     if stored.id in opaque:
-        return "messages", frame_of(stored)
+        return "messages", frame_of(stored, goes_back=True)
     fields = fields_of(part, tombstoned=is_tombstoned(part), naming=stored.id)
     return _category(stored), frame_of(stored) + sum(_sizes(fields)) if fields else 0
 
@@ -367,12 +367,12 @@ def _trusted_estimate(estimate: int, length: int, text: str) -> int:
     return estimate if estimate * _BELIEVABLE >= length else estimate_text(text)
 
 
-def frame_of(stored: StoredPart) -> int:
+def frame_of(stored: StoredPart, *, goes_back: bool = False) -> int:
     """Return the tokens around a part's texts. Every part counts as a message of its own, the most it can become.
 
     What goes back to its provider has no texts that may be shortened, so all of it is its frame.
     """
-    if isinstance(stored.part, ProviderPart):
+    if isinstance(stored.part, ProviderPart) or (goes_back and isinstance(stored.part, ProviderToolPart)):
         return MESSAGE_FRAMING + estimate_text(stored.part.data)
     if not isinstance(stored.part, ToolPart):
         return MESSAGE_FRAMING
@@ -450,10 +450,11 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, provider: str = "", k
 def _pieces(message: StoredMessage, provider: str) -> list[_Piece]:
     pieces, opaque = [], going_back(message, provider)
     for stored in message.parts:
-        fields = fields_of(stored.part, tombstoned=is_tombstoned(stored.part), naming=stored.id)
-        if fields or stored.id in opaque:
-            sizes = _sizes(fields)
-            pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=frame_of(stored)))
+        goes_back = stored.id in opaque
+        fields = {} if goes_back else fields_of(stored.part, tombstoned=is_tombstoned(stored.part), naming=stored.id)
+        if fields or goes_back:
+            frame = frame_of(stored, goes_back=goes_back)
+            pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=_sizes(fields), frame=frame))
     return pieces
 
 

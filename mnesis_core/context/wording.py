@@ -16,11 +16,12 @@ from typing import Any, assert_never
 
 import orjson
 
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Opaque, Picture, SummaryEntry, ToolResult
+from mnesis_core.context.entries import EMPTY_MESSAGE, RAN, ContextMessage, Opaque, Picture, SummaryEntry, ToolResult
 from mnesis_core.files.references import file_ids_of_output, with_output_files
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, SHORT, characters_within, estimate_text
 from mnesis_core.messages import (
+    DEEPEST_DATA,
     AudioPart,
     CitationPart,
     CompactionMarkerPart,
@@ -45,7 +46,7 @@ from mnesis_core.messages import (
     ToolState,
     UnknownPart,
 )
-from mnesis_core.text import quote, refuse_constant
+from mnesis_core.text import exact_value, quote, refuse_constant
 
 # What a row says of a picture beside its part.
 PICTURE_FIELDS = ("content_id", "media_type", "width", "height", "size", "tokens")
@@ -60,6 +61,9 @@ SENT_TYPES = tuple(
         *(ImagePart, AudioPart, DocumentPart),
     )
 )
+
+
+ONLY_TOOLS = "#tools"
 
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
@@ -166,15 +170,36 @@ def is_tombstoned(part: Part) -> bool:
     return isinstance(part, ToolPart) and part.compacted_at is not None
 
 
+@lru_cache(maxsize=512)
+def _is_whole_run(data: str) -> bool:
+    """Return whether the data of a call that Claude's provider ran are its blocks: the call, and its result."""
+    try:
+        blocks = exact_value(data, deepest=DEEPEST_DATA)["blocks"]
+        call, result = blocks
+        kinds = (call["type"] == "server_tool_use", result["type"].endswith("_tool_result"))
+        return all(kinds) and bool(call["id"]) and call["id"] == result["tool_use_id"]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
 def going_back(message: StoredMessage, provider: str) -> tuple[str, ...]:
     """Return the ids of the parts of an answer that go back to the provider that gave them; none without a provider.
 
-    :param provider: ``anthropic``, or one model of it: ``anthropic/claude-opus-4-6`` gets back what this model made
+    :param provider: ``anthropic``, or one model of it: ``anthropic/claude-opus-4-6`` gets back what this model made.
+        With ``ONLY_TOOLS`` at its end, only calls that it ran go back.
     """
     if not provider or message.role != "assistant":
         return ()
-    parts = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ProviderPart)]
-    return tuple(id for id, part in parts if provider in (part.provider, f"{part.provider}/{part.model}"))
+    family = provider.removesuffix(ONLY_TOOLS).partition("/")[0]
+    found = []
+    for stored in message.parts:
+        part = stored.part
+        if isinstance(part, ProviderToolPart):
+            if family == part.provider == "anthropic" and _is_whole_run(part.data):
+                found.append(stored.id)
+        elif isinstance(part, ProviderPart) and provider in (part.provider, f"{part.provider}/{part.model}"):
+            found.append(stored.id)
+    return tuple(found)
 
 
 def message_row(
@@ -349,7 +374,7 @@ class _Segment:
 def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
     segments: list[_Segment] = []
     omitted, unanswered, pictures = row["omitted"], row["unanswered"], pictures_of(row)
-    waiting: list[ProviderPart] = []  # for the text or the call that they stand before
+    waiting: list[Opaque] = []  # for the text or the call that they stand before
     for stored in parts:
         if stored.id in omitted:
             continue
@@ -366,8 +391,8 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
             isinstance(part, MediaPart) and _joins_result(part, texts["text"], pictures.get(stored.id), segments)
         ):
             continue
-        elif isinstance(part, ProviderPart):
-            waiting.append(part)
+        elif (back := _given_back(stored, row)) is not None:
+            waiting.append(Opaque(part=back, part_id=stored.id))
         else:
             if not segments or segments[-1].calls or waiting:
                 segments.append(_Segment(message.role, _before(waiting) if waiting else ()))
@@ -378,8 +403,8 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
     return [*segments, _Segment(message.role, _before(waiting))] if waiting else segments
 
 
-def _before(parts: Iterable[ProviderPart], call_id: str = "") -> tuple[Opaque, ...]:
-    return tuple(Opaque(part=part, call_id=call_id) for part in parts)
+def _before(waiting: Iterable[Opaque], call_id: str = "") -> tuple[Opaque, ...]:
+    return tuple(replace(opaque, call_id=call_id) for opaque in waiting)
 
 
 def pictures_of(row: Mapping[str, Any]) -> dict[str, Picture]:
@@ -390,6 +415,16 @@ def pictures_of(row: Mapping[str, Any]) -> dict[str, Picture]:
         )
         for shown in row.get("pictures", ())
     }
+
+
+def _given_back(stored: StoredPart, row: Mapping[str, Any]) -> ProviderPart | None:
+    """Return what of a part goes back to the provider that gave it; ``None`` where nothing does."""
+    part = stored.part
+    if stored.id not in row.get("opaque", ()):
+        return None
+    if isinstance(part, ProviderToolPart) and _is_whole_run(part.data):
+        return ProviderPart(provider=part.provider, kind=RAN, data=part.data)
+    return part if isinstance(part, ProviderPart) else None
 
 
 def _joins_result(part: MediaPart, text: str, picture: Picture | None, segments: Sequence[_Segment]) -> bool:
@@ -407,9 +442,9 @@ def _joins_result(part: MediaPart, text: str, picture: Picture | None, segments:
 def field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of a part as a model reads them under the message's row: ``text``, or ``input`` and ``output``."""
     naming = stored.id if stored.id in row.get("naming", ()) else ""
+    if (back := _given_back(stored, row)) is not None:
+        return {"text": back.data}
     texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"], naming=naming)
-    if not texts and isinstance(stored.part, ProviderPart) and stored.id in row.get("opaque", ()):
-        return {"text": stored.part.data}
     for cut in row["shortened"]:
         if cut["part"] == stored.id:
             name = "input" if cut["field"] == "arguments" else cut["field"]

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from mnesis_core.config import Config
 from mnesis_core.errors import ModelError
 from mnesis_core.llm.parameters import NO_PARAMETERS, Parameters
+from mnesis_core.messages import CitationPart, ProviderToolPart
 from mnesis_core.network.hosts import Network
 from mnesis_core.values import dataclass
 
@@ -119,6 +120,8 @@ class OpaqueBlock:
 
     kind: str  # as there
     data: str  # the exact JSON
+    # Whether texts before it in its answer were several, or had sources: litellm gives them back otherwise than they came.
+    is_displaced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +176,9 @@ class Reply:
     error: ModelError | None = None  # set unless the outcome is COMPLETE
 
 
-Delta = TextDelta | ReasoningDelta | RefusalDelta | OpaqueBlock  # a piece of an answer; a block is whole
+StreamedDelta = TextDelta | ReasoningDelta | RefusalDelta
+# A piece of an answer; blocks and parts are whole.
+Delta = StreamedDelta | OpaqueBlock | ProviderToolPart | CitationPart
 Item = Delta | Reply
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest
@@ -21,6 +21,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 VERBOSITIES = ("low", "medium", "high")
 CHOICES = ("auto", "none", "required")
 FORMATS = ("text", "json_object", "json_schema")
+PROVIDER_TOOLS = ("web_search", "code_execution")  # What providers run themselves, by our names.
 MOST_TOKENS = 10_000_000
 LARGEST_SEED = 2**53 - 1  # A larger integer does not survive every JSON reader.
 MOST_STOPS, LONGEST_STOP = 4, 100  # The most stop texts that OpenAI takes, and characters of one.
@@ -46,11 +47,13 @@ class Parameters:
     tool_choice: str | Mapping[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: Mapping[str, Any] | None = None  # In OpenAI's form.
+    # Of ``PROVIDER_TOOLS``: what the provider may run. A model's entry permits them, a session or a turn asks for them.
+    provider_tools: tuple[str, ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is set, as JSON that ``read_parameters`` reads."""
         given = {name: value for name in NAMES if (value := getattr(self, name)) is not None}
-        return given | ({"stop": list(self.stop)} if self.stop is not None else {})
+        return given | {name: list(value) for name, value in given.items() if isinstance(value, tuple)}
 
     def to_store(self) -> dict[str, Any]:
         """Return what is set, with a response format as a text: a model answers in the order of a schema's properties,
@@ -80,9 +83,20 @@ def merge(*layers: Parameters) -> Parameters:
     return Parameters(**found)
 
 
+def merge_asked(entry: Parameters, *asked: Parameters) -> Parameters:
+    """Return what a model is asked with: what a turn and its session ask, over what the model's entry says.
+
+    An entry only permits tools that the provider runs (``provider_tools``).
+    """
+    return merge(*asked, replace(entry, provider_tools=None))
+
+
 def wire_form(parameters: Parameters) -> dict[str, Any]:
-    """Return what is set, by the names of OpenAI's Chat Completions and without what is the default there."""
-    given = {_WIRE.get(name, name): value for name, value in parameters.as_dict().items()}
+    """Return what is set, by the names of OpenAI's Chat Completions and without what is the default there.
+
+    It has no form for tools that providers run, since each has its own.
+    """
+    given = {_WIRE.get(name, name): value for name, value in parameters.as_dict().items() if name != "provider_tools"}
     if given.get("tool_choice") == "auto":
         del given["tool_choice"]
     if given.get("response_format", {}).get("type") == "text":
@@ -183,6 +197,12 @@ def _stops(value: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def _provider_tools(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(name in PROVIDER_TOOLS for name in map(str, value)):
+        raise ValueError(f"must be a list of names; known: {', '.join(PROVIDER_TOOLS)}")
+    return tuple(dict.fromkeys(map(str, value)))
+
+
 def _tool_choice(value: Any) -> Any:
     if isinstance(value, str) and value in CHOICES:
         return value
@@ -247,4 +267,5 @@ _CHECKS: dict[str, Check] = {
     "tool_choice": _tool_choice,
     "parallel_tool_calls": _switch,
     "response_format": _response_format,
+    "provider_tools": _provider_tools,
 }

@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from mnesis_core.errors import AnswerRefused, ContextWindowExceeded, ModelError, ModelReplyIncomplete
@@ -25,6 +25,7 @@ from mnesis_core.llm.interface import (
     Usage,
 )
 from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import CitationPart, ProviderToolPart
 from mnesis_core.providers.rendering import outgoing
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ async def before(deadline: float, awaitable: Awaitable[T]) -> T:
 # How an answer ends that its model or its provider did not want to give: of Claude, and of all by litellm's names.
 REFUSED = ("refusal", "content_filter")
 CONTEXT_FULL = "model_context_window_exceeded"  # Claude's
+PAUSED = "pause_turn"  # Claude's: its provider runs tools for long, and goes on when it is sent the answer so far.
 LARGEST_COUNT = 2**53  # Token counts above this cannot be true, and not every database and browser can hold them.
 LONGEST_FINISH_REASON = 64
 LONGEST_USAGE = 2_000
@@ -98,6 +100,11 @@ class PartialAnswer:
     _calls: list[_Fragments] = field(default_factory=list)
     _current: dict[int, _Fragments] = field(default_factory=dict)
     _waiting: list[OpaqueBlock] = field(default_factory=list)  # for the call that they stand before
+    _part: list[str] = field(default_factory=list)  # the text of the part that is being written
+    _length: int = 0  # of this part
+    _text_began: int = 0  # where in it the provider's own text began
+    _has_moved: bool = False  # Whether what came so far cannot be given back block for block.
+    _cited: list[CitationPart] = field(default_factory=list)  # by this part
 
     @property
     def has_begun(self) -> bool:
@@ -106,6 +113,8 @@ class PartialAnswer:
     def add_text(self, text: str) -> list[TextDelta]:
         taken = self._take(text)
         self._text.append(taken)
+        self._part.append(taken)
+        self._length += len(taken)
         return [TextDelta(text=taken)] if taken else []
 
     def add_reasoning(self, text: str) -> list[ReasoningDelta]:
@@ -125,10 +134,46 @@ class PartialAnswer:
         """
         if len(self._take(block.data)) < len(block.data):
             return []
+        block = replace(block, is_displaced=self._has_moved)
         if is_of_call or self._calls:
             self._waiting.append(block)
             return []
         return [block]
+
+    def add_ran(self, part: ProviderToolPart) -> list[ProviderToolPart]:
+        """Add a call that the provider ran; what does not fit whole is left out."""
+        size = len(part.input) + len(part.output or part.error or "") + len(part.data)
+        return [part] if len(self._take("x" * size)) == size else []
+
+    def begin_text(self) -> None:
+        """Note that the provider begins another text, which may be the rest of a part."""
+        self._text_began = self._length
+        self._has_moved = self._has_moved or self._length > 0
+
+    def cite(self, source: CitationPart, *, counts_bytes: bool = False) -> None:
+        """Keep a source of the part that is being written until that ends, so that no sentence is cut in two.
+
+        :param counts_bytes: whether its places are in bytes of UTF-8, as Gemini's are
+        """
+        start, end = source.start, source.end
+        if counts_bytes:
+            written = "".join(self._part).encode(errors="surrogatepass")
+            start, end = (len(written[:place].decode(errors="ignore")) for place in (start, end))
+        elif start == end:
+            start, end = self._text_began, self._length
+        else:
+            start, end = start + self._text_began, end + self._text_began
+        is_within = start < end <= self._length
+        cited = replace(source, start=start if is_within else 0, end=end if is_within else 0)
+        if cited not in self._cited and len(self._take(cited.data)) == len(cited.data):
+            self._cited.append(cited)
+            self._has_moved = True
+
+    def end_part(self) -> list[CitationPart]:
+        """Return the sources of the part that ends here."""
+        cited, self._cited = self._cited, []
+        self._part, self._length, self._text_began = [], 0, 0
+        return cited
 
     def add_fragment(self, *, index: int, id: str, name: str, arguments: str) -> None:
         """Add a piece of a tool call. Only the first piece of a call has an id and a name."""

@@ -30,6 +30,7 @@ from mnesis_core.llm.interface import (
     Prices,
     Request,
     StatedLimits,
+    TextDelta,
     Usage,
 )
 from mnesis_core.network.hosts import Network, pin
@@ -46,10 +47,12 @@ from mnesis_core.providers.answer import (
 from mnesis_core.providers.credentials import key_and_address, provider_of
 from mnesis_core.providers.demo import DEMO_LIMITS
 from mnesis_core.providers.litellm_errors import model_error, out_of_time
-from mnesis_core.providers.native import NativeEvents
+from mnesis_core.providers.native import NativeEvents, openai_cites
 from mnesis_core.providers.opaque import SIGNATURE_IN_ID, opaque_blocks, signature_of_call
 from mnesis_core.text import printable
 
+PROVIDER_TOOLS = "provider_tools"  # In a payload, the tools that the provider runs, in its own form.
+COUNT_BYTES = ("gemini", "vertex_ai")  # Providers whose sources have their places in bytes of UTF-8.
 CLOSE_SECONDS = 5.0  # how long a connection may take to close before it is abandoned
 
 _ENVIRONMENT = {
@@ -81,7 +84,7 @@ class LiteLLMModel:
 
     async def stream(self, request: Request) -> AsyncIterator[Item]:
         answer, usage = PartialAnswer(limit=request.max_characters or self._limit), _UsageCount()
-        native = NativeEvents()
+        native = NativeEvents(provider_of(self.spec.litellm_model))
         upstream: Any = None
         failure: ModelError | None = None
         try:
@@ -96,10 +99,13 @@ class LiteLLMModel:
                 if chunk is None:
                     break
                 usage.take(upstream)
-                for delta in chain(_native_deltas(native, answer), _deltas(chunk, answer)):
+                for delta in chain(native.deltas(answer), _deltas(chunk, answer, native)):
+                    for cited in answer.end_part() if not isinstance(delta, TextDelta) else ():
+                        yield cited
                     yield delta
             usage.take(upstream)
-            for delta in _native_deltas(native, answer):
+            native.end()
+            for delta in chain(native.deltas(answer), answer.end_part()):
                 yield delta
         except DeadlinePassed:
             failure = out_of_time(self.spec, seconds_of(self.spec, request), has_begun=answer.has_begun)
@@ -133,6 +139,8 @@ class LiteLLMModel:
             "num_retries": 0,
             "max_retries": 0,  # The SDK below litellm has two hidden retries of its own.
         }
+        if tools := options.pop(PROVIDER_TOOLS, None):
+            options["tools"] = [*options.get("tools", ()), *tools]
         if request.max_output_tokens > 0:
             options["max_tokens"] = request.max_output_tokens
         return options
@@ -195,19 +203,20 @@ def _finish_reason_of(upstream: Any) -> str:
     return printable(str(next(filter(None, said), "")))
 
 
-def _native_deltas(native: NativeEvents, answer: PartialAnswer) -> Iterator[Delta]:
-    for text in native.refusals():
-        yield from answer.add_refusal(text)
-
-
-def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[Delta]:
+def _deltas(chunk: Any, answer: PartialAnswer, native: NativeEvents) -> Iterator[Delta]:
     for choice in chunk.choices[:1]:  # Chunks without choices are allowed: pings, usage.
         delta = choice.delta
         yield from answer.add_reasoning(getattr(delta, "reasoning_content", None) or "")
         for block in opaque_blocks(delta):
+            if block.kind == "reasoning" and native.is_ended(json.loads(block.data)):
+                continue
             yield from answer.add_opaque(block)
         yield from answer.add_text(getattr(delta, "content", None) or "")
+        for source in getattr(delta, "annotations", None) or ():
+            answer.cite(openai_cites(source, native.provider), counts_bytes=native.provider in COUNT_BYTES)
         for call in getattr(delta, "tool_calls", None) or ():
+            if native.is_own(call):
+                continue
             id = call.id or ""
             if signature := signature_of_call(call):
                 answer.add_opaque(signature, is_of_call=True)

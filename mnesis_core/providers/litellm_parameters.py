@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from mnesis_core.context.wording import ONLY_TOOLS
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.parameters import Parameters, is_forced, wire_form
 from mnesis_core.providers.credentials import provider_of
-from mnesis_core.providers.litellm_ import is_by_responses, load_litellm, supports_schemas
+from mnesis_core.providers.litellm_ import PROVIDER_TOOLS, is_by_responses, load_litellm, supports_schemas
 from mnesis_core.values import dataclass
 
 # Asked for in this order until the model takes one: the nearest effort that it has.
@@ -28,6 +29,22 @@ _LOST = {"gemini": ("parallel_tool_calls",), "vertex_ai": ("parallel_tool_calls"
 _PROBE = {"name": "probe", "description": "", "parameters": {"type": "object", "properties": {}}}
 _TOOLS = [{"type": "function", "function": _PROBE}]
 _MESSAGES = [{"role": "user", "content": "?"}]
+# The forms of tools that providers run:
+# https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool and ``…/code-execution-tool``,
+# https://platform.openai.com/docs/guides/tools, https://ai.google.dev/gemini-api/docs/tools
+_PROVIDER_TOOLS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "anthropic": {
+        "web_search": {"type": "web_search_20250305", "name": "web_search"},
+        "code_execution": {"type": "code_execution_20250825", "name": "code_execution"},
+    },
+    "responses": {
+        "web_search": {"type": "web_search"},
+        "code_execution": {"type": "code_interpreter", "container": {"type": "auto"}},
+    },
+    "gemini": {"web_search": {"googleSearch": {}}, "code_execution": {"codeExecution": {}}},
+}
+NOT_PERMITTED = "the model's entry does not permit {}"
+NOT_TOGETHER = "the model does not take tools that its provider runs together with others"
 NOT_TAKEN = "the model does not take it"
 UNTHOUGHT = "the model began this turn without thinking, and may not begin to think before it has answered"
 WITH_THINKING = "the model does not take it while it thinks"
@@ -55,12 +72,29 @@ def settle_parameters(
         del wire["tool_choice"]  # No tools are offered, which every provider understands.
     if not has_tools:
         wire = {name: value for name, value in wire.items() if name not in _NO_TOOLS}
+    ran, left = _ran_by_provider(spec, asked, has_tools=has_tools)
     if not wire:
-        return SettledParameters(sent={}, not_taken={})
+        return SettledParameters(sent=ran, not_taken=left)
     most = min(wire.get("max_tokens", spec.max_output_tokens), spec.max_output_tokens)
     text = json.dumps(wire, sort_keys=True)
     sent, not_taken = _settled(spec.litellm_model, text, most, has_tools, is_unthought, was_forced)
-    return SettledParameters(sent=json.loads(sent), not_taken=json.loads(not_taken))
+    return SettledParameters(sent=json.loads(sent) | ran, not_taken=json.loads(not_taken) | left)
+
+
+def _ran_by_provider(spec: ModelSpec, asked: Parameters, *, has_tools: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the tools that the provider is to run, as a part of what is sent, and why others are not among them."""
+    provider = provider_of(spec.litellm_model)
+    known = _PROVIDER_TOOLS.get("responses" if is_by_responses(spec.litellm_model) else provider, {})
+    permitted = spec.parameters.provider_tools or ()
+    tools: list[Mapping[str, Any]] = []
+    left: dict[str, str] = {}
+    for name in (asked.provider_tools or ()) if asked.tool_choice != "none" else ():
+        if name in permitted and name in known and not (has_tools and provider == "gemini"):
+            tools.append(known[name])
+        else:
+            why = NOT_TOGETHER if name in known else NOT_TAKEN
+            left.setdefault("provider_tools", why if name in permitted else NOT_PERMITTED.format(name))
+    return ({PROVIDER_TOOLS: json.loads(json.dumps(tools))} if tools else {}), left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +104,15 @@ class TakesBack:
     provider: str = ""  # As ``going_back`` takes it; empty for nothing.
     only_thinking: bool = False  # It takes it only in a call in which it thinks.
     is_bound: bool = False  # It takes it only after the prompt that it answered.
+    # The tools that its provider runs, as they are sent: a part of that prompt.
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+    def without_thinking(self) -> TakesBack:
+        return TakesBack(provider=provider_of(self.provider) + ONLY_TOOLS)
 
 
-def takes_back(spec: ModelSpec, effort: str | None) -> TakesBack:
-    """Return what a model takes back in a call that is asked for this effort.
+def takes_back(spec: ModelSpec, effort: str | None, provider_tools: tuple[str, ...] | None = None) -> TakesBack:
+    """Return what a model takes back in a call that is asked for this effort and these tools.
 
     Models of Claude that decide by themselves how much they think may check what stands before it:
     https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
@@ -84,8 +123,14 @@ def takes_back(spec: ModelSpec, effort: str | None) -> TakesBack:
     settled = settle_parameters(spec, Parameters(effort=effort), has_tools=False).sent
     mapped = _mapped(model, settled, spec.max_output_tokens, has_tools=False) if settled else {}
     if not _thinks_as_claude(model, mapped):
-        return TakesBack()
-    return TakesBack(provider=model, only_thinking=True, is_bound=mapped["thinking"]["type"] == "adaptive")
+        return TakesBack(provider=model).without_thinking()
+    ran, _ = _ran_by_provider(spec, Parameters(provider_tools=provider_tools), has_tools=False)
+    return TakesBack(
+        provider=model,
+        only_thinking=True,
+        is_bound=mapped["thinking"]["type"] == "adaptive",
+        tools=tuple(ran.get(PROVIDER_TOOLS, ())),
+    )
 
 
 def asks_back(spec: ModelSpec) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from mnesis_core.context.entries import Prompt
+from mnesis_core.context.entries import Prompt, only_ran
 from mnesis_core.providers.rendering import chat_messages, chat_tools, digest
 
 LENGTH = 32
@@ -14,13 +13,13 @@ LENGTH = 32
 
 def prompt_digest(payload: Mapping[str, Any]) -> str:
     """Return the digest of the tools and messages of a payload in litellm's form; marks for a cache change nothing."""
-    state = _of_tools(payload.get("tools", ()))
+    state = _of_tools([*payload.get("tools", ()), *payload.get("provider_tools", ())])
     for message in payload["messages"]:
         state = _then(state, message)
     return state[:LENGTH]
 
 
-def answers_after_other_prompts(prompt: Prompt) -> frozenset[str]:
+def answers_after_other_prompts(prompt: Prompt, provider_tools: Sequence[Mapping[str, Any]] = ()) -> frozenset[str]:
     """Return the messages whose opaque parts answered another prompt than what stands before them here.
 
     What was made after one of them was made with it before it, and so is among them too.
@@ -28,17 +27,15 @@ def answers_after_other_prompts(prompt: Prompt) -> frozenset[str]:
     if not any(message.opaque for message in prompt.messages):
         return frozenset()
     moved: set[str] = set()
-    state = before = _of_tools(chat_tools(prompt.tools))
+    state = before = _of_tools([*chat_tools(prompt.tools), *provider_tools])
     answer = ""
     for message in prompt.messages:
         source = message.source_ids[0] if message.source_ids else ""
         if source != answer:
             answer, before = source, state
-        if any(opaque.part.prompt != before[:LENGTH] for opaque in message.opaque):
+        if any(opaque.part.prompt != before[:LENGTH] for opaque in message.opaque if not opaque.is_ran):
             moved.add(source)
-        for said in chat_messages(
-            replace(message, opaque=()) if source in moved else message, in_results=prompt.in_results
-        ):
+        for said in chat_messages(only_ran(message) if source in moved else message, in_results=prompt.in_results):
             state = _then(state, said)
     return frozenset(moved)
 

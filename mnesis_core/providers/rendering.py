@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 import orjson
 
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Picture, Prompt, ToolResult
+from mnesis_core.context.entries import EMPTY_MESSAGE, RAN, ContextMessage, Picture, Prompt, ToolResult
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.pictures import AUDIO_FORMATS, PDF
 from mnesis_core.llm.interface import ToolCall, ToolSpec
@@ -182,10 +182,13 @@ def given_back(message: ContextMessage, provider: str, call_id: str = "") -> Ite
 
 
 def opaque_blocks(message: ContextMessage, provider: str, call_id: str = "") -> list[dict[str, Any]]:
-    kinds = _OPAQUE_BLOCKS[provider]
-    return [
-        value for kind, value in given_back(message, provider, call_id) if kind in kinds and value.get("type") == kind
-    ]
+    kinds, found = _OPAQUE_BLOCKS[provider], []
+    for kind, value in given_back(message, provider, call_id):
+        if kind == RAN:
+            found += value["blocks"]
+        elif kind in kinds and value.get("type") == kind:
+            found.append(value)
+    return found
 
 
 # Says of a call that results had pictures in its payload.
@@ -281,18 +284,21 @@ def _chat_answers(message: ContextMessage) -> list[dict[str, Any]]:
 
     litellm puts them together again, and of one message it would put all thinking to the front.
     """
-    back = _taken_back(message)
+    ran, back = _taken_back(message)
     answer: dict[str, Any] = {"role": message.role, "content": _chat_content(outgoing(message.text), message.pictures)}
     answer |= back
     if not message.tool_calls:
-        is_alone = not answer["content"] and (back.keys() - {"provider_specific_fields"})
-        return [] if is_alone else [answer]  # Thinking that nothing follows is taken by no provider.
+        is_alone = not answer["content"] and (ran or back.keys() - {"provider_specific_fields"})
+        return ran if is_alone else [*ran, answer]  # Thinking that nothing follows is taken by no provider.
     answer["content"] = answer["content"] or None
-    answers = [answer]
+    answers = [*ran, answer]
     for call in message.tool_calls:
-        back = _taken_back(message, call.id)
+        ran, back = _taken_back(message, call.id)
         signed = fields_of_call(back)
-        if back and (answers[-1]["content"] or "tool_calls" in answers[-1]):
+        if ran:
+            answers = [*(said for said in answers if len(said) > 2 or said["content"]), *ran]
+            answers.append({"role": message.role, "content": None})
+        elif back and (answers[-1]["content"] or "tool_calls" in answers[-1]):
             answers.append({"role": message.role, "content": None})
         function = {"name": tool_name(call.name), "arguments": outgoing(call.arguments)}
         answers[-1].update(back)
@@ -302,11 +308,19 @@ def _chat_answers(message: ContextMessage) -> list[dict[str, Any]]:
     return answers
 
 
-def _taken_back(message: ContextMessage, call_id: str = "") -> dict[str, Any]:
-    if not message.opaque:
-        return {}
-    providers = dict.fromkeys(opaque.part.provider for opaque in message.opaque)
-    return fields_of_answer(value for provider in providers for value in given_back(message, provider, call_id))
+def _taken_back(message: ContextMessage, call_id: str = "") -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return what goes back before a call of a message, or before its text: calls that the provider ran, each as a message
+    with what stands before it, and the fields of all that comes after them."""
+    ran: list[dict[str, Any]] = []
+    values: list[tuple[str, dict[str, Any]]] = []
+    for provider in dict.fromkeys(opaque.part.provider for opaque in message.opaque):
+        for kind, value in given_back(message, provider, call_id):
+            if kind == RAN:
+                ran.append({"role": message.role, "content": value["blocks"], **fields_of_answer(values)})
+                values = []
+            else:
+                values.append((kind, value))
+    return ran, fields_of_answer(values)
 
 
 def render_responses(prompt: Prompt) -> dict[str, Any]:

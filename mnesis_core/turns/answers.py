@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mnesis_core.errors import AnswerRefused
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.messages import ReasoningPart, TextPart
+from mnesis_core.messages import CitationPart, Part, ReasoningPart, TextPart
 from mnesis_core.records import TurnState, UsageRecord
 
+_WEB = re.compile(r"https?://\S+")
 _REASONS = {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "safety": "content_filter"}
 
 
@@ -41,6 +43,7 @@ class Answered:
     head: Head
     text: str
     parts: tuple[SpokenPart, ...] = ()  # The text with the model's thinking, in order.
+    citations: tuple[CitationPart, ...] = ()  # with their places in this text
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()  # Calls that the caller runs, by the ids with which it answers.
     finish_reason: str
@@ -52,6 +55,26 @@ class Answered:
         """Return what no provider has, which an answer has beside its protocol's fields."""
         code = {"code": self.error_code} if self.error_code else {}
         return {"session_id": self.head.session_id, "turn_id": self.head.turn_id, "state": self.state, **code}
+
+
+def sources_in(parts: Iterable[Part]) -> tuple[CitationPart, ...]:
+    """Return the sources that stand behind texts, with places in the text that these come to (``requests.joined``)."""
+    found: list[CitationPart] = []
+    begin = end = 0
+    for part in parts:
+        if isinstance(part, TextPart) and part.text:
+            begin = end + 2 if end else 0
+            end = begin + len(part.text)
+        elif isinstance(part, CitationPart):
+            is_placed = 0 <= part.start < part.end <= end - begin
+            place = (part.start + begin, part.end + begin) if is_placed else (0, 0)
+            found.append(replace(part, start=place[0], end=place[1]))
+    return tuple(found)
+
+
+def web_address(source: CitationPart) -> str:
+    """Return the address of a source on the web, and nothing that a program might run instead of opening it."""
+    return source.url if _WEB.fullmatch(source.url) else ""
 
 
 def finish_reason(state: str, said: str, *, has_calls: bool, error_code: str = "", refusal: str = "") -> str:

@@ -20,7 +20,7 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import TextPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import nests_within, printable, printable_json
-from mnesis_core.turns.answers import Answered, Head, Thought
+from mnesis_core.turns.answers import Answered, Head, Thought, web_address
 from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage, joined, unused_names
 
 ORIGIN = "anthropic"
@@ -35,7 +35,10 @@ PARAMETERS = {
     "response_format": "output_config.format",
     "tool_choice": "tool_choice",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+    "provider_tools": "tools.server",
 }
+# Beginnings of the types of tools that Anthropic runs, and our names.
+_RAN = {"web_search_": "web_search", "code_execution_": "code_execution"}
 USED = {
     *("model", "messages", "system", "stream", "tools", "tool_choice", "metadata"),
     *("max_tokens", "temperature", "top_p", "stop_sequences", "thinking", "output_config", "output_format"),
@@ -104,9 +107,17 @@ def read_system(system: Any) -> str:
 def read_tools(tools: Sequence[Any] | None) -> tuple[ToolSpec, ...]:
     """Return the tools that the caller runs.
 
-    :raises InvalidRequest: one is run by Anthropic, or is no tool; names it
+    :raises InvalidRequest: one is of another kind that Anthropic defines, or is no tool; names it
     """
-    return tuple(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools or ()))
+    return tuple(
+        _read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools or ()) if not _ran_by_anthropic(tool)
+    )
+
+
+def _ran_by_anthropic(tool: Any) -> str:
+    """Return our name of a tool that Anthropic runs; empty for others."""
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    return next((name for begins, name in _RAN.items() if isinstance(kind, str) and kind.startswith(begins)), "")
 
 
 def read_asked(body: Mapping[str, Any]) -> Parameters:
@@ -122,6 +133,7 @@ def read_asked(body: Mapping[str, Any]) -> Parameters:
         "max_output_tokens": body.get("max_tokens"),
         "stop": body.get("stop_sequences") or None,
         "effort": effort if effort is not None else _effort(thinking),
+        "provider_tools": [name for tool in body.get("tools") or () if (name := _ran_by_anthropic(tool))] or None,
         "response_format": _format(output.get("format") or body.get("output_format")),
         "tool_choice": _choice(choice),
         "parallel_tool_calls": False if choice.get("disable_parallel_tool_use") is True else None,
@@ -345,6 +357,8 @@ def read_answer(answered: Answered, *, thinks: bool) -> dict[str, Any]:
             if is_text
             else {"type": "thinking", "thinking": text, "signature": answered.head.turn_id}
         )
+    if texts := [block for block in content if block["type"] == "text"]:
+        texts[-1]["citations"] = _citations(answered) or None
     if answered.refusal:
         content.append({"type": "text", "text": printable(answered.refusal), "citations": None})
     content += [{**_called(call), "input": _input(call)} for call in answered.tool_calls]
@@ -388,6 +402,8 @@ class MessageEvents:
         yield self._delta({"type": f"{kind}_delta", kind: printable(text)})
 
     def end(self, answered: Answered) -> Iterator[dict[str, Any]]:
+        for source in _citations(answered) if self._kind == "text" else ():
+            yield self._delta({"type": "citations_delta", "citation": source})
         if answered.refusal:
             yield from self._close()
             yield from self.add(answered.refusal)
@@ -451,6 +467,21 @@ def _stop(answered: Answered) -> dict[str, Any]:
     if answered.error_code == ContextWindowExceeded.code:
         said = "model_context_window_exceeded"
     return {"stop_reason": said, "stop_sequence": None}
+
+
+def _citations(answered: Answered) -> list[dict[str, Any]]:
+    """Return the sources on the web. The index with which Anthropic finds one again is not passed on."""
+    return [
+        {
+            "type": "web_search_result_location",
+            "cited_text": printable(source.text),
+            "encrypted_index": "",
+            "title": printable(source.title) or None,
+            "url": printable(address),
+        }
+        for source in answered.citations
+        if (address := web_address(source))
+    ]
 
 
 def _called(call: ToolCall) -> dict[str, Any]:

@@ -13,14 +13,16 @@ from mnesis_core.errors import InvalidRequest, MnesisError
 from mnesis_core.files.pictures import SentPicture, read_audio, read_data_url
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.parameters import NAMES, Parameters, read_parameters
+from mnesis_core.messages import CitationPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import printable
-from mnesis_core.turns.answers import Answered, Head
+from mnesis_core.turns.answers import Answered, Head, web_address
 from mnesis_core.turns.requests import is_off, unused_names
 
 # Our names of the parameters that are read, and OpenAI's.
 PARAMETERS = {
-    **{name: name for name in NAMES if name not in ("effort", "max_output_tokens")},
+    **{name: name for name in NAMES if name not in ("effort", "max_output_tokens", "provider_tools")},
+    "provider_tools": "web_search_options",
     "effort": "reasoning_effort",
     "max_output_tokens": "max_completion_tokens",
 }
@@ -40,7 +42,7 @@ _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "logit_bias": (is_off, "the choice of tokens cannot be changed"),
     "functions": (is_off, "send tools"),
     "function_call": (is_off, "send tools and tool_choice"),
-    "web_search_options": (is_off, "there is no web search"),
+    "web_search_options": (lambda value: value is None or isinstance(value, Mapping), "send an object"),
 }
 
 
@@ -60,6 +62,8 @@ def read_asked(parameters: Mapping[str, Any]) -> Parameters:
     :raises InvalidRequest: one is out of its bounds; names it
     """
     given = {name: parameters.get(said) for name, said in PARAMETERS.items()}
+    if given["provider_tools"] is not None:
+        given["provider_tools"] = ["web_search"]
     if given["max_output_tokens"] is None:
         given["max_output_tokens"] = parameters.get("max_tokens")
     return read_parameters(given, path="", called=PARAMETERS)
@@ -106,6 +110,8 @@ def read_content(
 def read_completion(answered: Answered) -> dict[str, Any]:
     refusal = printable(answered.refusal) or None
     message: dict[str, Any] = {"role": "assistant", "content": printable(answered.text), "refusal": refusal}
+    if answered.citations:
+        message["annotations"] = [*_annotations(answered)]
     if answered.tool_calls or refusal:
         message["content"] = message["content"] or None
     if answered.tool_calls:
@@ -129,6 +135,9 @@ def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iter
     if answered.refusal:
         yield _chunk(answered.head, role | {"refusal": printable(answered.refusal)})
         role = {}
+    if answered.citations:
+        yield _chunk(answered.head, role | {"annotations": [*_annotations(answered)]})
+        role = {}
     if answered.tool_calls:
         calls = [{"index": index, **_call(call)} for index, call in enumerate(answered.tool_calls)]
         yield _chunk(answered.head, role | {"tool_calls": calls})
@@ -136,6 +145,18 @@ def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iter
     yield _chunk(answered.head, role, finish=answered.finish_reason) | {"mnesis": answered.ours()}
     if include_usage:
         yield {**_begin(answered.head, "chat.completion.chunk"), "choices": [], "usage": _usage(answered.usage)}
+
+
+def _annotations(answered: Answered) -> Iterator[dict[str, Any]]:
+    return ({"type": "url_citation", "url_citation": cited} for cited in url_citations(answered.citations))
+
+
+def url_citations(sources: Sequence[CitationPart]) -> Iterator[dict[str, Any]]:
+    """Yield the sources on the web as OpenAI's APIs have them."""
+    for source in sources:
+        if address := web_address(source):
+            place = {"start_index": source.start, "end_index": source.end}
+            yield {**place, "title": printable(source.title), "url": printable(address)}
 
 
 def read_error(error: MnesisError) -> dict[str, Any]:

@@ -39,6 +39,7 @@ PARAMETERS = {
     "effort": "reasoning.effort",
     "verbosity": "text.verbosity",
     "response_format": "text.format",
+    "provider_tools": "tools.hosted",
 }
 _USED = {
     *("model", "input", "instructions", "previous_response_id", "conversation", "store", "stream", "stream_options"),
@@ -52,8 +53,11 @@ _ULID = "[0-9A-HJKMNP-TV-Z]{26}"
 _RESPONSE = re.compile(rf"resp_({_ULID})(?:_({_ULID}))?")
 _CONVERSATION = re.compile(rf"conv_({_ULID})")
 _ITEM = re.compile(rf"(?:msg|rs|fc|ctc|fco|ctco)_({_ULID})(?:_[0-9A-Z_]{{1,64}})?")
-# Tools that OpenAI runs and that are left out: the answer only lacks what they would have found.
-_HOSTED = re.compile(r"web_search(?:_preview)?(?:_[0-9_]+)?")
+# Our names of tools that OpenAI runs, and the types that they have there.
+_RAN = {
+    "web_search": re.compile(r"web_search(?:_preview)?(?:_[0-9_]+)?"),
+    "code_execution": re.compile("code_interpreter"),
+}
 MOST_PAIRS, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # of metadata, as at OpenAI
 MOST_ITEMS = 10_000
 
@@ -72,7 +76,7 @@ class ResponseRequest:
 class Tools:
     specs: tuple[ToolSpec, ...] = ()
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    unused: tuple[str, ...] = ()
+    ran: tuple[str, ...] = ()  # by OpenAI, as ``provider_tools`` are called
 
 
 def read_response_request(body: Mapping[str, Any], *, session: str = "") -> ResponseRequest:
@@ -102,8 +106,8 @@ def read_response_request(body: Mapping[str, Any], *, session: str = "") -> Resp
         tools=tools.specs,
         session=conversation or given,
         user=_text(body.get("user"), "user") if not (brings_results or previous or referred) else "",
-        parameters=_parameters(body),
-        unused=tuple(sorted({*unused_names(body, _USED | {*_ACCEPTED}), *tools.unused})),
+        parameters=_parameters(body, tools.ran),
+        unused=unused_names(body, _USED | {*_ACCEPTED}),
     )
     return ResponseRequest(
         request=request, previous=previous, referred=referred, metadata=metadata, namespaces=tools.namespaces
@@ -269,7 +273,7 @@ def read_tools(value: Any) -> Tools:
         raise InvalidRequest("tools must be a list", field="tools")
     specs: list[ToolSpec] = []
     namespaces: dict[str, tuple[str, str]] = {}
-    unused: set[str] = set()
+    ran: list[str] = []
     for index, tool in enumerate(value):
         place = f"tools.{index}"
         kind = tool.get("type") if isinstance(tool, Mapping) else None
@@ -279,11 +283,11 @@ def read_tools(value: Any) -> Tools:
                 spec = _tool(inner, f"{place}.tools.{at}")
                 specs.append(replace(spec, name=name_in(namespace, spec.name)))
                 namespaces[specs[-1].name] = (namespace, spec.name)
-        elif isinstance(kind, str) and _HOSTED.fullmatch(kind):
-            unused.add("tools.web_search")
+        elif isinstance(kind, str) and (name := next((own for own, form in _RAN.items() if form.fullmatch(kind)), "")):
+            ran.append(name)
         else:
             specs.append(_tool(tool, place))
-    return Tools(specs=tuple(specs), namespaces=namespaces, unused=tuple(unused))
+    return Tools(specs=tuple(specs), namespaces=namespaces, ran=tuple(ran))
 
 
 def _tool(tool: Any, place: str) -> ToolSpec:
@@ -351,7 +355,7 @@ def _check_supported(body: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{name} is not supported with this value: {hint}", field=name)
 
 
-def _parameters(body: Mapping[str, Any]) -> Parameters:
+def _parameters(body: Mapping[str, Any], ran: tuple[str, ...]) -> Parameters:
     text, reasoning = body.get("text") or {}, body.get("reasoning") or {}
     given = {
         **{name: body.get(name) for name in ("temperature", "top_p", "max_output_tokens", "parallel_tool_calls")},
@@ -359,6 +363,7 @@ def _parameters(body: Mapping[str, Any]) -> Parameters:
         "verbosity": text.get("verbosity"),
         "tool_choice": _tool_choice(body.get("tool_choice")),
         "response_format": _format(text.get("format")),
+        "provider_tools": ran or None,
     }
     return read_parameters(given, path="", called=PARAMETERS)
 

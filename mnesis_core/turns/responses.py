@@ -22,6 +22,7 @@ from mnesis_core.messages import (
 from mnesis_core.records import TurnState, UsageRecord
 from mnesis_core.text import printable, printable_json
 from mnesis_core.turns.answers import Answered, Thought, pieces_of
+from mnesis_core.turns.completions import url_citations
 from mnesis_core.turns.options import TurnOptions
 from mnesis_core.turns.response_requests import FREEFORM, conversation_id, response_id
 
@@ -127,6 +128,7 @@ class ResponseWriter:
 
     def end(self, answered: Answered, error: MnesisError | None = None) -> Iterator[Event]:
         status = _status(answered)
+        yield from self._cite(answered)
         yield from self._close("incomplete" if status == "incomplete" and not answered.tool_calls else "completed")
         if answered.refusal:
             yield from self._begin("message", "refusal")
@@ -140,6 +142,19 @@ class ResponseWriter:
         if status == "incomplete":
             self.response["incomplete_details"] = {"reason": _REASONS.get(answered.finish_reason, "max_output_tokens")}
         yield self._event(_LAST_EVENTS.get(status, "response.incomplete"), response=dict(self.response))
+
+    def _cite(self, answered: Answered) -> Iterator[Event]:
+        """Put the sources of the answer to its last text, with their places there."""
+        if self._open.get("type") != "message":
+            return
+        part = self._open["content"][0]
+        begins = max(0, len(printable(answered.text)) - len(part["text"]))
+        for number, cited in enumerate(url_citations(answered.citations)):
+            place = {name: max(0, cited[name] - begins) for name in ("start_index", "end_index")}
+            annotation = {"type": "url_citation", **cited, **place}
+            part["annotations"].append(annotation)
+            named = {"annotation_index": number, "annotation": annotation}
+            yield self._event("response.output_text.annotation.added", **self._place(), **named)
 
     def fail(self, error: MnesisError) -> Iterator[Event]:
         """Yield the events of a response whose turn failed after it had begun."""

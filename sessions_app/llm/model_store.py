@@ -24,7 +24,7 @@ from mnesis_core.llm.interface import (
     complete,
     settle_limits,
 )
-from mnesis_core.llm.parameters import KEPT_NAMES, read_parameters
+from mnesis_core.llm.parameters import KEPT_NAMES, Parameters, read_parameters
 from mnesis_core.network.rate_limits import SCOPES, KeyRecord, KeyText, new_key
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
 from mnesis_core.providers.litellm_parameters import settle_parameters
@@ -196,7 +196,9 @@ def settle_model(
         # A server with an address of its own is in no price list, and reading the list takes seconds.
         **settle_limits(given, None if api_base else stated_limits(litellm_model)),
     )
-    for name, why in settle_parameters(spec, asked, has_tools=True).not_taken.items():
+    ran = Parameters(provider_tools=asked.provider_tools)  # Permitted also where it is not taken beside other tools.
+    others = settle_parameters(spec, replace(asked, provider_tools=None), has_tools=True)
+    for name, why in (others.not_taken | settle_parameters(spec, ran, has_tools=False).not_taken).items():
         raise InvalidRequest(f"{name} cannot be asked of this model: {why}", field="parameters")
     return spec
 

@@ -109,6 +109,7 @@ class PartView:
     detail: str = ""  # the kind and size of a file, the place in a source
     caption: str = ""  # the words for a file, or of a source
     address: str = ""  # of a source on the web
+    number: int = 0  # of a source among those of its message, each counted once
     ran_by: str = ""  # the provider that ran a tool call itself
     content: LongText | None = None
     html: SafeString | None = None  # the rendered Markdown of a text that is short enough for it
@@ -407,7 +408,21 @@ def _views(rows: Sequence[Any]) -> list[MessageView]:
 
     counted = all_parts.filter(part_type="data").values("message_id").annotate(number=Count("id"))
     records = dict(counted.values_list("message_id", F("number")))
-    return [_view_message(row, tuple(parts[row.id]), records.get(row.id, 0)) for row in rows]
+    return [_view_message(row, _numbered(parts[row.id]), records.get(row.id, 0)) for row in rows]
+
+
+def _numbered(parts: Sequence[PartView]) -> tuple[PartView, ...]:
+    """Return the parts of a message with their sources numbered, and without those that say the same again."""
+    numbers: dict[tuple[str, ...], int] = {}
+    shown: list[PartView] = []
+    for part in parts:
+        what = (part.address or part.file_id or part.label, part.detail, part.caption)
+        if part.kind != "citation":
+            shown.append(part)
+        elif what not in numbers:
+            numbers[what] = len(numbers) + 1
+            shown.append(replace(part, number=numbers[what]))
+    return tuple(shown)
 
 
 def _described(rows: Sequence[Any], message_ids: Set[str]) -> dict[str, tuple[str, Set[str]]]:

@@ -106,6 +106,9 @@ async def test_what_people_read_of_it_stands_before_what_only_the_model_reads(al
     assert answer.parts[0].part == ReasoningPart(text="Which shelf? ")
 
 
+CHANGES = ("compactions", "waits", "thinking", "sealed", "thinking with results", "searches sent back", "pictures")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [6, pytest.param(1_000, marks=pytest.mark.soak)])
 async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, count: int) -> None:
@@ -120,9 +123,12 @@ async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, c
             seen["calls"] += 1
             seen["thinking"] += bool(thinks(body))
             seen["sealed"] += bool(sealed(body))
+            seen["searches sent back"] += "web_search_tool_result" in json.dumps(body)
+            seen["goes on after a pause"] += body.get("messages", [{}])[-1].get("role") == "assistant"
+            seen["pictures"] += '"image/png"' in json.dumps(body)
             seen["thinking with results"] += bool(body.get("thinking")) and brings_results(body)
     print(seen)
-    assert min(seen[what] for what in ("compactions", "waits", "thinking", "sealed", "thinking with results")) > 0
+    assert min(seen[what] for what in CHANGES) > 0
 
 
 def talk(number: int) -> list[Block]:

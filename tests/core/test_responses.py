@@ -126,7 +126,7 @@ def test_tools_become_functions():
     assert look.parameters == {"type": "object", "properties": {}}
     assert (patch.parameters, "start: WORD" in patch.description) == (FREEFORM, True)
     assert (close.name, tools.namespaces) == ("agents__close", {"agents__close": ("agents", "close")})
-    assert tools.unused == ("tools.web_search",)
+    assert tools.ran == ("web_search",)
 
 
 def test_parameters_are_read_where_this_api_has_them():

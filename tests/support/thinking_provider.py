@@ -8,6 +8,9 @@ Anthropic's Messages (``…/v1/messages``), beside what ``caching_provider`` ref
   below 1,024 or as long as the answer.
 * https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks: with ``{"type": "adaptive"}`` a
   block where the system prompt, the tools or anything before it is not what it was when the block was made.
+* https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools and ``…/web-search-tool``: a search without its
+  result or a result without its search, one of the user's, an ``encrypted_content`` that changed, and a request that ends with
+  an answer that was not paused (``pause_turn``).
 * Stricter than Anthropic: thinking in a request that does not ask the model to think.
 
 Gemini's (``…:streamGenerateContent``), by https://ai.google.dev/gemini-api/docs/thought-signatures: in the current turn, a
@@ -25,7 +28,8 @@ from typing import Any
 from tests.support.caching_provider import Bill, CachingProvider, Events, Refused, check
 
 Block = tuple[str, Any]
-"""``("think", text)``, ``("redact", text)``, ``("text", text)`` or ``("call", (name, arguments))``."""
+"""``("think", text)``, ``("redact", text)``, ``("text", text)`` or ``("call", (name, arguments))``; what only Claude does where
+it may search: ``("search", question)``, ``("cite", (text, address))``, and ``("pause", None)`` at the end."""
 OPAQUE = ("thinking", "redacted_thinking")
 SKIPPED = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="  # Google's own, for calls that another model made.
 
@@ -47,8 +51,11 @@ class ThinkingProvider(CachingProvider):
             return _gemini(self.say(number), model, self.bills[-1], number)
         check(body, self.window)
         check_thinking(body)
+        check_searches(body)
         self.bills.append(self._bill_blocks(body))
-        return _anthropic(spoken(body, self.say(number)), self.bills[-1], number)
+        blocks = self.say(number)
+        is_paused = blocks[-1][0] == "pause" and may_search(body)
+        return _anthropic(spoken(body, blocks), self.bills[-1], number, is_paused=is_paused)
 
 
 # Anthropic
@@ -69,6 +76,47 @@ def check_thinking(body: Mapping[str, Any]) -> None:
                 raise Refused(f"messages.{place}.content.{number}: Invalid `signature` in `{block['type']}` block")
         if kind == "enabled" and place >= turn and message["role"] == "assistant":
             _check_whole(place, blocks, is_first=place == turn)
+
+
+def may_search(body: Mapping[str, Any]) -> bool:
+    return any(tool.get("type", "").startswith("web_search_") for tool in body.get("tools", ()))
+
+
+def check_searches(body: Mapping[str, Any]) -> None:
+    """:raises Refused: Anthropic would not take the searches in this request."""
+    for place, message in enumerate(body["messages"]):
+        asked = ""
+        for number, block in enumerate(_blocks(message)):
+            where = f"messages.{place}.content.{number}"
+            if block["type"] == "web_search_tool_result":
+                if message["role"] != "assistant" or not asked or asked != block["tool_use_id"]:
+                    raise Refused(f"{where}: unexpected `tool_use_id` found in `web_search_tool_result` block")
+                if any(found["encrypted_content"] != _encrypted(found["url"]) for found in block["content"]):
+                    raise Refused(f"{where}: Invalid `encrypted_content` in `search_result` block")
+                asked = ""
+            elif asked:
+                break
+            elif block["type"] == "server_tool_use":
+                asked = block["id"]
+        if asked:
+            raise Refused(f"messages.{place}: `web_search` tool use was found without a `web_search_tool_result` block")
+    last = body["messages"][-1]
+    if last["role"] == "assistant" and all(block["type"] != "web_search_tool_result" for block in _blocks(last)):
+        raise Refused("This model does not support assistant message prefill.")
+
+
+def _encrypted(address: str) -> str:
+    return sha256(address.encode()).hexdigest()
+
+
+def _searched(question: str, id: str) -> list[dict[str, Any]]:
+    address = f"https://harbour.example/{sha256(question.encode()).hexdigest()[:8]}"
+    found = {"type": "web_search_result", "url": address, "title": question, "page_age": None}
+    found |= {"encrypted_content": _encrypted(address)}
+    return [
+        {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": question}},
+        {"type": "web_search_tool_result", "tool_use_id": id, "content": [found]},
+    ]
 
 
 def _check_parameters(body: Mapping[str, Any]) -> str:
@@ -148,12 +196,24 @@ def spoken(body: Mapping[str, Any], blocks: Sequence[Block]) -> list[dict[str, A
                 found.append(_sealed(what, value, body, found, is_bound=kind == "adaptive"))
         elif what == "text":
             found.append({"type": "text", "text": value})
+        elif what in ("search", "cite", "pause"):
+            if may_search(body):
+                found += _of_search(what, value, f"srvtoolu_{len(body['messages'])}_{len(found)}")
         else:
             thought = "thought" if any(block["type"] in OPAQUE for block in found) else "plain"
             calls += 1
             id = f"toolu_{thought}_{len(body['messages'])}_{calls}_{sha256(json.dumps(body).encode()).hexdigest()[:12]}"
             found.append({"type": "tool_use", "id": id, "name": value[0], "input": value[1]})
     return found
+
+
+def _of_search(what: str, value: Any, id: str) -> list[dict[str, Any]]:
+    if what == "search":
+        return _searched(value, id)
+    if what == "pause":
+        return []
+    source = {"type": "web_search_result_location", "url": value[1], "title": "A <b>page</b>", "cited_text": value[0]}
+    return [{"type": "text", "text": value[0], "citations": [source | {"encrypted_index": "aW5kZXg="}]}]
 
 
 def _sealed(what: str, text: str, body: Mapping[str, Any], before: Any, *, is_bound: bool) -> dict[str, Any]:
@@ -163,7 +223,7 @@ def _sealed(what: str, text: str, body: Mapping[str, Any], before: Any, *, is_bo
     return {**block, "signature": seal} if what == "think" else {**block, "data": f"{text}.{seal}"}
 
 
-def _anthropic(blocks: Sequence[dict[str, Any]], bill: Bill, number: int) -> Events:
+def _anthropic(blocks: Sequence[dict[str, Any]], bill: Bill, number: int, *, is_paused: bool) -> Events:
     usage = {
         "input_tokens": bill.fresh,
         "cache_read_input_tokens": bill.read,
@@ -179,6 +239,7 @@ def _anthropic(blocks: Sequence[dict[str, Any]], bill: Bill, number: int) -> Eve
             yield "content_block_delta", {"index": index, "delta": delta}
         yield "content_block_stop", {"index": index}
     reason = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
+    reason = "pause_turn" if is_paused else reason
     yield "message_delta", {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 20}}
     yield "message_stop", {}
 
@@ -191,8 +252,9 @@ def _streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
             signed = {"type": "signature_delta", "signature": block["signature"]}
             return {"type": "thinking", "thinking": "", "signature": ""}, [*pieces, signed]
         case "text":
-            return {"type": "text", "text": ""}, [{"type": "text_delta", "text": block["text"]}]
-        case "tool_use":
+            sources = [{"type": "citations_delta", "citation": source} for source in block.get("citations", ())]
+            return {"type": "text", "text": ""}, [{"type": "text_delta", "text": block["text"]}, *sources]
+        case "tool_use" | "server_tool_use":
             given = json.dumps(block["input"])
             halves = [given[: len(given) // 2], given[len(given) // 2 :]]
             return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": half} for half in halves]

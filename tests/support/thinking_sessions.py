@@ -14,14 +14,17 @@ from agents_app.turns.claim import ToolResult
 from compaction_app.compact import compact, compact_now
 from compaction_app.context.state import rebuild_payload
 from compaction_app.queries import list_runs, live_run
+from mnesis_core.files.pictures import SentPicture, Shown
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.parameters import Parameters
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState
+from mnesis_core.turns.options import TurnOptions
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
 from sessions_app.record.turn_queries import list_calls
-from tests.support.story import begin, ended, history
+from tests.support.drawings import drawing
+from tests.support.story import ended, history
 from tests.support.thinking_provider import Block, ThinkingProvider
 
 MANUAL = "anthropic/claude-sonnet-4-5"
@@ -30,17 +33,23 @@ GEMINI = "gemini/gemini-3-pro-preview"
 MODELS = {MANUAL: "manual", ADAPTIVE: "adaptive", GEMINI: "gemini"}
 WEATHER = ToolSpec(name="weather", description="The weather of a town.", parameters={"type": "object"})
 EFFORTS = ("high", "high", "high", "low", "none", None)
+SHOWS = 23  # Every so many numbers of shelves there is a picture on it.
 COMPACTS = 9  # Every so many numbers of shelves, reading one compacts the session in the middle of its turn.
 
 
 @tool()
-def shelf(context: ToolContext, number: int) -> str:
-    """Read a shelf, while a worker does what is queued."""
+def shelf(context: ToolContext, number: int) -> str | Shown:
+    """Read a shelf, while a worker does what is queued. Some show a picture."""
     if number % COMPACTS == COMPACTS - 1:
         compact_now(context.session_id)
     elif run_id := live_run(context.session_id):
         compact(run_id=run_id)
-    return f"Shelf {number}: " + "ledgers of the harbour; " * (number % 5 * 60)
+    text = f"Shelf {number}: " + "ledgers of the harbour; " * (number % 5 * 60)
+    return Shown(text=text, pictures=(drawn(number),)) if number % SHOWS == 0 else text
+
+
+def drawn(number: int) -> SentPicture:
+    return SentPicture(data=drawing(100 + number % 7, 80), media_type="image/png", name=f"{number}.png")
 
 
 @tool()
@@ -54,6 +63,7 @@ def enter_models(provider: ThinkingProvider, *, window: int = 120_000) -> None:
         put_model(settle_model(
             alias=alias, litellm_model=name, api_base=provider.url, context_window=window, max_output_tokens=6_000,
             prices=EnteredPrices(), timeout_seconds=60, total_timeout_seconds=600, fallbacks=(), takes_pictures=None,
+            parameters={"provider_tools": ["web_search"]},
         ))  # fmt: skip
 
 
@@ -88,14 +98,32 @@ class Imagined:
         """Return what a model answers; the provider leaves out what it may not think."""
         self.steps -= 1
         thought = [self._thought() for _ in range(self.random.choice((0, 1, 1, 2)))]
+        thought += self._searches(number)
         if self.steps <= 0:
-            return [*thought, ("text", f"Answer {number}.")]
+            cited: list[Block] = [("cite", (f" {number} metres", "https://harbour.example/"))] * self.random.randrange(
+                2
+            )
+            return [*thought, ("text", f"Answer {number}."), *cited]
+        if self.random.random() < 0.1:
+            searched: Block = ("search", f"tide {number}")
+            return [*thought, ("text", "I look."), searched, ("pause", None)]
         said: list[Block] = [("text", "I look.")] if self.random.random() < 0.4 else []
         calls: list[Block] = []
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
             calls += [self._thought()] if calls and self.random.random() < 0.3 else []
             calls.append(self._call())
         return [*thought, *said, *calls]
+
+    def _searches(self, number: int) -> list[Block]:
+        """Return what a model looks for, thinks of it, and says with its sources."""
+        found: list[Block] = []
+        for count in range(self.random.choice((0, 0, 1, 2))):
+            found.append(("search", f"tide {number} {count}"))
+            found += [self._thought()] * self.random.randrange(2)
+            found += [("text", "It is high."), ("cite", ("So it says", "https://harbour.example/"))][
+                : self.random.randrange(3)
+            ]
+        return found
 
     def _thought(self) -> Block:
         words = "".join(self.random.choices('abc äß☃ \n"\\{}', k=self.random.choice((0, 5, 40, 400))))
@@ -109,11 +137,18 @@ class Imagined:
         for number in range(self.random.randint(1, 4)):
             self.steps = self.random.choice((1, 2, 3, 4, 6, 12))
             choice = "required" if self.steps > 1 and self.random.random() < 0.15 else None
-            parameters = Parameters(effort=self.random.choice(EFFORTS), tool_choice=choice)
+            searches = ("web_search",) if self.random.random() < 0.6 else None
+            parameters = Parameters(effort=self.random.choice(EFFORTS), tool_choice=choice, provider_tools=searches)
             model = MODELS[self.random.choice(list(MODELS))] if self.random.random() < 0.25 else ""
-            turn = await ended(
-                await begin(session, f"Question {number}?", model=model, parameters=parameters, tools=(WEATHER,))
+            options = TurnOptions(model=model, parameters=parameters, tools=(WEATHER,))
+            started = await lifecycle.start_turn(
+                session.id,
+                owner_id=session.owner_id,
+                message=f"Question {number}?",
+                pictures=[drawn(number)] * self.random.choice((0,) * 9 + (1, 2)),
+                options=options,
             )
+            turn = await ended(started.turn)
             while turn.state == TurnState.SUSPENDED:
                 turn = await self._go_on(session, turn)
             assert provider.refusals == [], (self.seed, provider.refusals)

@@ -62,9 +62,9 @@ def test_reasoning_is_asked_for_where_responses_are() -> None:
     [
         ("anthropic/claude-sonnet-4-5", "high", ("anthropic/claude-sonnet-4-5", True, False)),
         ("anthropic/claude-opus-4-6", "low", ("anthropic/claude-opus-4-6", True, True)),
-        ("anthropic/claude-opus-4-6", None, ("", False, False)),
-        ("anthropic/claude-sonnet-4-5", "none", ("", False, False)),
-        ("anthropic/claude-3-5-haiku-20241022", "high", ("", False, False)),
+        ("anthropic/claude-opus-4-6", None, ("anthropic#tools", False, False)),
+        ("anthropic/claude-sonnet-4-5", "none", ("anthropic#tools", False, False)),
+        ("anthropic/claude-3-5-haiku-20241022", "high", ("anthropic#tools", False, False)),
         ("gemini/gemini-3-pro-preview", None, ("gemini/gemini-3-pro-preview", False, False)),
     ],
 )
