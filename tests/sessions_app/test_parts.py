@@ -182,7 +182,7 @@ def test_every_known_type_has_a_look_of_its_own(talk: str, browser: Client) -> N
         "Marigolds",
         "Kept for anthropic",
         "run by openai",
-        "Source 1: Tides",
+        "Source: Tides",
         "I will not say.",
     ):
         assert words in text, words

@@ -188,12 +188,15 @@ def spoken(body: Mapping[str, Any], blocks: Sequence[Block]) -> list[dict[str, A
         blocks = [("think", "It always thinks first."), *blocks]
     if kind == "enabled":  # and not between what it says
         blocks = sorted(blocks, key=lambda block: block[0] not in ("think", "redact"))
+    # What was paused and what goes on are one answer.
+    paused = _blocks(body["messages"][-1]) if body["messages"][-1]["role"] == "assistant" else []
+    place = len(body["messages"]) - bool(paused)
     found: list[dict[str, Any]] = []
     calls = 0
     for what, value in blocks:
         if what in ("think", "redact"):
             if thinks:
-                found.append(_sealed(what, value, body, found, is_bound=kind == "adaptive"))
+                found.append(_sealed(what, value, body, place, [*paused, *found], is_bound=kind == "adaptive"))
         elif what == "text":
             found.append({"type": "text", "text": value})
         elif what in ("search", "cite", "pause"):
@@ -216,10 +219,12 @@ def _of_search(what: str, value: Any, id: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": value[0], "citations": [source | {"encrypted_index": "aW5kZXg="}]}]
 
 
-def _sealed(what: str, text: str, body: Mapping[str, Any], before: Any, *, is_bound: bool) -> dict[str, Any]:
+def _sealed(
+    what: str, text: str, body: Mapping[str, Any], place: int, before: Any, *, is_bound: bool
+) -> dict[str, Any]:
     thinking = {"type": "thinking", "thinking": text}
     block = thinking if what == "think" else {"type": "redacted_thinking", "data": f"{text}."}
-    seal = _seal(block, body, len(body["messages"]), before, is_bound=is_bound)
+    seal = _seal(block, body, place, before, is_bound=is_bound)
     return {**block, "signature": seal} if what == "think" else {**block, "data": f"{text}.{seal}"}
 
 
