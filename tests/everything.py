@@ -1,6 +1,7 @@
 """Run the suite on both kinds of database: ``python -m tests.everything``, with ``--all`` the slow tests too.
 
-On SQLite everything runs; on PostgreSQL what is marked ``both_databases``, and with ``--all`` whatever uses a database.
+On SQLite everything runs; on PostgreSQL what is marked ``both_databases``, and with ``--all`` whatever uses a database
+but pages, endpoints and commands.
 
 PostgreSQL and Redis are looked for on this machine; TEST_POSTGRES_URL and TEST_REDIS_URL name others.
 """
@@ -27,11 +28,24 @@ from tests.support.site import SHARED, migrated_file
 
 POOLED = ["--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
 """Files are handed out in their order."""
-PROCESSES, PROCESSES_OF_ALL = {"SQLite": 3, "PostgreSQL": 1}, {"SQLite": 2, "PostgreSQL": 2}
-"""Four processes keep two cores busy while tests wait. PostgreSQL has few of the tests of ``make test``."""
+PROCESSES, PROCESSES_OF_ALL = {"SQLite": 3, "PostgreSQL": 2}, {"SQLite": 3, "PostgreSQL": 3}
+"""More than cores: tests wait for servers, leases and each other, most of all those that ``make test`` leaves out."""
+PAGES = (
+    *("agents_app/operators/test_*_pages.py", "agents_app/operators/test_operators_api.py", "*_app/**/test_admin.py"),
+    *("agents_app/operators/test_operator_commands.py", "agents_app/test_commands.py", "*_app/test_views.py"),
+    *("agents_app/test_anthropic.py", "agents_app/test_openai.py", "agents_app/test_responses.py"),
+    *("agents_app/test_jsonrpc.py", "agents_app/test_mcp_admin.py", "agents_app/test_mcp_server*.py"),
+    *("agents_app/test_listed_servers.py", "agents_app/test_server*.py", "agents_app/test_stdio.py"),
+    *("agents_app/test_models*.py", "agents_app/test_pictures_of_tools.py", "agents_app/test_read_only_tools.py"),
+    *("audit_app/test_import_page.py", "audit_app/test_evaluation_pages.py", "audit_app/test_export_readable.py"),
+    *("compaction_app/test_inspect_*.py", "compaction_app/test_context_api.py", "sessions_app/test_listed_models.py"),
+    *("files_app/test_files_api.py", "files_app/test_lines.py", "files_app/test_prose.py"),
+    "sessions_app/test_models_page.py",
+)
+"""Pages, endpoints, commands and tools without SQL of their own: never on PostgreSQL, but for what is ``both_databases``."""
 TESTS = Path(__file__).parent
 ALL = "--all"
-"""The argument of ``make test-all``: with slow tests, and on PostgreSQL with everything that uses the database."""
+"""The argument of ``make test-all``: with slow tests, and on PostgreSQL with what uses the database."""
 NO_TESTS = 5
 """pytest's exit status when it selected no test."""
 DROPPED = ("DATABASE_URL", "REDIS_URL", "PYTHONDONTWRITEBYTECODE")
@@ -77,9 +91,10 @@ class Pool:
     """Where its output waits for its turn; ``None`` is the terminal."""
 
 
-def without_unmarked() -> list[str]:
+def left_out_on_postgresql() -> list[str]:
     """Return options that leave out modules in which nothing is for both databases: importing them takes seconds."""
-    modules = sorted(TESTS.rglob("test_*.py"))
+    places = PAGES if ALL in sys.argv else ("**/test_*.py",)
+    modules = sorted({module for place in places for module in TESTS.glob(place)})
     return [f"--ignore={module}" for module in modules if "mark.both_databases" not in module.read_text()]
 
 
@@ -150,8 +165,9 @@ def start_all(shared: dict[str, str]) -> list[Pool]:
     if url := shared["TEST_POSTGRES_URL"]:
         name = f"test_mnesis_{os.getpid()}"
         names = {"DATABASE_URL": url, "REDIS_URL": shared["TEST_REDIS_URL"], "MNESIS_TEST_DATABASE": name}
-        scope, options = ("(both_databases or uses_database)", []) if is_all else ("both_databases", without_unmarked())
-        pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names, [*options, *examples]))
+        scope = "(both_databases or uses_database)" if is_all else "both_databases"
+        options = [*left_out_on_postgresql(), *examples]
+        pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names, options))
     return pools
 
 

@@ -58,6 +58,8 @@ class ConvertKeys(Operation):
         return "Compare keys byte by byte, and keep one index for each way to look rows up"
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        # Models that are rendered would be rendered again after each field, which takes seconds: once is enough.
+        vars(state).pop("apps", None)
         for alteration in self.alterations:
             alteration.state_forwards(app_label, state)
 

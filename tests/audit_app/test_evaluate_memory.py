@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -21,6 +24,7 @@ from django.db.models import Model
 from django_q.models import OrmQ
 
 from audit_app.evaluation import evaluate as evaluate_module
+from audit_app.evaluation import process as process_module
 from audit_app.evaluation.job import AskedModel
 from audit_app.evaluation.reports import list_reports, load_report
 from audit_app.management.commands import evaluate_memory as command_module
@@ -36,7 +40,7 @@ from tests.core.contexts import prose
 from tests.support.cast import make_user
 from tests.support.databases import site_database
 from tests.support.openai_server import OpenAIServer
-from tests.support.site import ROOT, environment_for, manage
+from tests.support.site import ROOT, environment_for, manage, migrated_file
 from tests.support.talks import exchange, new_session
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases, pytest.mark.slow]
@@ -47,6 +51,23 @@ ONE_WINDOW = ("--windows", "2048", "--plant", "10")
 def data(tmp_path: Path, settings: Any) -> Path:
     settings.DATA_DIR = tmp_path / "data"
     return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def prepared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process finds its database migrated; the first test alone has an empty one, as on a site."""
+    if request.function is test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured:
+        return
+    own_database = process_module._own_database
+
+    @contextmanager
+    def migrated(directory: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        with own_database(directory) as (url, notes):
+            if url.startswith("sqlite"):
+                shutil.copy(migrated_file(), Path(directory) / "evaluation.sqlite3")
+            yield url, notes
+
+    monkeypatch.setattr(process_module, "_own_database", migrated)
 
 
 @pytest.fixture
