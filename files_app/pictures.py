@@ -7,7 +7,7 @@ has it too. It is made once for a rule, outside every lock; a past prompt names 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from mnesis_core.context.pictures import MOST_PICTURES
 from mnesis_core.errors import FileContentNotFound, InvalidPicture
 from mnesis_core.files.pictures import (
     FORMATS,
+    PICTURE_KIND,
     RENDITION,
     PictureRule,
     Rendition,
@@ -79,6 +80,20 @@ def keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id:
         if isinstance(rendition, Rendition) and kind_of(rendition.media_type) in kinds_shown(spec):
             _keep(session_id, file_kept.content_id, rule, rendition)
     return [file_kept.id for file_kept in kept]
+
+
+def size_documents(sent: Iterable[SentPicture], rule: PictureRule) -> dict[str, int]:
+    """Return the tokens of the first PDFs and recordings among what was sent, by name; nothing is kept."""
+    documents = {one.name: one for one in sent if kind_of(one.media_type) != PICTURE_KIND}
+    found = {}
+    for one in list(documents.values())[:MOST_PICTURES]:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(one.data)
+            file.flush()
+            rendition = _render(Path(file.name), rule)
+        if isinstance(rendition, Rendition):
+            found[one.name] = rendition.tokens
+    return found
 
 
 def _make(session_id: str, content_id: str, rule: PictureRule) -> None:

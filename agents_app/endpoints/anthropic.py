@@ -23,6 +23,7 @@ from agents_app.endpoints.answers import (
     headers_of,
     read_body,
 )
+from files_app.pictures import size_documents
 from mnesis_core import errors
 from mnesis_core.files.pictures import rule_for
 from mnesis_core.llm.tokens import first_calibration
@@ -86,10 +87,13 @@ async def messages(request: HttpRequest, body: MessagesIn) -> HttpResponse | Str
 @router.post("/messages/count_tokens", response=None, summary="Count tokens")
 def count_tokens(request: HttpRequest, body: MessagesIn) -> HttpResponse:
     """About how many tokens the request's own messages and tools have; nothing is asked or recorded."""
+    body = read_body(request, MessagesIn)
     wanted = anthropic.read_request(body.model_dump(exclude_unset=True), session="")
     spec = get_spec(wanted.model, user_id=owner_id(request))
     ratio = first_calibration(spec.shared_ratio).ratio
-    counted = anthropic.count_tokens(wanted, rule_for(spec.litellm_model), ratio=ratio)
+    rule = rule_for(spec.litellm_model)
+    sizes = size_documents((sent for said in wanted.messages for sent in said.pictures), rule)
+    counted = anthropic.count_tokens(wanted, rule, sizes=sizes, ratio=ratio)
     return JsonResponse({"input_tokens": counted}, headers={REQUEST_ID: current_request()})
 
 

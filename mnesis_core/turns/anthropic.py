@@ -147,9 +147,12 @@ def shows_thinking(body: Mapping[str, Any]) -> bool:
     return thinking.get("type") in _THINKS and thinking.get("display") != "omitted"
 
 
-def count_tokens(request: CompletionRequest, rule: PictureRule, *, ratio: float = 1.0) -> int:
+def count_tokens(
+    request: CompletionRequest, rule: PictureRule, *, sizes: Mapping[str, int] | None = None, ratio: float = 1.0
+) -> int:
     """Return about how many tokens a request has, a picture counted as the largest that the model is shown.
 
+    :param sizes: tokens of what else is shown, by name
     :param ratio: by which the model's own counts differ from our estimates
     """
     largest = rule.tokens(rule.longest, rule.pixels // rule.longest or rule.shortest or rule.longest)
@@ -158,7 +161,8 @@ def count_tokens(request: CompletionRequest, rule: PictureRule, *, ratio: float 
         for tool in request.tools
     )
     for said in request.messages:
-        total += MESSAGE_FRAMING + estimate_text(said.text) + largest * len(said.pictures)
+        total += MESSAGE_FRAMING + estimate_text(said.text)
+        total += sum((sizes or {}).get(sent.name, largest) for sent in said.pictures)
         total += sum(
             TOOL_FRAMING + estimate_text(call.name) + estimate_text(call.arguments) for call in said.tool_calls
         )

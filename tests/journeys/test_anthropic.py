@@ -13,9 +13,10 @@ import pytest
 from anthropic import Anthropic
 from anthropic.types import Message
 
+from mnesis_core.files.pictures import OPENAI
 from tests.journeys.conftest import Caller
 from tests.journeys.test_models_that_fail import options_of
-from tests.support.drawings import drawing
+from tests.support.drawings import document, drawing
 from tests.support.openai_server import OpenAIServer
 from tests.support.site import wait_until
 
@@ -271,6 +272,10 @@ def test_tokens_are_counted_and_nothing_is_recorded(caller: Caller, client: Anth
     short = client.messages.count_tokens(model="demo", messages=[user("Hello")]).input_tokens
     longer = client.messages.count_tokens(model="demo", messages=[user("Hello")], tools=[WEATHER], system="Be brief.")
     assert 0 < short < longer.input_tokens
+    pages = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(document(*"abc")).decode()}
+    asked = [user([{"type": "document", "source": pages}])]
+    # The demo model counts as OpenAI's do: a picture of each page, and its text.
+    assert client.messages.count_tokens(model="demo", messages=asked).input_tokens > 3 * OPENAI.page_tokens
     assert len(caller.call("GET", "/api/sessions")["items"]) == before
     with pytest.raises(anthropic.NotFoundError):
         client.messages.count_tokens(model="none", messages=[user("Hello")])
