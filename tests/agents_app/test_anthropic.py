@@ -152,3 +152,9 @@ async def test_a_request_is_refused_as_a_whole(script, alice, program):
         assert answer.status_code in (400, 404)
         assert answer.json()["request_id"] == answer["request-id"]
     assert await db(list_sessions, owner_id=alice.pk) == []
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/count_tokens"])
+async def test_a_body_of_another_shape_is_refused(program: Program, path: str):
+    answer = await program.post(path, model=1)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
