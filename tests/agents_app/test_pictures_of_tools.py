@@ -229,6 +229,7 @@ async def test_a_picture_that_has_left_is_called_back(alice: Any):
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_who_takes_no_pictures_reads_the_file_as_before(alice: Any):
     given: list[Answer] = [(DRAW, {"width": 30, "height": 20}), "Done.", "", "Read."]
     with CachingProvider(lambda number: given[number]) as provider:

@@ -244,7 +244,6 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
     return change
 
 
-@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("table", "column", "value", "reason"),
     [

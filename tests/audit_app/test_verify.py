@@ -181,6 +181,7 @@ def test_a_row_that_was_taken_away_is_named(session_id: str, unguarded: None) ->
             assert found(session_id), model
 
 
+@pytest.mark.slow
 def test_a_row_that_was_put_in_is_named(session_id: str, unguarded: None) -> None:
     for model in record_models():
         if model in (Session, StreamJournal):

@@ -24,6 +24,7 @@ from tests.support.tampered import chain_again, found, make_rich_session, undone
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rows",
     [
