@@ -34,7 +34,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     web = f"[web]\nheader_seconds = {HEADER_SECONDS}\nbody_seconds = {HEADER_SECONDS}\nwaiting_connections = 256\n"
     config.write_text(f"{leases}{web}[stream]\nslow_seconds = {SLOW_SECONDS}\n{UNLIMITED}")
     settings = {"MNESIS_CONFIG": str(config), "LOOPBACK_KEY": "key"}
-    with site_database("test_faults") as database, running_site(directory, **settings, **database) as site:
+    with (
+        site_database("test_faults", is_prepared=True) as database,
+        running_site(directory, **settings, **database) as site,
+    ):
         wait_until_ready(site)
         yield site
 

@@ -32,7 +32,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     config = directory / "config.toml"
     config.write_text("[turn]\nlease_seconds = 120\n")  # what is asked here is not who dies first
     with (
-        site_database("test_connections") as database,
+        site_database("test_connections", is_prepared=True) as database,
         running_site(
             directory,
             MNESIS_CONFIG=str(config),

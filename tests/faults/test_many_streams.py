@@ -57,7 +57,7 @@ def large_caller(tmp_path: Path) -> Iterator[Caller]:
     config = tmp_path / "config.toml"
     config.write_text(f"[turn]\ncapacity = {2 * MANY}\nmost_at_once = {2 * MANY}\n{UNLIMITED}")
     with (
-        site_database("test_streams") as database,
+        site_database("test_streams", is_prepared=True) as database,
         running_site(tmp_path, MNESIS_CONFIG=str(config), **database) as site,
     ):
         wait_until_ready(site)

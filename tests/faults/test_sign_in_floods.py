@@ -37,7 +37,7 @@ pytestmark = pytest.mark.soak
 @pytest.fixture(scope="module")
 def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     folder = tmp_path_factory.mktemp("site")
-    with site_database("test_floods") as database, running_site(folder, **database) as site:
+    with site_database("test_floods", is_prepared=True) as database, running_site(folder, **database) as site:
         wait_until_ready(site)
         assert site.manage("shell", "-c", MAKE_ADA).returncode == 0
         caller = caller_for(site, "ada")

@@ -104,7 +104,7 @@ def openai_server() -> Iterator[OpenAIServer]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("site")
     with (
-        site_database("test_journeys") as database,
+        site_database("test_journeys", is_prepared=True) as database,
         with_a_role(database, directory) as environment,
         running_site(directory, LOOPBACK_KEY="key", **environment) as site,
     ):

@@ -37,7 +37,7 @@ def reader(
     config = directory / "site.toml"
     config.write_text('[search]\nembedding_model = "near"\nrerank_model = "judge"\nquestion_seconds = 30.0\n')
     with (
-        site_database("test_meaning") as database,
+        site_database("test_meaning", is_prepared=True) as database,
         with_a_role(database, directory) as environment,
         running_site(directory, MNESIS_CONFIG=str(config), **environment) as site,
     ):

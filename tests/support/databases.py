@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,16 +18,20 @@ from tests.support.site import environment_for, manage, migrate, one_at_a_time, 
 
 
 @contextmanager
-def site_database(name: str) -> Iterator[dict[str, str]]:
-    """The environment that gives a site a new, empty database; with SQLite it makes one in its directory."""
+def site_database(name: str, *, is_prepared: bool = False) -> Iterator[dict[str, str]]:
+    """The environment that gives a site a new, empty database; with SQLite it makes one in its directory.
+
+    :param is_prepared: on PostgreSQL, whether it may have its tables already, where the processes of a run share them
+    """
     url = os.environ.get("DATABASE_URL", "")
     redis_url = os.environ.get("REDIS_URL", "")
     if not url.startswith("postgres"):
         yield {"REDIS_URL": redis_url} if redis_url else {}
         return
     database = f"{name}_{os.getpid()}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {database}")  # type: ignore[call-overload]
+    prepared = migrated_database(url) if is_prepared and shared_folder() else nullcontext("template1")
+    with psycopg.connect(url, autocommit=True) as connection, prepared as template:
+        connection.execute(f'CREATE DATABASE {database} TEMPLATE "{template}"')  # type: ignore[call-overload]
         try:
             yield {"DATABASE_URL": on_server(url, database), "REDIS_URL": redis_url}
         finally:
