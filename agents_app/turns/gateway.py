@@ -481,6 +481,7 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
             session_id=self.session.id,
             message_id=message_id,
             config=self.config.stream,
+            owner_id=self.session.owner_id,
             made_by=lambda: {"provider": provider, "model": model, "prompt": ""},
         )
         self.step = Step(message_id=message_id, call=call, answer=answer)

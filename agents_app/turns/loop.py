@@ -485,6 +485,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
             session_id=self.session.id,
             message_id=message_id,
             config=self.config.stream,
+            owner_id=self.session.owner_id,
             made_by=cache(partial(_made_by, call.planned)),
         )
         self.step = Step(message_id=message_id, call=call, answer=answer)

@@ -1,28 +1,33 @@
-"""The result of a tool call as the record keeps it: its text, the file of a long one, and the files of its pictures.
+"""The result of a tool call as the record keeps it: its text, the file of a long one, and the files of its pictures; and the
+pictures that a model makes itself.
 
 What waits for the disk happens in ``prepare_result``, before the lock of the session is taken; ``write_result`` writes
-everything in one change, so that no model is sent a result without its pictures.
+everything in one change, so that no model is sent a result without its pictures. So it is with ``prepare_made``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from files_app.contents import put_content
 from files_app.intake import add_file, prepare_file
 from mnesis_core.context.fitting import OUTPUTS, shorten_output
 from mnesis_core.errors import FileQuotaExceeded, RequestTooLarge
 from mnesis_core.files.detection import kind_of_text
-from mnesis_core.files.pictures import SentPicture, part_of_sent
+from mnesis_core.files.pictures import PICTURE_KIND, SentPicture, kind_of, part_of_sent, picture_of
+from mnesis_core.llm.interface import MadePicture
 from mnesis_core.llm.tokens import estimate_part, estimate_text
-from mnesis_core.messages import ShownPart
+from mnesis_core.messages import ImagePart, Part, ShownPart
 from mnesis_core.text import bytes_of_text
 from sessions_app.record import message_store
 from sessions_app.record.change import Change
 
 MOST_PICTURES = 20  # of one result; no more are shown at once
+NO_PICTURE = "What the model sent for a picture is none that can be shown. It is kept as it came."
+P = TypeVar("P")
 AddLong = Callable[[Change, str], str]
 
 
@@ -90,3 +95,44 @@ def write_result(record: Change, part_id: str, result: PreparedResult) -> int:
         for part, about in result.pictures
     ]
     return estimate_text(kept) + sum(map(estimate_part, pictures))
+
+
+# Pictures that a model makes
+
+
+def made_part(made: MadePicture) -> ShownPart:
+    """Return the part of what a model gave for a picture, whatever it is, before it is a file."""
+    sent = picture_of(made.data)
+    if sent is not None and kind_of(sent.media_type) == PICTURE_KIND:
+        return part_of_sent(sent, name=sent.name, size=len(made.data))
+    name = f"picture-{hashlib.sha256(made.data).hexdigest()[:12]}.bin" if made.data else "picture"
+    said = made.problem or NO_PICTURE
+    return ImagePart(name=name, size=len(made.data), source=made.source, caption=said)
+
+
+def prepare_made(
+    parts: Sequence[Part], made: Mapping[int, MadePicture], *, owner_id: int
+) -> dict[int, tuple[ShownPart, dict[str, Any] | None]]:
+    """Store the contents of pictures; return each part, by its place, with what ``add_file`` takes. One that cannot be kept
+    says so."""
+    kept: dict[int, tuple[ShownPart, dict[str, Any] | None]] = {}
+    for place, picture in made.items():
+        part = parts[place]
+        if not picture.data or not isinstance(part, ShownPart):
+            continue
+        try:
+            kept[place] = (part, prepare_file(picture.data, owner_id=owner_id, path=f"{OUTPUTS}{part.name}"))
+        except (FileQuotaExceeded, RequestTooLarge) as problem:
+            said = f"The picture was not kept: {problem.code}: {problem.message}"
+            kept[place] = (replace(part, caption=said), None)
+    return kept
+
+
+def write_made(
+    record: Change, parts: Sequence[P], pictures: Mapping[int, tuple[ShownPart, dict[str, Any] | None]]
+) -> list[P | ShownPart]:
+    """Make files of pictures; return the parts of the answer with them."""
+    found: list[P | ShownPart] = list(parts)
+    for place, (part, about) in pictures.items():
+        found[place] = replace(part, file_id=add_file(record, **about)) if about else part
+    return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from agents_app.turns.results import prepare_result, write_result
+from agents_app.turns.results import made_part, prepare_made, prepare_result, write_made, write_result
 from compaction_app.compact import request_if_due, trigger_after
 from compaction_app.context.state import Frame
 from mnesis_core.config import StreamConfig
@@ -30,6 +30,7 @@ from mnesis_core.messages import (
     ProviderToolPart,
     ReasoningPart,
     RefusalPart,
+    ShownPart,
     StoredMessage,
     StoredPart,
     TextPart,
@@ -52,7 +53,7 @@ from sessions_app.record.turn_queries import running_calls
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output
 StreamedPart = TextPart | ReasoningPart | RefusalPart
-SaidPart = StreamedPart | ProviderPart | ProviderToolPart | CitationPart
+SaidPart = StreamedPart | ProviderPart | ProviderToolPart | CitationPart | ShownPart
 _STREAMED: Mapping[type[llm.StreamedDelta], type[StreamedPart]] = {
     llm.TextDelta: TextPart,
     llm.ReasoningDelta: ReasoningPart,
@@ -108,11 +109,13 @@ class Answer:
     message_id: str
     config: StreamConfig
     made_by: Callable[[], Mapping[str, str]]  # provider, model and prompt of a ``ProviderPart``
+    owner_id: int
+    made: dict[int, llm.MadePicture] = field(default_factory=dict)  # by the places of their parts
     texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
     types: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     # By their places among the parts, those that come whole.
-    whole: dict[int, ProviderPart | ProviderToolPart | CitationPart] = field(default_factory=dict)
+    whole: dict[int, ProviderPart | ProviderToolPart | CitationPart | ShownPart] = field(default_factory=dict)
     _unwritten: list[tuple[int, str]] = field(default_factory=list)
     _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
     _unwritten_size: int = 0
@@ -161,13 +164,23 @@ class Answer:
             for index, (kind, pieces) in enumerate(found)
         ]
 
+    def _whole_part(
+        self, delta: llm.OpaqueBlock | ProviderToolPart | CitationPart | llm.MadePicture
+    ) -> ProviderPart | ProviderToolPart | CitationPart | ShownPart:
+        if isinstance(delta, llm.OpaqueBlock):
+            return self.opaque_part(delta)
+        if not isinstance(delta, llm.MadePicture):
+            return delta
+        self.made[len(self.types)] = delta
+        return made_part(delta)
+
     def opaque_part(self, block: llm.OpaqueBlock) -> ProviderPart:
         made = {**self.made_by(), **({"prompt": ""} if block.is_displaced else {})}
         return ProviderPart(kind=block.kind, data=block.data, **made)
 
     def _take(self, delta: llm.Delta) -> None:
         if not isinstance(delta, llm.StreamedDelta):  # Whole: not journalled, and followers are told of the part.
-            part = self.opaque_part(delta) if isinstance(delta, llm.OpaqueBlock) else delta
+            part = self._whole_part(delta)
             self.whole[len(self.types)] = part
             self.types.append(part.type)
             self.texts.append([])
@@ -241,8 +254,10 @@ def end_step(turn: TurnRecord, step: Step, reply: llm.Reply) -> list[OpenCall]:
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = step.parts_of(calls)
     parts = message_queries.prepare_parts([*step.answer.parts, *tools])
+    pictures = prepare_made(step.answer.parts, step.answer.made, owner_id=step.answer.owner_id)
     with held(turn) as record:
-        part_ids = message_store.append_parts(record, message_id=step.message_id, parts=parts)
+        said = write_made(record, parts, pictures)
+        part_ids = message_store.append_parts(record, message_id=step.message_id, parts=said)
         turn_store.end_call(record, step.call.id, end, attempts=step.call.attempts)
         message_store.finalize_message(record, step.message_id, end, call_id=step.call.id)
         if any(step.answer.lengths):  # anything is journalled
@@ -332,6 +347,8 @@ def finish_turn(
     :param context: the frame with which the context is measured, and its size; ``None`` if no model was asked
     """
     trigger = trigger_after(*context) if context else None
+    said = step.answer.parts if step else []
+    pictures = prepare_made(said, step.answer.made, owner_id=step.answer.owner_id) if step and step.answer.made else {}
     with held(turn) as record:
         # A cancellation may come while the step's own end is being written by another thread.
         if step is not None and step.message_id in message_queries.unfinished_messages(turn.id):
@@ -342,7 +359,7 @@ def finish_turn(
                 error_message=end.error_message,
                 usage=step.used_so_far(),
             )
-            message_store.append_parts(record, message_id=step.message_id, parts=step.answer.parts)
+            message_store.append_parts(record, message_id=step.message_id, parts=write_made(record, said, pictures))
             turn_store.end_call(record, step.call.id, message_end, attempts=step.call.attempts)
             message_store.finalize_message(record, step.message_id, message_end, call_id=step.call.id)
             message_store.delete_journal(message_id=step.message_id)

@@ -45,7 +45,7 @@ class _Shown:
 def picture_file(message: StoredMessage, stored: StoredPart, kinds: Collection[str] = SHOWN_KINDS) -> str:
     """Return the id of the file whose picture, PDF or audio a part can show to a model, or an empty text.
 
-    Providers take pictures from the user, and as what a call gave back.
+    Providers take pictures from the user, and as what a call gave back. The user shows those that a model made.
     """
     part = stored.part
     if kind_shown(part) not in kinds:
@@ -57,7 +57,8 @@ def picture_file(message: StoredMessage, stored: StoredPart, kinds: Collection[s
             call.tool_call_id == part.tool_call_id and call.compacted_at is None and call.error is None
             for call in calls
         )
-        return part.file_id if message.role == "user" or is_result else ""
+        is_made = message.role == "assistant" and not part.tool_call_id and isinstance(part, ImagePart)
+        return part.file_id if message.role == "user" or is_result or is_made else ""
     return part.file_id if isinstance(part, FileRefPart) and message.role == "user" else ""
 
 

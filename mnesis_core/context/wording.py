@@ -64,6 +64,7 @@ SENT_TYPES = tuple(
 
 
 ONLY_TOOLS = "#tools"
+MADE = "[What the assistant made looks like this:]"
 
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
@@ -374,6 +375,7 @@ class _Segment:
 def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
     segments: list[_Segment] = []
     omitted, unanswered, pictures = row["omitted"], row["unanswered"], pictures_of(row)
+    made: list[Picture] = []  # by the assistant
     waiting: list[Opaque] = []  # for the text or the call that they stand before
     for stored in parts:
         if stored.id in omitted:
@@ -399,8 +401,10 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
                 waiting = []
             segments[-1].texts.append(texts["text"])
             if stored.id in pictures:
-                segments[-1].pictures.append(pictures[stored.id])
-    return [*segments, _Segment(message.role, _before(waiting))] if waiting else segments
+                (made if message.role == "assistant" else segments[-1].pictures).append(pictures[stored.id])
+    segments += [_Segment(message.role, _before(waiting))] if waiting else []
+    # No provider takes a picture from the assistant.
+    return [*segments, _Segment("user", texts=[MADE], pictures=made)] if made else segments
 
 
 def _before(waiting: Iterable[Opaque], call_id: str = "") -> tuple[Opaque, ...]:

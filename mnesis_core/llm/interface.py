@@ -176,9 +176,16 @@ class Reply:
     error: ModelError | None = None  # set unless the outcome is COMPLETE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadePicture:
+    data: bytes = field(repr=False, default=b"")  # whatever the model gave for a picture
+    source: str = ""  # the address that it gave in place of one
+    problem: str = ""  # why there are no bytes of it
+
+
 StreamedDelta = TextDelta | ReasoningDelta | RefusalDelta
 # A piece of an answer; blocks and parts are whole.
-Delta = StreamedDelta | OpaqueBlock | ProviderToolPart | CitationPart
+Delta = StreamedDelta | OpaqueBlock | ProviderToolPart | CitationPart | MadePicture
 Item = Delta | Reply
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import secrets
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from mnesis_core.errors import AnswerRefused, ContextWindowExceeded, ModelError, ModelReplyIncomplete
 from mnesis_core.llm.interface import (
+    MadePicture,
     ModelSpec,
     OpaqueBlock,
     Outcome,
@@ -72,6 +74,8 @@ REFUSED = ("refusal", "content_filter")
 CONTEXT_FULL = "model_context_window_exceeded"  # Claude's
 PAUSED = "pause_turn"  # Claude's: its provider runs tools for long, and goes on when it is sent the answer so far.
 LARGEST_COUNT = 2**53  # Token counts above this cannot be true, and not every database and browser can hold them.
+LONGEST_ADDRESS = 2_000
+MOST_CODED = 40_000_000  # Characters of Base64 of all pictures of an answer: 30 MB.
 LONGEST_FINISH_REASON = 64
 LONGEST_USAGE = 2_000
 LONGEST_JSON_WORD = len("false")
@@ -100,6 +104,7 @@ class PartialAnswer:
     _calls: list[_Fragments] = field(default_factory=list)
     _current: dict[int, _Fragments] = field(default_factory=dict)
     _waiting: list[OpaqueBlock] = field(default_factory=list)  # for the call that they stand before
+    _pictures: list[str] = field(default_factory=list)
     _part: list[str] = field(default_factory=list)  # the text of the part that is being written
     _length: int = 0  # of this part
     _text_began: int = 0  # where in it the provider's own text began
@@ -144,6 +149,25 @@ class PartialAnswer:
         """Add a call that the provider ran; what does not fit whole is left out."""
         size = len(part.input) + len(part.output or part.error or "") + len(part.data)
         return [part] if len(self._take("x" * size)) == size else []
+
+    def add_picture(self, url: Any) -> list[MadePicture]:
+        """Add a picture that the model made, once: a ``data:`` URL, or Base64 alone. Addresses are not followed."""
+        text = url if isinstance(url, str) else ""
+        if not text or text in self._pictures:
+            return []
+        if text.startswith(("http:", "https:")):
+            problem = "The model gave an address in place of the picture. It is not followed."
+            return [MadePicture(source=text[:LONGEST_ADDRESS], problem=problem)]
+        coded = text.partition("base64,")[2] if text.startswith("data:") else text
+        if sum(map(len, self._pictures)) + len(coded) > MOST_CODED:
+            size = len(coded) // 4 * 3
+            return [MadePicture(problem=f"The picture was not kept: it has about {size:,} bytes, more than are taken.")]
+        self._pictures.append(text)
+        try:
+            data = base64.b64decode(coded, validate=True)
+        except ValueError:
+            return [MadePicture(data=coded.encode(errors="replace"))]  # It is kept as what it is.
+        return [MadePicture(data=data)] if data else []
 
     def begin_text(self) -> None:
         """Note that the provider begins another text, which may be the rest of a part."""

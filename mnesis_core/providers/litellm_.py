@@ -214,6 +214,8 @@ def _deltas(chunk: Any, answer: PartialAnswer, native: NativeEvents) -> Iterator
         yield from answer.add_text(getattr(delta, "content", None) or "")
         for source in getattr(delta, "annotations", None) or ():
             answer.cite(openai_cites(source, native.provider), counts_bytes=native.provider in COUNT_BYTES)
+        for image in getattr(delta, "images", None) or ():
+            yield from answer.add_picture((image.get("image_url") or {}).get("url"))
         for call in getattr(delta, "tool_calls", None) or ():
             if native.is_own(call):
                 continue

@@ -40,6 +40,7 @@ _PROVIDER_TOOLS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "responses": {
         "web_search": {"type": "web_search"},
         "code_execution": {"type": "code_interpreter", "container": {"type": "auto"}},
+        "image_generation": {"type": "image_generation"},
     },
     "gemini": {"web_search": {"googleSearch": {}}, "code_execution": {"codeExecution": {}}},
 }

@@ -3,7 +3,7 @@ provider ran itself, and the sources of what was said.
 
 litellm (1.102) calls three of Claude's ends ``stop`` or ``content_filter``. Of a refusal it passes on the first piece in Chat
 Completions, and nothing in Responses. A tool that Claude's provider runs comes as a call like any other, and its result apart
-from it; of Responses come neither searches nor sources, and of Gemini no code that was run. So the events are read as they
+from it; of Responses come neither searches, sources nor pictures, and of Gemini no code that was run. So the events are read as they
 come, before litellm makes chunks of them.
 
 https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons,
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from mnesis_core.llm.interface import Delta
@@ -25,7 +26,14 @@ STOPS = ("refusal", PAUSED, CONTEXT_FULL)  # Claude's, where litellm says someth
 # Of Responses, what OpenAI runs, by the types of its items; other calls are the caller's.
 _RAN = {"web_search_call": "web_search", "file_search_call": "file_search", "code_interpreter_call": "code_interpreter"}
 _UNITS = {"char": "characters", "page": "pages", "block": "blocks"}
-_New = str | ProviderToolPart | CitationPart | Literal[True]  # a refusal's words; True: a text begins
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    coded: str
+
+
+_New = str | ProviderToolPart | CitationPart | _Picture | Literal[True]  # a refusal's words; True: a text begins
 
 
 class NativeEvents:
@@ -66,6 +74,8 @@ class NativeEvents:
                 yield from answer.add_refusal(item)
             elif isinstance(item, ProviderToolPart):
                 yield from answer.add_ran(item)
+            elif isinstance(item, _Picture):
+                yield from answer.add_picture(item.coded)
             elif isinstance(item, CitationPart):
                 answer.cite(item)
             else:
@@ -167,6 +177,9 @@ class NativeEvents:
             self._new.append(True)
         elif kind == "response.output_item.done" and what == "reasoning":
             self._thought.append(str(item.get("id")))
+        elif kind == "response.output_item.done" and what == "image_generation_call":
+            self._ended.update(self._thought)
+            self._new.append(_Picture(_text(item.get("result"))))
         elif kind == "response.output_item.done" and what in _RAN:
             self._ended.update(self._thought)
             self._new.append(_openai_s(item))

@@ -72,7 +72,8 @@ def fields_of_call(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def lacks_thinking(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether messages in the form of litellm end with results of a turn that Claude began without thinking.
+    """Return whether messages in the form of litellm end in a turn that Claude began without thinking: with results, or with
+    an answer that it paused.
 
     To Claude, a turn begins with a message of the user that brings no results.
     """
@@ -86,4 +87,5 @@ def lacks_thinking(messages: Sequence[Mapping[str, Any]]) -> bool:
             brings_results = True
         elif not brings_results:
             answers = []
-    return brings_results and bool(answers) and "thinking_blocks" not in answers[0]
+    goes_on = brings_results or messages[-1]["role"] == "assistant"
+    return goes_on and bool(answers) and "thinking_blocks" not in answers[0]

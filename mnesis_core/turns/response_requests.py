@@ -57,6 +57,7 @@ _ITEM = re.compile(rf"(?:msg|rs|fc|ctc|fco|ctco)_({_ULID})(?:_[0-9A-Z_]{{1,64}})
 _RAN = {
     "web_search": re.compile(r"web_search(?:_preview)?(?:_[0-9_]+)?"),
     "code_execution": re.compile("code_interpreter"),
+    "image_generation": re.compile("image_generation"),
 }
 MOST_PAIRS, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # of metadata, as at OpenAI
 MOST_ITEMS = 10_000

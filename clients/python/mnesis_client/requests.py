@@ -88,7 +88,7 @@ class Parameters(TypedDict, total=False):
     parallel_tool_calls: bool
     response_format: dict[str, Any]
     """``json_object`` or ``json_schema`` in OpenAI's form."""
-    provider_tools: Sequence[Literal["web_search", "code_execution"]]
+    provider_tools: Sequence[Literal["web_search", "code_execution", "image_generation"]]
     """Tools that the model's provider runs itself, of those that the model's entry permits."""
 
 

@@ -3,15 +3,17 @@ provider ran, and the sources of what was said."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from mnesis_core.llm.interface import ModelSpec, Outcome, RefusalDelta, Reply, Request, TextDelta
+from mnesis_core.llm.interface import MadePicture, ModelSpec, Outcome, RefusalDelta, Reply, Request, TextDelta
 from mnesis_core.messages import CitationPart, ProviderToolPart
 from mnesis_core.providers.litellm_ import LiteLLMModel
+from tests.support.drawings import drawing
 from tests.support.event_provider import EventProvider, chat, claude, gemini, responses, said
 
 ASKED = Request(payload={"messages": [{"role": "user", "content": "How?"}]}, max_output_tokens=500)
@@ -190,3 +192,39 @@ async def test_code_that_gemini_ran() -> None:
 async def test_hostile_events_break_nothing(events: Any) -> None:
     *_, reply = await answer(CLAUDE, events)
     assert isinstance(reply, Reply)
+
+
+PNG = base64.b64encode(drawing()).decode()
+SHOWN = {"type": "image_url", "index": 0, "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+INLINE = {"inlineData": {"mimeType": "image/png", "data": PNG}}
+GENERATED = {"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": PNG}
+
+
+@pytest.mark.parametrize(
+    ("name", "events"),
+    [
+        (GPT, chat({"role": "assistant", "content": "Here."}, {"images": [SHOWN]}, {"images": [SHOWN]})),
+        (ROUTED, chat({"role": "assistant", "content": "Here."}, {"images": [SHOWN]})),
+        (GEMINI, gemini({"text": "Here."}, INLINE)),
+        (RESPONSES, responses(GENERATED)),
+    ],
+)
+async def test_a_picture_that_a_model_makes_comes_once_and_whole(name: str, events: Any) -> None:
+    *_, picture, reply = await answer(name, events)
+    assert picture == MadePicture(data=drawing())
+    assert reply.outcome is Outcome.COMPLETE
+
+
+async def test_what_is_no_picture_that_can_be_taken_says_why(monkeypatch: Any) -> None:
+    def gives(url: Any) -> Any:
+        return chat({"role": "assistant", "content": "Here.", "images": [{"image_url": {"url": url}}]})
+
+    _, picture, _ = await answer(GPT, gives("https://a.example/x.png"))
+    assert (picture.source, picture.data) == ("https://a.example/x.png", b"")
+    assert "not followed" in picture.problem
+    _, picture, _ = await answer(GPT, gives("data:image/png;base64,A!"))
+    assert picture.data == b"A!"
+    monkeypatch.setattr("mnesis_core.providers.answer.MOST_CODED", 4_000)
+    _, picture, reply = await answer(GPT, gives("data:image/png;base64," + "A" * 8_000))
+    assert (picture.data, "6,000 bytes" in picture.problem) == (b"", True)
+    assert reply.text == "Here."

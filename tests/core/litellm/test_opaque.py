@@ -88,6 +88,8 @@ THOUGHT, PLAIN = {"role": "assistant", "thinking_blocks": [{}]}, {"role": "assis
     ("messages", "expected"),
     [
         ([USER], False),
+        ([USER, PLAIN], True),  # It was paused.
+        ([USER, THOUGHT, TOOL, PLAIN], False),
         ([USER, PLAIN, USER], False),
         ([USER, PLAIN, TOOL], True),
         ([USER, THOUGHT, TOOL, PLAIN, TOOL], False),
