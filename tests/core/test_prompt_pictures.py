@@ -194,9 +194,11 @@ def result(role: Any = "assistant", call_id: str = "call_1") -> list[MessageEntr
     return [asked(1, pictures=0), MessageEntry(position=2, message=message(2, role, tool("shoot"), image))]
 
 
-def test_only_users_and_calls_show_pictures():
+def test_users_and_calls_show_pictures_and_the_user_those_that_the_assistant_made():
     assert assembled(result()).messages[1].tool_results[0].pictures
-    assert not assembled(result(call_id="")).manifest[1].get("pictures")
+    *_, answer, behind = assembled(result(call_id="")).messages
+    assert (answer.role, answer.pictures) == ("assistant", ())
+    assert (behind.role, len(behind.pictures)) == ("user", 1)
     assert not assembled(result(call_id="other")).manifest[1].get("pictures")
 
 
