@@ -70,6 +70,13 @@ BENCHMARKS = {
             *("raw CPU / ours", "delivered", "raw p50 ms at 20/s", "our p50 ms", "raw p99 ms", "our p99 ms"),
         ),
     ),
+    "gateway": (
+        "The first token through the gateway, against the provider asked directly; and what is kept of the requests' bytes",
+        (
+            *("tools and system", "direct ms", "through ms", "more ms: median", "more ms: p95", "CPU ms a request"),
+            *("MB sent", "MB of the last request", "MB kept"),
+        ),
+    ),
     "crowd": (
         "Turns of many sessions at once in one process, with a model that answers at once",
         ("at once", "turns/s", "CPU ms a turn", "p50 ms", "p99 ms", "first call p99 ms", "MB for them"),

@@ -135,6 +135,7 @@ CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
 TRUSTED_PROXIES = env_networks("MNESIS_TRUSTED_PROXIES")
 REDIS_URL = env_str("REDIS_URL", "")
 USER_IS_SESSION = env_bool("MNESIS_USER_IS_SESSION", False)
+GATEWAY_WITHOUT_RECORD = env_bool("MNESIS_GATEWAY_WITHOUT_RECORD", False)
 WARM_UP = env_bool("MNESIS_WARM_UP", True)
 ROLE = env_str("MNESIS_ROLE", "worker" if "qcluster" in sys.argv else "command")
 # Served to this machine only: "manage.py up" says so for an address on loopback. Commands are run at the host, which a

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from channels.auth import AuthMiddlewareStack
@@ -29,12 +29,13 @@ from ninja.utils import check_csrf
 from mnesis_core.actor import Actor
 from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests, WrongOrganisation
 from mnesis_core.network.rate_limits import Bucket, KeyRecord, decide, parse_key, request_bucket
-from sessions_app.conf import site_config
+from sessions_app.conf import passes_on_unrecorded, site_config
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, db
 from sessions_app.llm.model_store import find_key, touch_key
 from sessions_app.record.organisation_store import key_actor, user_actor
 
+R = TypeVar("R")
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 READING = ("GET", "HEAD", "OPTIONS")
 TRY_AGAIN = 4503  # a socket's close code while the database is away
 MOST_BUCKETS = 10_000  # when all of them are in use, a newcomer is let in without being counted
+REMEMBERED_SECONDS = 3_600.0
+_SEEN: dict[tuple[str, Any], tuple[float, Any]] = {}
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -148,10 +151,27 @@ def check_key(text: str) -> KeyRecord:
     return record
 
 
+def remembered(kind: str, name: Any, read: Callable[[Any], R]) -> R:
+    """Return what a query gives, or gave within the hour where the database is away and the gateway goes on without it."""
+    if not passes_on_unrecorded():
+        return read(name)
+    try:
+        found = read(name)
+    except AWAY:
+        seen_at, found = _SEEN.get((kind, name), (0.0, None))
+        if not seen_at or time.monotonic() - seen_at > REMEMBERED_SECONDS:
+            raise
+        return cast(R, found)
+    if len(_SEEN) > MOST_BUCKETS:
+        _SEEN.clear()
+    _SEEN[kind, name] = (time.monotonic(), found)
+    return found
+
+
 def proven_key(text: str) -> KeyRecord | None:
     """Return the valid key that this text proves to hold, without recording its use."""
     key = parse_key(text)
-    record = find_key(key.prefix) if key else None
+    record = remembered("key", key.prefix, find_key) if key else None
     return record if key is not None and record is not None and record.is_proven_by(key) else None
 
 
@@ -166,8 +186,9 @@ class KeyAuth(HttpBearer):
         record = check_key(token)
         count_request(user_id=record.owner_id, key_prefix=record.prefix)
         check_may_write(record.may_write or request.method in READING)
-        request.user = get_user_model().objects.get(pk=record.owner_id)
+        request.user = remembered("user", record.owner_id, lambda id: get_user_model().objects.get(pk=id))
         request.key_prefix = record.prefix  # type: ignore[attr-defined]
+        request.key_mode = record.mode  # type: ignore[attr-defined]
         return request.user
 
 

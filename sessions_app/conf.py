@@ -132,6 +132,16 @@ def allowed_to(user_id: int, grants: QuerySet[Any]) -> Q:
     return Q(is_restricted=False) | Q(pk__in=granted) | Q(Exists(administrator))
 
 
+def passes_on_unrecorded() -> bool:
+    """Return whether requests through the gateway go on while the record cannot be written."""
+    return bool(settings.GATEWAY_WITHOUT_RECORD)
+
+
+def gateway_aliases() -> list[str]:
+    """Return the models whose entries say that they are asked through the gateway."""
+    return list(LanguageModel.objects.filter(through_gateway=True).values_list("alias", flat=True))
+
+
 def has_real_models() -> bool:
     return LanguageModel.objects.exclude(litellm_model__startswith="demo/").exists()
 

@@ -607,6 +607,8 @@ class LanguageModel(models.Model):
     """What it is asked with where neither a session nor a turn asks for another value (``mnesis_core.llm.parameters``)."""
     cache = models.CharField(max_length=8, default="5m")
     """How long its provider is to keep prompts: one of ``caching.LIFETIMES``."""
+    through_gateway = models.BooleanField(default=False, db_default=False)
+    """Whether requests at ``/v1`` for it go on to its provider unchanged, where neither they nor their key say otherwise."""
     is_restricted = models.BooleanField(default=False)
     """If set, only users named by a ``ModelGrant`` may use the model; without grants no one may."""
     entered_on_host = models.BooleanField(default=False, editable=False)
@@ -653,6 +655,8 @@ class ApiKey(models.Model):
     """The owner's when the key was made; it opens nothing once they have left it."""
     secret_hash = models.CharField(max_length=64)
     scope = models.CharField(max_length=32, default="all")
+    mode = models.CharField(max_length=16, default="", db_default="")
+    """``gateway``, ``server``, or nothing: as the model's entry says (``agents_app.endpoints.gateway``)."""
     created_at = models.DateTimeField(auto_now_add=True)
     last_used_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -60,7 +60,7 @@ from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import load_messages, prepare_parts
 from sessions_app.record.session_queries import find_imported, gateway_family, load_session
-from sessions_app.record.turn_queries import find_beginning, load_last_body, load_turn
+from sessions_app.record.turn_queries import find_beginnings, load_last_body, load_turn
 
 logger = logging.getLogger(__name__)
 RECENT = 400  # messages of the record that a request is compared with where it begins unlike any before it
@@ -163,31 +163,40 @@ def _find(request: GatewayRequest, digests: Sequence[str], *, session: str, owne
     if root is None and session == NEW:
         return None
     family = None if root is None else gateway_family(root.id)
-    begun = memory.find(digests, family) or _recorded(digests, owner.pk, family)
-    if begun is not None:
-        known, spot = begun
+    for known, spot in _beginnings(digests, owner.pk, family):
         try:
             its = load_session(spot.session_id, owner_id=owner.pk)
         except errors.SessionNotFoundError:
-            its = None
-        # Programs ask beside a conversation, too: what its title is, whether a command is safe.
-        if its is not None and (its.system_prompt == request.system or _is_answered(request, known)):
+            continue
+        if _is_same(request, known, its, spot, is_named=root is not None):
             return _Found(session=its, known=known, spot=spot)
     if root is None or not root.message_seq or (root.system_prompt == request.system and not root.running_turn_id):
         return None if root is None else _Found(session=root)
     return _Found(session=_child(request, owner, root))
 
 
-def _is_answered(request: GatewayRequest, known: int) -> bool:
-    return any(said.role == ASSISTANT for said in request.said[:known])
+def _beginnings(digests: Sequence[str], owner_id: int, family: Sequence[str] | None) -> Iterator[tuple[int, Spot]]:
+    """Yield where the longest known beginning of a request ends, the newest of several first."""
+    seen = memory.find(digests, family)
+    if seen is not None:
+        yield seen
+    for begun in find_beginnings(digests, owner_id=owner_id, session_ids=family):
+        end = message_queries.end_of_request(begun.turn_id)
+        if end is not None:
+            yield digests.index(begun.digest) + 1, Spot(begun.session_id, *end)
 
 
-def _recorded(digests: Sequence[str], owner_id: int, family: Sequence[str] | None) -> tuple[int, Spot] | None:
-    begun = find_beginning(digests, owner_id=owner_id, session_ids=family)
-    if begun is None:
-        return None
-    end = message_queries.end_of_request(begun.turn_id)
-    return None if end is None else (digests.index(begun.digest) + 1, Spot(begun.session_id, *end))
+def _is_same(request: GatewayRequest, known: int, its: SessionRecord, spot: Spot, *, is_named: bool) -> bool:
+    """Return whether a request that begins as one of a session did is of the same conversation."""
+    if any(said.role == ASSISTANT for said in request.said[:known]):
+        return True
+    # Programs ask beside a conversation, too: what its title is, whether a command is safe.
+    if is_named or its.system_prompt != request.system:
+        return its.system_prompt == request.system
+    # Without a name, the same first question is another conversation, unless its answer is the same, or not there yet.
+    answers = {one.key for one in known_from(load_messages(its.id, after=spot.seq, limit=RECENT))}
+    again = any(said.role == ASSISTANT and said.key in answers for said in request.said[known:])
+    return again or (not answers and its.running_turn_id is None)
 
 
 def _name_of(request: GatewayRequest, session: str) -> str:
@@ -360,6 +369,16 @@ async def start(
         call = GatewayCall(placed, request=request, spec=spec, target=target, body=body)
         runner.start(placed.turn, owner_id=owner.pk, is_resumed=placed.is_resumed, passing=call)
     return call
+
+
+async def pass_bytes(request: GatewayRequest, spec: llm.ModelSpec, target: Target, exchange: Exchange) -> None:
+    """Pass a request on without a record of it. Never raises: what goes wrong is told to the client."""
+    body = request.with_model(_name_at(spec)).encode()
+    model = PassedOn(
+        spec, protocol=request.protocol, target=target, body=body, exchange=exchange, prompt_tokens=len(body) // 4
+    )
+    reply = await llm.complete(model, llm.Request(payload={}, max_output_tokens=spec.max_output_tokens))
+    exchange.close(reply.error)
 
 
 def _name_at(spec: llm.ModelSpec) -> str:

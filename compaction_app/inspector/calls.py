@@ -24,7 +24,7 @@ from mnesis_core.context.replay import Block, BlockKind, blocks_beside, blocks_o
 from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.providers.rendering import outgoing
-from mnesis_core.records import CallRecord
+from mnesis_core.records import GATEWAY, CallRecord
 from sessions_app.pages.markdown import PIECE, format_characters, show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import number_in, signed_in
@@ -45,7 +45,7 @@ BLOCKS = 100
 CHANGES_SHOWN = 100
 COMPARABLE_CALLS = 25
 HEAD = 20_000  # characters of a block's text or a payload that are shown at first
-PURPOSES = ("turn", "summary", "file", "map")
+PURPOSES = ("turn", GATEWAY, "summary", "file", "map")
 STATES = ("running", "completed", "failed")
 SECTIONS = {"blocks": "Blocks", "payload": "Payload", "difference": "Difference"}
 
@@ -66,16 +66,30 @@ def open_call(call: CallRecord) -> OpenedCall:
     if sources:
         return OpenedCall(record=call, rebuilt=rebuilt, blocks=_blocks(sources))
     # The prompt of any other purpose has no manifest of the context: its messages are its blocks.
-    messages = rebuilt.payload.get("messages") if rebuilt.payload else None
-    blocks = []
-    for message in messages if isinstance(messages, list) else []:
-        if isinstance(message, dict):
-            role, content = str(message.get("role", "")), message.get("content")
-            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-            kind = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE
-            tokens = MESSAGE_FRAMING + estimate_text(text)
-            blocks.append(Block(kind=kind, role=role, texts=(("text", text),), tokens=tokens))
+    payload = rebuilt.payload or {}
+    said = payload.get("messages", payload.get("input"))
+    said = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    opening = [{"role": "system", "content": payload[name]} for name in ("system", "instructions") if payload.get(name)]
+    blocks = [_block_of_tool(tool) for tool in _objects(payload.get("tools"))] if call.purpose == GATEWAY else []
+    for message in (*opening, *_objects(said)):
+        role, content = str(message.get("role") or message.get("type") or ""), message.get("content", message)
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        kind = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE
+        blocks.append(
+            Block(kind=kind, role=role, texts=(("text", text),), tokens=MESSAGE_FRAMING + estimate_text(text))
+        )
     return OpenedCall(record=call, rebuilt=rebuilt, blocks=blocks)
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _block_of_tool(tool: dict[str, Any]) -> Block:
+    inner = tool.get("function")
+    name = (inner if isinstance(inner, dict) else tool).get("name") or tool.get("type") or ""
+    text = json.dumps(tool, ensure_ascii=False)
+    return Block(kind=BlockKind.TOOL, role="", name=str(name), texts=(("text", text),), tokens=estimate_text(text))
 
 
 def compare(
@@ -138,6 +152,8 @@ def payload_file(call: CallRecord, rebuilt: RebuiltPayload) -> HttpResponse:
     if rebuilt.payload is None:
         raise Http404("this payload cannot be rebuilt")
     response = JsonResponse(rebuilt.payload)
+    if rebuilt.body is not None:  # what was sent, byte for byte
+        response.content = rebuilt.body.encode()
     response["Content-Disposition"] = f'attachment; filename="{call.id}.json"'
     return response
 

@@ -83,6 +83,7 @@ class ModelSpec:
     takes_pictures: bool | None = None  # None: as litellm's table says
     takes_documents: bool | None = None  # PDFs; None: as litellm's table says
     takes_audio: bool | None = None  # None: as litellm's table says
+    through_gateway: bool = False  # Whether requests at /v1 for it go on to its provider unchanged.
     fallbacks: tuple[str, ...] = ()  # Aliases of the models that are asked, in this order, when this one gives nothing.
     cache: str = "5m"  # How long its provider is to keep prompts, where it asks (``caching.LIFETIMES``).
     # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists.

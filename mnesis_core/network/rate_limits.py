@@ -21,6 +21,7 @@ from mnesis_core.config import RequestConfig, SignInConfig
 from mnesis_core.network.hosts import Network
 
 SUBSCRIBER_PREFIX = 64  # Bits of an IPv6 address assigned to a subscriber, who chooses the rest (RFC 6177).
+MODES = ("", "gateway", "server")  # of requests at ``/v1``; empty: as the model's entry says.
 SCOPES = ("all", "read")  # ``all`` allows what the owner may do; ``read`` allows reading only.
 _KEY = re.compile(r"mns_([0-9a-f]{12})_([0-9A-Za-z_-]{43})", re.ASCII)
 
@@ -139,6 +140,7 @@ class KeyRecord:
     last_used_at: datetime | None
     revoked_at: datetime | None
     is_at_home: bool  # whether its owner is still in the organisation for which it was made
+    mode: str = ""  # one of ``MODES``
 
     @property
     def may_write(self) -> bool:

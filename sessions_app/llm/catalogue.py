@@ -41,7 +41,7 @@ _ABILITY: dict[str, Any] = {
 }
 ENTERED = (
     *("litellm_model", "api_base", "context_window", "max_output_tokens", "timeout_seconds", "total_timeout_seconds"),
-    *("takes_pictures", "takes_documents", "takes_audio", "fallbacks", "parameters", "cache"),
+    *("takes_pictures", "takes_documents", "takes_audio", "through_gateway", "fallbacks", "parameters", "cache"),
 )
 REACHED = ("litellm_model", "api_base", "api_key_env")
 SECRETS = ("api_key_env", "api_base")
@@ -215,6 +215,11 @@ class ModelForm(AudienceFields):
     takes_audio = forms.TypedChoiceField(
         **_ABILITY, label="Takes audio", help_text="If not, it is only told what each recording is called."
     )
+    through_gateway = forms.BooleanField(
+        required=False,
+        label="Through the gateway",
+        help_text="Requests of programs for it go on to its provider unchanged, and are recorded.",
+    )
     input_price = forms.FloatField(**_PRICE, label="Prompt")
     output_price = forms.FloatField(**_PRICE, label="Answer")
     cache_read_price = forms.FloatField(**_PRICE, label="Cached prompt")
@@ -273,6 +278,7 @@ class ModelForm(AudienceFields):
                 "takes_pictures": {True: "yes", False: "no", None: ""}[spec.takes_pictures],
                 "takes_documents": {True: "yes", False: "no", None: ""}[spec.takes_documents],
                 "takes_audio": {True: "yes", False: "no", None: ""}[spec.takes_audio],
+                "through_gateway": spec.through_gateway,
                 "timeout_seconds": f"{spec.timeout_seconds:.10g}",
                 "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
                 "fallbacks": ", ".join(spec.fallbacks),

@@ -25,7 +25,7 @@ from mnesis_core.llm.interface import (
     settle_limits,
 )
 from mnesis_core.llm.parameters import KEPT_NAMES, Parameters, read_parameters
-from mnesis_core.network.rate_limits import SCOPES, KeyRecord, KeyText, new_key
+from mnesis_core.network.rate_limits import MODES, SCOPES, KeyRecord, KeyText, new_key
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
 from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import record_of
@@ -159,6 +159,7 @@ def settle_model(
     takes_pictures: bool | None,
     takes_documents: bool | None = None,
     takes_audio: bool | None = None,
+    through_gateway: bool = False,
     prices: EnteredPrices,
     timeout_seconds: float,
     total_timeout_seconds: float,
@@ -189,6 +190,7 @@ def settle_model(
         takes_pictures=takes_pictures,
         takes_documents=takes_documents,
         takes_audio=takes_audio,
+        through_gateway=through_gateway,
         timeout_seconds=timeout_seconds,
         total_timeout_seconds=total_timeout_seconds,
         fallbacks=tuple(dict.fromkeys(fallbacks)),
@@ -218,6 +220,7 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "takes_pictures": spec.takes_pictures,
             "takes_documents": spec.takes_documents,
             "takes_audio": spec.takes_audio,
+            "through_gateway": spec.through_gateway,
             "prices_source": spec.prices_source,
             **{f"{name}_micros_per_million": price for name, price in asdict(spec.prices).items()},
             "timeout_seconds": spec.timeout_seconds,
@@ -351,16 +354,18 @@ def _key(row: Any) -> KeyRecord:
     return record_of(KeyRecord, row, owner_name=row.owner.get_username(), is_at_home=at_home)
 
 
-def create_key(*, owner_id: int, scope: str = "all") -> KeyText:
+def create_key(*, owner_id: int, scope: str = "all", mode: str = "") -> KeyText:
     """Make a key for the organisation that its owner is in. Its text is returned only here and is not kept.
 
-    :raises InvalidRequest: there is no such scope.
+    :raises InvalidRequest: there is no such scope or mode.
     """
+    if mode not in MODES:
+        raise InvalidRequest(f"A key's mode is {' or '.join(filter(None, MODES))}, not {mode!r}", field="mode")
     if scope not in SCOPES:
         raise InvalidRequest(f"A key's scope is {' or '.join(SCOPES)}, not {scope!r}", field="scope")
     key = new_key()
     whose = {"owner_id": owner_id, "organisation_id": home_of(owner_id)}
-    ApiKey.objects.create(prefix=key.prefix, **whose, secret_hash=key.secret_hash, scope=scope)
+    ApiKey.objects.create(prefix=key.prefix, **whose, secret_hash=key.secret_hash, scope=scope, mode=mode)
     return key
 
 

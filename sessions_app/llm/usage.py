@@ -51,7 +51,13 @@ DAYS, MOST_DAYS = 30, 366
 STRETCHES = (7, 30, 90, 365)
 EVERYBODY = "*"
 MOST_PEOPLE = 500
-PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
+PURPOSES = {
+    "turn": "Turns",
+    "gateway": "Gateway",
+    "summary": "Compaction",
+    "file": "Descriptions of files",
+    "map": "Runs",
+}
 SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
 DEEPEST = 20  # levels of sub-agents; more than are permitted
 HEADER = (

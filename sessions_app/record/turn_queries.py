@@ -130,10 +130,10 @@ class Beginning:
     session_id: str
 
 
-def find_beginning(
+def find_beginnings(
     digests: Sequence[str], *, owner_id: int, session_ids: Sequence[str] | None = None
-) -> Beginning | None:
-    """Return the newest turn that began with the last of these digests that any turn began with.
+) -> list[Beginning]:
+    """Return the turns that began with the last of these digests that any turn began with, the newest first, 20 at most.
 
     :param session_ids: look in these sessions only
     """
@@ -141,17 +141,13 @@ def find_beginning(
     if session_ids is not None:
         rows = rows.filter(session_id__in=session_ids)
     for end in range(len(digests), 0, -DIGESTS_A_STATEMENT):
-        some = list(digests[max(0, end - DIGESTS_A_STATEMENT) : end])
-        found = {
-            digest: Beginning(digest=digest, turn_id=id, session_id=session_id)
-            for digest, id, session_id in rows.filter(request_digest__in=some)
-            .order_by("created_at", "id")
-            .values_list("request_digest", "id", "session_id")
-        }
-        newest = next((digest for digest in reversed(some) if digest in found), None)
-        if newest is not None:
-            return found[newest]
-    return None
+        some = digests[max(0, end - DIGESTS_A_STATEMENT) : end]
+        there = set(rows.filter(request_digest__in=some).order_by().values_list("request_digest", flat=True).distinct())
+        last = next((digest for digest in reversed(some) if digest in there), None)
+        if last is not None:
+            newest = rows.filter(request_digest=last).order_by("-created_at", "-id").values_list("id", "session_id")
+            return [Beginning(digest=last, turn_id=id, session_id=session_id) for id, session_id in newest[:20]]
+    return []
 
 
 def _turns(rows: list[Turn]) -> list[TurnRecord]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError
 
 from agents_app.turns.gateway import bodies, memory
 from audit_app.proof.verify import verify_session
@@ -411,3 +412,55 @@ async def test_openais_protocols_pass_unchanged_with_a_loop_of_tools(client, pro
         *(("user", "Look"), ("assistant", "I look."), ("assistant", "Answer 2.")),
         *(("user", "And?"), ("assistant", "Answer 3.")),
     ]
+
+
+async def test_a_key_or_a_model_says_that_requests_go_through_the_gateway(client, provider, alice):
+    body = {"model": "raw", "max_tokens": 5, "messages": [user("Hi")]}
+    key = await db(lambda: str(create_key(owner_id=alice.pk, mode="gateway")))
+    plain = Program(str(await db(lambda: create_key(owner_id=alice.pk))), PATHS["anthropic"])
+    assert (await Program(key, PATHS["anthropic"]).post(**body)).json()["id"] == "msg_1"
+    await db(lambda: LanguageModel.objects.filter(alias="raw").update(through_gateway=True))
+    assert (await plain.post(**body)).json()["id"] == "msg_2"
+    # The request's own word counts for more than the key's, and the key's for more than the model's.
+    plain.headers["X-Mnesis-Mode"] = "server"
+    assert (await plain.post(**body | {"messages": []})).status_code == 400
+    key = await db(lambda: str(create_key(owner_id=alice.pk, mode="server")))
+    assert (await Program(key, PATHS["anthropic"]).post(**body | {"messages": []})).status_code == 400
+    assert len(provider.exchanged) == 2
+
+
+async def test_a_request_that_cannot_be_recorded_is_refused_or_goes_on_and_says_so(
+    client, provider, monkeypatch, settings
+):
+    assert (await client.send([user("Hi")])).status_code == 200
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OperationalError("the server closed the connection")
+
+    with monkeypatch.context() as away:
+        away.setattr("agents_app.turns.gateway.change", fail)
+        refused = await client.send([user("Hi")], stream=True)
+        assert (refused.status_code, refused.json()["error"]["details"]["error_code"]) == (503, "DATABASE_UNAVAILABLE")
+        assert len(provider.exchanged) == 1
+    settings.GATEWAY_WITHOUT_RECORD = True
+    assert (await client.send([user("Hi"), said("Answer 1."), user("Again")])).status_code == 200
+    for name in ("sessions_app.callers.find_key", "agents_app.endpoints.gateway.get_spec"):
+        monkeypatch.setattr(name, fail)
+    with monkeypatch.context() as away:
+        away.setattr("agents_app.turns.gateway.change", fail)
+        for stream in (True, False):
+            response = await client.send([user("Hi")], stream=stream)
+            assert (response.status_code, response.headers["X-Mnesis-Recorded"]) == (200, "no")
+            assert await content_of(response) == provider.last.sent
+    unknown = Client("mns_000000000000_" + "x" * 43, PATHS["anthropic"])
+    assert (await unknown.send([user("Hi")])).status_code == 503
+
+
+async def test_the_same_first_question_is_another_conversation_unless_it_has_a_name(client, provider, alice):
+    for _ in range(2):
+        await client.send([user("Hi")])
+        await client.send([user("Hi")], **CLAUDE)
+    assert sorted([one.message_seq for one in await sessions_of(alice)]) == [2, 2, 3]
+    memory._spots.clear()
+    await client.send([user("Hi"), said("Answer 1."), user("And?")])
+    assert sorted([one.message_seq for one in await sessions_of(alice)]) == [2, 3, 4]

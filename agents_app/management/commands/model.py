@@ -41,6 +41,7 @@ SHOWN = (
         "takes_pictures",
         "takes_documents",
         "takes_audio",
+        "through_gateway",
         "prices",
         "prices_source",
         "fallbacks",
@@ -82,6 +83,9 @@ class Command(EndpointCommand):
             default=LIFETIMES[1],
             help="how long Claude is to keep prompts for the next call (5m)",
         )
+        add.add_argument(
+            "--gateway", action="store_true", help="requests at /v1 for it go on to its provider unchanged"
+        )
         add.add_argument("--timeout", type=float, default=120.0, help="longest silence in a stream, in seconds (120)")
         add.add_argument(
             "--total-timeout",
@@ -108,6 +112,7 @@ class Command(EndpointCommand):
                 takes_pictures=YES_NO.get(options["pictures"]),
                 takes_documents=YES_NO.get(options["pdfs"]),
                 takes_audio=YES_NO.get(options["audio"]),
+                through_gateway=options["gateway"],
                 prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
                 timeout_seconds=options["timeout"],
                 total_timeout_seconds=options["total_timeout"],

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
-from mnesis_core.network.rate_limits import SCOPES
+from mnesis_core.network.rate_limits import MODES, SCOPES
 from mnesis_core.text import write_time
 from sessions_app.llm.model_store import create_key, list_keys, revoke_key
 
@@ -23,6 +23,9 @@ class Command(BaseCommand):
         create = actions.add_parser("create", help="make a key for a user")
         create.add_argument("username")
         create.add_argument("--scope", default="all", choices=SCOPES, help="what the key permits")
+        create.add_argument(
+            "--mode", default="", choices=MODES[1:], help="whether its requests at /v1 go through the gateway"
+        )
         revoke = actions.add_parser("revoke", help="end a key")
         revoke.add_argument("prefix", help="the part between the underscores of mns_PREFIX_…")
         listing = actions.add_parser("list", help="list the keys")
@@ -36,7 +39,7 @@ class Command(BaseCommand):
                     raise NotFound(
                         f"There is no user {options['username']!r}. Make one in the admin, or: manage.py createsuperuser"
                     )
-                self.stdout.write(str(create_key(owner_id=user.pk, scope=options["scope"])))
+                self.stdout.write(str(create_key(owner_id=user.pk, scope=options["scope"], mode=options["mode"])))
             elif options["action"] == "list":
                 self._list(options)
             else:
@@ -54,6 +57,7 @@ class Command(BaseCommand):
                     "prefix": key.prefix,
                     "owner": key.owner_name,
                     "scope": key.scope,
+                    "mode": key.mode,
                     "created_at": write_time(key.created_at),
                     "last_used_at": write_time(key.last_used_at) if key.last_used_at else None,
                     "revoked_at": write_time(key.revoked_at) if key.revoked_at else None,
@@ -65,4 +69,6 @@ class Command(BaseCommand):
         for key in keys:
             state = "revoked" if key.revoked_at else "active"
             used = f"last used {key.last_used_at:%Y-%m-%d %H:%M} UTC" if key.last_used_at else "never used"
-            self.stdout.write(f"{key.prefix}  {key.owner_name}  {key.scope}  {state}  {used}")
+            self.stdout.write(
+                f"{key.prefix}  {key.owner_name}  {key.scope}{f'  {key.mode}' if key.mode else ''}  {state}  {used}"
+            )
