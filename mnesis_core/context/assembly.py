@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, takewhile
+from itertools import accumulate, chain, groupby, takewhile
 from math import ceil
 from typing import Any
 
@@ -35,6 +35,7 @@ from mnesis_core.context.entries import (
     find_summary,
     in_order,
     only_ran,
+    source_of_message,
     sources_of,
 )
 from mnesis_core.context.facts import PromptFacts, read_facts
@@ -280,7 +281,7 @@ def without_opaque(assembled: Assembled, message_ids: Collection[str], *, calibr
     gone = {opaque.part_id for opaque in everything if not opaque.is_ran}
     tokens = sum(MESSAGE_FRAMING + estimate_text(opaque.part.data) for opaque in everything if not opaque.is_ran)
     tokens = int(tokens * calibration)
-    parts = assembled.breakdown
+    parts, groups = assembled.breakdown, groupby(assembled.messages, key=source_of_message)
 
     def without(row: dict[str, Any]) -> dict[str, Any]:
         rest = {name: value for name, value in row.items() if name != "opaque"}
@@ -289,7 +290,7 @@ def without_opaque(assembled: Assembled, message_ids: Collection[str], *, calibr
 
     return replace(
         assembled,
-        messages=tuple(only_ran(said) if is_one(said) else said for said in assembled.messages),
+        messages=tuple(chain.from_iterable(only_ran(said) if id in message_ids else said for id, said in groups)),
         manifest=[without(row) if row.get("id") in message_ids else row for row in assembled.manifest],
         used_tokens=max(0, assembled.used_tokens - tokens),
         wanted_tokens=max(0, assembled.wanted_tokens - tokens),

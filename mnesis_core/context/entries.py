@@ -78,9 +78,31 @@ class ContextMessage:
     source_ids: tuple[str, ...] = ()  # the message or summary it stands for; none for the system prompt and for notes
 
 
-def only_ran(message: ContextMessage) -> ContextMessage:
-    """Return a message that gives nothing back to its provider but the calls that this ran."""
-    return replace(message, opaque=tuple(opaque for opaque in message.opaque if opaque.is_ran))
+def source_of_message(message: ContextMessage) -> str:
+    return message.source_ids[0] if message.source_ids else ""
+
+
+def only_ran(said: Iterable[ContextMessage]) -> list[ContextMessage]:
+    """Return what a message of the record comes to where of all that it gave only the calls that its provider ran go back.
+
+    Texts that only stood apart because of what stood between them are one again, as they will be read of its row.
+    """
+    found: list[ContextMessage] = []
+    for message in said:
+        kept = replace(message, opaque=tuple(opaque for opaque in message.opaque if opaque.is_ran))
+        if not (kept.text or kept.tool_calls or kept.opaque or kept.pictures):
+            continue
+        is_apart = any(not opaque.call_id for opaque in kept.opaque)
+        if found and found[-1].role == kept.role and not found[-1].tool_calls and not is_apart:
+            last = found.pop()
+            kept = replace(
+                kept,
+                text="\n".join(filter(None, (last.text, kept.text))),
+                opaque=(*last.opaque, *kept.opaque),
+                pictures=(*last.pictures, *kept.pictures),
+            )
+        found.append(kept)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,6 +169,15 @@ class PartialAnswer:
             return [MadePicture(data=coded.encode(errors="replace"))]  # It is kept as what it is.
         return [MadePicture(data=data)] if data else []
 
+    def give_back(self, block: OpaqueBlock) -> None:
+        """Have a block go back before the first call, if there is one."""
+        for call in self._calls[:1]:
+            call.opaque.insert(0, block)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
     def begin_text(self) -> None:
         """Note that the provider begins another text, which may be the rest of a part."""
         self._text_began = self._length

@@ -48,7 +48,11 @@ from mnesis_core.providers.credentials import key_and_address, provider_of
 from mnesis_core.providers.demo import DEMO_LIMITS
 from mnesis_core.providers.litellm_errors import model_error, out_of_time
 from mnesis_core.providers.native import NativeEvents, openai_cites
-from mnesis_core.providers.opaque import SIGNATURE_IN_ID, opaque_blocks, signature_of_call
+from mnesis_core.providers.opaque import (
+    SIGNATURE_IN_ID,
+    opaque_blocks,
+    signature_of_call,
+)
 from mnesis_core.text import printable
 
 PROVIDER_TOOLS = "provider_tools"  # In a payload, the tools that the provider runs, in its own form.
@@ -104,7 +108,7 @@ class LiteLLMModel:
                         yield cited
                     yield delta
             usage.take(upstream)
-            native.end()
+            native.end(answer)
             for delta in chain(native.deltas(answer), answer.end_part()):
                 yield delta
         except DeadlinePassed:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from mnesis_core.llm.interface import Delta
 from mnesis_core.messages import CitationPart, ProviderToolPart
 from mnesis_core.providers.answer import CONTEXT_FULL, PAUSED, PartialAnswer
+from mnesis_core.providers.opaque import UNSIGNED, unsigned_reasoning
 
 STOPS = ("refusal", PAUSED, CONTEXT_FULL)  # Claude's, where litellm says something else.
 # Of Responses, what OpenAI runs, by the types of its items; other calls are the caller's.
@@ -81,8 +82,10 @@ class NativeEvents:
             else:
                 answer.begin_text()
 
-    def end(self) -> None:
-        """Take what has no result, since none will come."""
+    def end(self, answer: PartialAnswer) -> None:
+        """Take what has no result, since none will come, and thinking that goes back although nobody signed it."""
+        if self.provider in UNSIGNED and answer.reasoning:
+            answer.give_back(unsigned_reasoning(answer.reasoning))
         for call in self._called.values():
             self._new.append(_claude_s(call, None))
         self._called = {}

@@ -1,7 +1,9 @@
 """What providers want back exactly as they gave it: how litellm hands it on, how it takes it back, and after which prompt.
 
 Claude signs its thinking (``thinking_blocks``), Gemini signs calls and texts (``thought_signature``), and OpenAI's Responses
-give encrypted reasoning (``reasoning_items``). Newer models of Claude take their thinking back only where everything before
+give encrypted reasoning (``reasoning_items``). DeepSeek and Kimi sign nothing, but want the thinking of each answer that
+calls tools back (``reasoning_content``); litellm sends a space in its place where it has none:
+https://api-docs.deepseek.com/guides/thinking_mode, https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model. Newer models of Claude take their thinking back only where everything before
 it is what it was when they wrote it, else they refuse the request:
 https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
 """
@@ -15,6 +17,8 @@ from typing import Any
 from mnesis_core.llm.interface import OpaqueBlock
 
 SIGNATURE_IN_ID = "__thought__"  # Internal: litellm puts what follows it at the end of the id of a call.
+REASONING = "reasoning_content"  # The kind of thinking that is not signed, and its field.
+UNSIGNED = ("deepseek", "moonshot")  # Who wants it back.
 SIGNATURE = "thought_signature"  # The kind of Gemini's signatures.
 _LISTS = {"thinking": "thinking_blocks", "redacted_thinking": "thinking_blocks", "reasoning": "reasoning_items"}
 
@@ -46,6 +50,10 @@ def signature_of_call(call: Any) -> OpaqueBlock | None:
     return _signature(signature) if isinstance(signature, str) and signature else None
 
 
+def unsigned_reasoning(text: str) -> OpaqueBlock:
+    return _block(REASONING, {REASONING: text})
+
+
 def _signature(text: str) -> OpaqueBlock:
     return _block(SIGNATURE, {"thoughtSignature": text})
 
@@ -60,6 +68,8 @@ def fields_of_answer(values: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[st
     for kind, value in values:
         if kind == SIGNATURE and isinstance(value.get("thoughtSignature"), str):
             fields["provider_specific_fields"] = {"thought_signatures": [value["thoughtSignature"]]}
+        elif kind == REASONING and isinstance(value.get(REASONING), str):
+            fields[REASONING] = value[REASONING]
         elif kind == value.get("type") and kind in _LISTS:
             fields.setdefault(_LISTS[kind], []).append(value)
     return fields

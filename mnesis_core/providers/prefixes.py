@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-from mnesis_core.context.entries import Prompt, only_ran
+from mnesis_core.context.entries import Prompt, only_ran, source_of_message
 from mnesis_core.providers.rendering import chat_messages, chat_tools, digest
 
 LENGTH = 32
@@ -27,16 +28,16 @@ def answers_after_other_prompts(prompt: Prompt, provider_tools: Sequence[Mapping
     if not any(message.opaque for message in prompt.messages):
         return frozenset()
     moved: set[str] = set()
-    state = before = _of_tools([*chat_tools(prompt.tools), *provider_tools])
-    answer = ""
-    for message in prompt.messages:
-        source = message.source_ids[0] if message.source_ids else ""
-        if source != answer:
-            answer, before = source, state
-        if any(opaque.part.prompt != before[:LENGTH] for opaque in message.opaque if not opaque.is_ran):
+    state = _of_tools([*chat_tools(prompt.tools), *provider_tools])
+    for source, group in groupby(prompt.messages, key=source_of_message):
+        said = list(group)
+        given = [opaque for message in said for opaque in message.opaque if not opaque.is_ran]
+        if any(opaque.part.prompt != state[:LENGTH] for opaque in given):
             moved.add(source)
-        for said in chat_messages(only_ran(message) if source in moved else message, in_results=prompt.in_results):
-            state = _then(state, said)
+            said = only_ran(said)
+        for message in said:
+            for one in chat_messages(message, in_results=prompt.in_results):
+                state = _then(state, one)
     return frozenset(moved)
 
 

@@ -25,7 +25,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.pictures import AUDIO_FORMATS, PDF
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import DEEPEST_DATA
-from mnesis_core.providers.opaque import fields_of_answer, fields_of_call
+from mnesis_core.providers.opaque import REASONING, fields_of_answer, fields_of_call
 from mnesis_core.text import exact_value, printable
 
 # Stands for a result that never came; providers refuse a call without one.
@@ -298,7 +298,7 @@ def _chat_answers(message: ContextMessage) -> list[dict[str, Any]]:
         if ran:
             answers = [*(said for said in answers if len(said) > 2 or said["content"]), *ran]
             answers.append({"role": message.role, "content": None})
-        elif back and (answers[-1]["content"] or "tool_calls" in answers[-1]):
+        elif back.keys() - {REASONING} and (answers[-1]["content"] or "tool_calls" in answers[-1]):
             answers.append({"role": message.role, "content": None})
         function = {"name": tool_name(call.name), "arguments": outgoing(call.arguments)}
         answers[-1].update(back)

@@ -13,15 +13,18 @@ import pytest
 from agents_app.turns import lifecycle
 from audit_app.transfer.export import export_session
 from compaction_app.context.state import load_meter
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.parameters import Parameters
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ProviderPart, ReasoningPart
 from mnesis_core.providers.litellm_parameters import UNTHOUGHT
 from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
+from sessions_app.llm.model_store import put_model
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.turn_queries import list_calls
 from tests.support.caching_provider import Refused, check
+from tests.support.event_provider import ReasoningProvider, chat
 from tests.support.story import begin, ended, history, say
 from tests.support.thinking_provider import (
     OPAQUE,
@@ -269,3 +272,42 @@ async def test_a_turn_that_began_without_thinking_goes_on_without_it(alice) -> N
     assert [len(sealed(body)) for body in provider.requests] == [0, 0, 0, 1]
     calls = await db(list_calls, session.id, limit=5)
     assert calls[1].parameters["not_taken"] == {"effort": UNTHOUGHT}
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("deepseek/deepseek-reasoner", "DEEPSEEK"), ("moonshot/kimi-k2-thinking", "MOONSHOT")]
+)
+async def test_thinking_that_is_not_signed_goes_back_with_the_calls_that_it_led_to(
+    alice, monkeypatch, name, key
+) -> None:
+    monkeypatch.setenv(f"{key}_API_KEY", "key")
+    used = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "shelf", "arguments": '{"number": 1}'}}
+
+    def answers(number: int) -> Any:
+        thought = {"role": "assistant", "reasoning_content": f"Thought {number}."}
+        does = {"tool_calls": [used | {"id": f"call_{number}"}]} if number < 2 else {}
+        return chat(thought, {"content": "I look."}, does, finish="tool_calls" if does else "stop")
+
+    with ReasoningProvider(answers) as provider:
+        await db(
+            lambda: put_model(
+                ModelSpec(
+                    alias="mine",
+                    litellm_model=name,
+                    entered_on_host=True,
+                    api_base=provider.url,
+                    context_window=50_000,
+                    max_output_tokens=900,
+                )
+            )
+        )
+        session = await db(lifecycle.create_session, owner=alice, model="mine", config={"turn": {"tools": ["shelf"]}})
+        for question in ("What is there?", "Again?"):
+            turn = await say(session, question)
+            assert (provider.refusals, turn.state) == ([], TurnState.COMPLETED), turn.error_message
+    last = [message for message in provider.requests[-1]["messages"] if "tool_calls" in message]
+    assert [(message["content"], message["reasoning_content"]) for message in last] == [
+        ("I look.", "Thought 0."),
+        ("I look.", "Thought 1."),
+    ]
+    await check_calls(session)

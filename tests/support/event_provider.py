@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.support.caching_provider import CachingProvider, Events
+from tests.support.caching_provider import CachingProvider, Events, Refused
 
 Event = dict[str, Any]
 
@@ -81,3 +81,20 @@ def gemini(*parts: Event, finish: str = "STOP", **about: Any) -> Iterator[tuple[
         if place == len(parts) - 1:
             candidate |= {"finishReason": finish, **about}
         yield "", {"candidates": [candidate], "usageMetadata": counts, "responseId": "r1"}
+
+
+class ReasoningProvider(EventProvider):
+    """Wants back the thinking of every answer that calls tools, word for word; DeepSeek's and Kimi's take any.
+
+    https://api-docs.deepseek.com/guides/thinking_mode, "Tool Calls", and
+    https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model
+    """
+
+    def respond(self, path: str, body: dict[str, Any]) -> Events:
+        said = [message for message in body["messages"] if message["role"] == "assistant"]
+        for place, message in enumerate(said):
+            if "tool_calls" in message and message.get("reasoning_content") != f"Thought {place}.":
+                raise Refused("The reasoning_content in the thinking mode must be passed back to the API.")
+            if "tool_calls" not in message and "reasoning_content" in message and message["reasoning_content"].strip():
+                raise Refused("Stricter than DeepSeek, which ignores it: the thinking of an answer without calls.")
+        return super().respond(path, body)
