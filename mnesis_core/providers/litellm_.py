@@ -134,7 +134,7 @@ class LiteLLMModel:
     def _options(self, request: Request, key: str | None, address: str | None) -> dict[str, Any]:
         options = {
             **sendable(request.payload),
-            "model": self.spec.litellm_model,
+            "model": called_name(self.spec),
             "api_key": key,
             "api_base": address,
             "stream": True,
@@ -373,17 +373,31 @@ def takes_documents(spec: ModelSpec) -> bool:
 
 def takes_audio(spec: ModelSpec) -> bool:
     """Return whether a model is sent audio: as its entry says, else by litellm's own table. Offline."""
-    if is_by_responses(spec.litellm_model):
+    if is_by_responses(spec):
         return False  # They take none, and litellm would send its bytes as a text.
     return _takes(spec, "supports_audio_input") if spec.takes_audio is None else spec.takes_audio
 
 
-def is_by_responses(litellm_model: str) -> bool:
-    """Return whether litellm asks a model over OpenAI's Responses."""
-    provider, _, name = litellm_model.partition("/")
+def is_by_responses(spec: ModelSpec) -> bool:
+    """Return whether a model is asked over OpenAI's Responses: where litellm would do so for a call with tools.
+
+    OpenAI takes reasoning and tools together only there since GPT-5.4. It is all calls or none, for a reasoning that one
+    API gave cannot be sent back to the other.
+    """
+    provider, _, name = spec.litellm_model.partition("/")
     if provider not in ("openai", "azure"):
         return False
-    return name.startswith("responses/") or _entry_of(litellm_model).get("mode") == "responses"
+    function = [{"type": "function"}]
+    check = load_litellm().main.responses_api_bridge_check
+    about, _ = check(model=name, custom_llm_provider=provider, tools=function, api_base=spec.api_base or None)
+    return bool(about.get("mode") == "responses")
+
+
+def called_name(spec: ModelSpec) -> str:
+    """Return the name by which litellm is asked for a model."""
+    provider, _, name = spec.litellm_model.partition("/")
+    is_named = name.startswith("responses/") or not is_by_responses(spec)
+    return spec.litellm_model if is_named else f"{provider}/responses/{name}"
 
 
 def _takes(spec: ModelSpec, ability: str) -> bool:

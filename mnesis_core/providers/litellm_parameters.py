@@ -85,7 +85,7 @@ def settle_parameters(
 def _ran_by_provider(spec: ModelSpec, asked: Parameters, *, has_tools: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the tools that the provider is to run, as a part of what is sent, and why others are not among them."""
     provider = provider_of(spec.litellm_model)
-    known = _PROVIDER_TOOLS.get("responses" if is_by_responses(spec.litellm_model) else provider, {})
+    known = _PROVIDER_TOOLS.get("responses" if is_by_responses(spec) else provider, {})
     permitted = spec.parameters.provider_tools or ()
     tools: list[Mapping[str, Any]] = []
     left: dict[str, str] = {}
@@ -139,7 +139,7 @@ def asks_back(spec: ModelSpec) -> dict[str, Any]:
 
     Without ``store`` they would keep it, and want no more than its id.
     """
-    return {"include": ["reasoning.encrypted_content"], "store": False} if is_by_responses(spec.litellm_model) else {}
+    return {"include": ["reasoning.encrypted_content"], "store": False} if is_by_responses(spec) else {}
 
 
 def takes_format(spec: ModelSpec, response_format: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from mnesis_core.llm.interface import ModelSpec, OpaqueBlock, Request, complete
 from mnesis_core.llm.interface import ToolSpec as Tool
 from mnesis_core.messages import ProviderPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers.answer import PartialAnswer
-from mnesis_core.providers.litellm_ import LiteLLMModel
+from mnesis_core.providers.litellm_ import LiteLLMModel, called_name
 from mnesis_core.providers.litellm_parameters import asks_back, takes_back
 from mnesis_core.providers.opaque import lacks_thinking
 from mnesis_core.providers.prefixes import answers_after_other_prompts, prompt_digest
@@ -55,6 +55,25 @@ async def test_openai_s_encrypted_reasoning_goes_back_before_the_calls_that_it_l
 def test_reasoning_is_asked_for_where_responses_are() -> None:
     assert asks_back(spec("openai/gpt-5")) == asks_back(spec("anthropic/claude-opus-4-6")) == {}
     assert asks_back(spec("openai/responses/gpt-5")) != {}
+
+
+@pytest.mark.parametrize(
+    ("name", "api_base", "called"),
+    [
+        ("openai/gpt-5.4", "", "openai/responses/gpt-5.4"),
+        ("azure/gpt-5.5-mini", "https://a.openai.azure.com", "azure/responses/gpt-5.5-mini"),
+        ("openai/gpt-5.4", "http://127.0.0.1:1/v1", "openai/gpt-5.4"),  # another server may have no Responses
+        ("openai/gpt-5", "", "openai/gpt-5"),
+        ("openai/responses/gpt-5", "", "openai/responses/gpt-5"),
+        ("anthropic/claude-opus-4-6", "", "anthropic/claude-opus-4-6"),
+    ],
+)
+def test_models_that_reason_with_tools_over_responses_only_are_always_asked_there(
+    name: str, api_base: str, called: str
+) -> None:
+    model = spec(name, api_base=api_base)
+    assert called_name(model) == called
+    assert bool(asks_back(model)) == ("responses" in called)
 
 
 @pytest.mark.parametrize(
