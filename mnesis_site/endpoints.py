@@ -45,7 +45,7 @@ from sessions_app.database.threads import db
 from sessions_app.schemas import JSONEncoder
 
 JSON = "application/json"
-PASSED_ON = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
+PASSED_ON = ("/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions", "/v1/responses")
 MCP_PATHS = ("/mcp", "/mcp/")
 LONGEST_NAME = 100  # characters of an unknown parameter's name that an error repeats
 

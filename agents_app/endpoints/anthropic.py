@@ -33,7 +33,7 @@ from mnesis_core.turns.gateway import Protocol
 from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec
 from sessions_app.database.outages import to_error
-from sessions_app.database.threads import db
+from sessions_app.database.threads import db, work
 from sessions_app.live import viewer_of
 from sessions_app.record.actor import current_request
 
@@ -85,11 +85,16 @@ async def messages(request: HttpRequest, body: MessagesIn) -> HttpResponse | Str
 
 
 @router.post("/messages/count_tokens", response=None, summary="Count tokens")
-def count_tokens(request: HttpRequest, body: MessagesIn) -> HttpResponse:
+async def count_tokens(request: HttpRequest, body: MessagesIn) -> HttpResponse | StreamingHttpResponse:
     """About how many tokens the request's own messages and tools have; nothing is asked or recorded."""
-    body = read_body(request, MessagesIn)
+    if (passed := await gateway.pass_on(request, Protocol.MESSAGES, path="/count_tokens")) is not None:
+        return passed
+    return await work(_count, read_body(request, MessagesIn), owner_id(request))
+
+
+def _count(body: MessagesIn, person: int) -> HttpResponse:
     wanted = anthropic.read_request(body.model_dump(exclude_unset=True), session="")
-    spec = get_spec(wanted.model, user_id=owner_id(request))
+    spec = get_spec(wanted.model, user_id=person)
     ratio = first_calibration(spec.shared_ratio).ratio
     rule = rule_for(spec.litellm_model)
     sizes = size_documents((sent for said in wanted.messages for sent in said.pictures), rule)

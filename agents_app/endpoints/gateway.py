@@ -32,9 +32,12 @@ MODE, RECORDED = "X-Mnesis-Mode", "X-Mnesis-Recorded"
 _, GATEWAY, SERVER = MODES
 
 
-async def pass_on(request: HttpRequest, protocol: Protocol) -> HttpResponse | StreamingHttpResponse | None:
+async def pass_on(
+    request: HttpRequest, protocol: Protocol, *, path: str = ""
+) -> HttpResponse | StreamingHttpResponse | None:
     """Pass a request on and return the provider's answer; ``None`` where it does not go through the gateway.
 
+    :param path: what follows the protocol's address: a question about a request, of which nothing is recorded
     :raises InvalidRequest: the header names no mode, or the body is no JSON object that names a model.
     :raises MnesisError: the record does not take the request, or no answer has begun.
     """
@@ -47,7 +50,9 @@ async def pass_on(request: HttpRequest, protocol: Protocol) -> HttpResponse | St
     headers = {name.lower(): value for name, value in request.headers.items()}
     wanted = read_request(protocol, request.body, headers)
     spec = await db(_spec, wanted.model, owner_id(request))
-    target = target_of(spec, protocol, headers.items(), query=request.META.get("QUERY_STRING", ""))
+    target = target_of(spec, protocol, headers.items(), path=path, query=request.META.get("QUERY_STRING", ""))
+    if path:
+        return await pass_unrecorded(wanted, spec, target, {RECORDED: "no"})
     try:
         call = await gateway.start(
             wanted,

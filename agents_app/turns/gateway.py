@@ -402,6 +402,7 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         self.step: Step | None = None
         self.progress = Progress()
         self.shared_ratio: float | None = None
+        self._estimated = 0
         self._is_resumed, self._request, self._target, self._body = placed.is_resumed, request, target, body
 
     # What a running turn is asked (``loop.run_turn``).
@@ -440,8 +441,8 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
     # What a model's call is made of (``ModelCaller``).
 
     async def plan(self) -> PlannedCall:
-        estimated = estimate_text(self._body)
-        parameters, between = await db(keep_body, self.session.id, self._body)
+        parameters, between, estimated = await db(keep_body, self.session.id, self._body)
+        self._estimated = estimated
         model = PassedOn(
             self.spec,
             protocol=self._request.protocol,
@@ -504,7 +505,9 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
             made_by=lambda: {"provider": provider, "model": model, "prompt": ""},
         )
         self.step = Step(message_id=message_id, call=call, answer=answer)
-        bodies.keep(self.session.id, Body(call.id, self._body, call.planned.parameters["body"].get("depth", 0)))
+        bodies.keep(
+            self.session.id, Body(call.id, self._body, call.planned.parameters["body"].get("depth", 0), self._estimated)
+        )
 
     def seconds(self, call: RunningCall) -> float:
         return self.spec.total_timeout_seconds
@@ -541,6 +544,7 @@ class Body:
     call_id: str
     text: str
     depth: int
+    tokens: int  # as estimated
 
 
 class _Bodies:
@@ -564,15 +568,19 @@ class _Bodies:
 bodies = _Bodies()
 
 
-def keep_body(session_id: str, text: str) -> tuple[dict[str, Any], str]:
-    """Return how the bytes of a call are kept: what its row says of them, and the text that stands beside it."""
+def keep_body(session_id: str, text: str) -> tuple[dict[str, Any], str, int]:
+    """Return how the bytes of a call are kept: what its row says of them, the text that stands beside it, and its tokens.
+
+    What it has in common with the call before is counted by its share of that, since counting all takes longest.
+    """
     before = bodies.find(session_id)
     if before is None and (last := load_last_body(session_id)):
-        before = Body(*last)
+        before = Body(*last, estimate_text(last[1]))
     if before is None or before.depth >= MOST_DEPTH:
-        return {"first": 0, "last": 0}, text
+        return {"first": 0, "last": 0}, text, estimate_text(text)
     found = difference(text, before.text)
     if len(found.between) > len(text) // 2:
-        return {"first": 0, "last": 0}, text
+        return {"first": 0, "last": 0}, text, estimate_text(text)
     place = {"after": before.call_id, "first": found.first, "last": found.last, "depth": before.depth + 1}
-    return place, found.between
+    shared = (found.first + found.last) / max(1, len(before.text))
+    return place, found.between, round(before.tokens * shared) + estimate_text(found.between)

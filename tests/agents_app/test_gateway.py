@@ -464,3 +464,30 @@ async def test_the_same_first_question_is_another_conversation_unless_it_has_a_n
     memory._spots.clear()
     await client.send([user("Hi"), said("Answer 1."), user("And?")])
     assert sorted([one.message_seq for one in await sessions_of(alice)]) == [2, 3, 4]
+
+
+async def test_pages_and_the_api_show_what_was_sent(client, provider, alice, async_client):
+    tools = [{"name": "look", "description": "Look about.", "input_schema": {"type": "object"}}]
+    response = await client.send([user("Hi")], tools=tools)
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+    page = (await async_client.get(f"/sessions/{session_id}/")).content.decode()
+    assert "Through the gateway" in page
+    assert "Imported" not in page
+    page = (await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/")).content.decode()
+    assert "Be brief." in page
+    assert "look" in page
+    payload = (await client.get(f"/api/calls/{call.id}/payload")).json()
+    assert (payload["body"], payload["digest_matches"]) == (provider.last.got.decode(), True)
+
+
+async def test_a_count_of_tokens_goes_on_unrecorded_and_is_ours_without_the_gateway(client, provider, alice):
+    body = {"model": "raw", "messages": [user("How long am I?")]}
+    counted = await client.post("/v1/messages/count_tokens", **body)
+    assert (counted.content, provider.last.path) == (b'{"input_tokens":   7}', "/v1/messages/count_tokens")
+    assert counted.headers["X-Mnesis-Recorded"] == "no"
+    client.headers["X-Mnesis-Mode"] = "server"
+    ours = await client.post("/v1/messages/count_tokens", **body)
+    assert 7 < ours.json()["input_tokens"] < 30
+    assert await sessions_of(alice) == []
