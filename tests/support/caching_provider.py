@@ -16,6 +16,7 @@ Up to each breakpoint the prompt is written, from 1,024 tokens on, for the break
 
 ``…/chat/completions``: OpenAI's Chat Completions (https://platform.openai.com/docs/guides/prompt-caching), whose cache reads
 the longest beginning that tools and messages have in common with an earlier request, from 1,024 tokens on in steps of 128.
+What OpenAI and Google refuse is in ``strict``.
 
 ``…:streamGenerateContent``: Gemini's (https://ai.google.dev/gemini-api/docs/caching, "implicit caching"), the same from
 1,024 tokens on without steps.
@@ -36,9 +37,10 @@ from PIL import Image
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
+from tests.support.strict import CHARACTERS_PER_TOKEN, check_chat, check_gemini
+from tests.support.strict import Refused as Refused
 from tests.support.threaded_server import ThreadedServer
 
-CHARACTERS_PER_TOKEN = 4
 SMALLEST = 1_024  # tokens
 LOOK_BACK = 20  # blocks
 MOST_BREAKPOINTS = 4
@@ -53,10 +55,6 @@ PARAMETERS = {
     *("stop_sequences", "metadata", "thinking", "service_tier", "output_config"),
 }
 Answer = str | tuple[str, dict[str, Any]]  # a text, or the name of a tool and its arguments
-
-
-class Refused(Exception):
-    """The provider answers with 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +98,11 @@ class CachingProvider(ThreadedServer):
             check(body, self.window)
             bill, speak = self._bill_blocks(body), _anthropic
         elif "GenerateContent" in path or "generateContent" in path:
+            check_gemini(body)
             prompt = json.dumps([body.get("tools"), body.get("systemInstruction") or body.get("system_instruction")])
             bill, speak = self._bill_beginning(prompt + json.dumps(body["contents"]), step=1), _gemini
         else:
+            check_chat(body, self.window)
             bill = self._bill_beginning(json.dumps([body.get("tools")]) + json.dumps(body["messages"]), step=128)
             speak = _openai
         self.bills.append(bill)

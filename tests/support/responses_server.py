@@ -6,6 +6,7 @@ import json
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from tests.support.strict import check_responses
 from tests.support.threaded_server import ThreadedServer
 
 SUMMARY = [{"type": "summary_text", "text": "Which shelf?"}]
@@ -61,7 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: ResponsesServer
 
     def do_POST(self) -> None:
-        self.server.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.server.requests.append(body := json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        check_responses(body)
         frames = [
             f"event: {event['type']}\ndata: {json.dumps(event | {'sequence_number': number})}\n\n"
             for number, event in enumerate(_events())

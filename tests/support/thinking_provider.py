@@ -26,6 +26,7 @@ from hashlib import sha256
 from typing import Any
 
 from tests.support.caching_provider import Bill, CachingProvider, Events, Refused, check
+from tests.support.strict import check_gemini
 
 Block = tuple[str, Any]
 """``("think", text)``, ``("redact", text)``, ``("text", text)`` or ``("call", (name, arguments))``; what only Claude does where
@@ -47,6 +48,7 @@ class ThinkingProvider(CachingProvider):
         if not path.endswith("/messages"):
             model = path.rpartition("/")[2].partition(":")[0]
             check_signatures(body, model)
+            check_gemini(body)
             self.bills.append(Bill(fresh=len(json.dumps(body["contents"])) // 4))
             return _gemini(self.say(number), model, self.bills[-1], number)
         check(body, self.window)
