@@ -122,6 +122,13 @@ BENCHMARKS = {
         "The summaries of a session drawn in Chromium: the medians of five looks, on SQLite",
         ("summaries", "kB of the drawing", "drawn ms", "a step of the zoom ms", "the slowest ms"),
     ),
+    "caches": (
+        "An agent session of 200 calls against doubles of providers that keep prompts",
+        (
+            *("provider", "window", "calls", "compactions", "prompts that do not begin with the one before"),
+            *("tokens of a prompt", "read from the cache", "cost / without a cache"),
+        ),
+    ),
     "conversations": (
         "Real conversations lived turn by turn in small windows, in tokens: what compaction does, and what is still there",
         (
@@ -132,7 +139,7 @@ BENCHMARKS = {
     ),
 }
 
-WITHOUT_DATABASE = ("files", "lines", "pages", "drawing")
+WITHOUT_DATABASE = ("files", "lines", "pages", "drawing", "caches")
 """What comes out the same on any, or is measured on SQLite alone."""
 
 

@@ -67,7 +67,7 @@ _USED = (
     f" UNION ALL SELECT {', '.join(_USAGE)} FROM reflections WHERE session_id IN ({{places}})) AS used"
 )
 _END_OF_LAST_RUN = (
-    "SELECT body FROM events WHERE session_id = %s AND seq = (SELECT end_seq FROM compaction_runs WHERE session_id = %s"
+    "SELECT body, seq FROM events WHERE session_id = %s AND seq = (SELECT end_seq FROM compaction_runs WHERE session_id = %s"
     " AND branch = %s AND state = 'completed' AND end_seq <= %s AND turn_ids = '[]' ORDER BY created_at DESC LIMIT 1)"
 )
 MOST_RUNS = 500
@@ -190,10 +190,10 @@ def last_run(session_id: str, *, branch: int = 0) -> LastRun | None:
     return LastRun(tokens=tokens or 0, failed=state == "failed")
 
 
-def last_refill(session_id: str, *, branch: int, at: int) -> Refill | None:
-    """Return the refill that a branch's last compaction decided, as of an event; in one query."""
+def last_refill(session_id: str, *, branch: int, at: int) -> tuple[Refill | None, int]:
+    """Return the refill that a branch's last compaction decided, and the event of its end; in one query."""
     rows = fetch(_END_OF_LAST_RUN, [session_id, session_id, branch, at])
-    return read_refill(json.loads(rows[0][0]).get("refill")) if rows else None
+    return (read_refill(json.loads(rows[0][0]).get("refill")), rows[0][1]) if rows else (None, 0)
 
 
 def newest_compacted_by_hand(session_id: str) -> int:

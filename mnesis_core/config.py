@@ -56,8 +56,9 @@ class CompactionConfig:
     summary_target_tokens: int = bounded(2_000, 64, 20_000)
     # The most that level 3 writes (LCM paper 2.3), except for the names of many merged summaries.
     level3_tokens: int = bounded(512, 64, 512)
-    # Of the window: what must be new since the last compaction before a soft one runs again.
-    spacing_fraction: float = bounded(0.1, 0.0, 0.9)
+    # Of the window: what must be new since the last compaction before a soft one runs again; at most two thirds of the
+    # room that it left. Each compaction has a provider read the prompt anew, so they are far apart.
+    spacing_fraction: float = bounded(0.3, 0.0, 0.9)
     # The most text that one leaf stands for, so that a long history becomes many leaves; never more than the
     # summarising model reads in one call, and exactly that at 0.
     leaf_chunk_tokens: int = bounded(20_000, 0, 1_000_000)

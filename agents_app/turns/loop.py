@@ -39,6 +39,7 @@ from compaction_app.context.state import BuiltContext, Frame, load_frame, read_s
 from compaction_app.facts.held import copy_held_facts, takes_held_facts
 from mnesis_core import errors
 from mnesis_core.config import TurnConfig
+from mnesis_core.context.continuation import LastCall
 from mnesis_core.context.fitting import LastPrompt, Pressure, Size, cap_output, pressure, size_now
 from mnesis_core.files.pictures import SentPicture, Shown
 from mnesis_core.llm import interface as llm
@@ -420,6 +421,8 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
             self._fitting = await self._fit_context()
         self._context, self._fitting = self._fitting, None
         context, system = self._context, self.frame.session.system_prompt
+        sent = LastCall(model=self.spec.alias, manifest=context.stored_manifest, context_seq=context.context_seq)
+        self.frame = replace(self.frame, last_call=sent)
         texts = {"tools": llm.write_tools(context.assembled.tools)} if context.assembled.tools else {}
         if system != self.session.system_prompt or self.options.system_prompt is not None:
             texts["system"] = system

@@ -10,7 +10,7 @@ import sys
 import django
 from django.core.management import call_command
 
-OF_WEB = ("turns", "crowd", "fanout", "bytes")
+OF_WEB = ("turns", "crowd", "fanout", "bytes", "caches")
 """What a web process does."""
 
 

@@ -29,7 +29,8 @@ def fresh_environment(kind: str) -> Iterator[dict[str, str]]:
         os.environ["DATABASE_URL"] = find_postgres() if kind == "postgresql" else ""
         with site_database("mnesis_benchmark") as database:
             shared = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
-            yield shared | database | {"MNESIS_DATA_DIR": directory, "REDIS_URL": ""}
+            own = {"MNESIS_DATA_DIR": directory, "REDIS_URL": "", "MNESIS_PRIVATE_ADDRESSES": "127.0.0.1"}
+            yield shared | database | own
 
 
 class Plain:

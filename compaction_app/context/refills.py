@@ -55,20 +55,23 @@ def load_refill(
     branch: int,
     at: int,
     path: Path | None,
-) -> tuple[int, list[StoredMessage]]:
-    """Return the room of a context's refill and the messages for it; two queries at the most."""
+) -> tuple[int, list[StoredMessage], int]:
+    """Return the room of a context's refill, the messages for it, and the event with which the last compaction ended.
+
+    It takes two queries at the most, and none where no compaction has summarised anything.
+    """
     if not any(isinstance(entry, SummaryEntry) for entry in entries):
-        return 0, []
-    refill = last_refill(session_id, branch=branch, at=at)
+        return 0, [], 0
+    refill, ended_seq = last_refill(session_id, branch=branch, at=at)
     room = refill.room_in(entries, pinned) if refill else 0
     if refill is None or not room:
-        return 0, []
+        return 0, [], ended_seq
     # No message is smaller than its frame, so that a number from elsewhere cannot have all of a session read.
     most = min(refill.last_seq - refill.first_seq + 1, room // MESSAGE_FRAMING + 1)
     messages = load_messages(
         session_id, after=refill.first_seq - 1, before=refill.last_seq + 1, limit=most, newest=True, path=path
     )
-    return room, _without_standing(messages, entries)
+    return room, _without_standing(messages, entries), ended_seq
 
 
 def _without_standing(messages: Sequence[StoredMessage], entries: Sequence[ContextEntry]) -> list[StoredMessage]:

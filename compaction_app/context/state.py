@@ -33,6 +33,7 @@ from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context.assembly import LARGEST_FACTS, assemble, rebuild, without_opaque
 from mnesis_core.context.branches import LINE, Path
+from mnesis_core.context.continuation import LastCall, SentPrompt
 from mnesis_core.context.entries import (
     BESIDE,
     Assembled,
@@ -45,13 +46,21 @@ from mnesis_core.context.entries import (
     in_order,
     read_manifest,
 )
-from mnesis_core.context.facts import PromptFacts, choose_facts
+from mnesis_core.context.facts import PromptFacts, choose_facts, size_of_facts
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
-from mnesis_core.context.manifests import branch_of, fold_manifest, is_folded, outlines_of, unfold_manifest
+from mnesis_core.context.manifests import (
+    branch_of,
+    entries_before,
+    fold_manifest,
+    is_folded,
+    outlines_of,
+    unfold_manifest,
+)
 from mnesis_core.context.passages import Passages
 from mnesis_core.context.pictures import SHOWN_KINDS, picture_files
 from mnesis_core.context.prompt_diff import Difference, difference
 from mnesis_core.errors import InvalidRequest, NotFound
+from mnesis_core.facts.held import without_contradictions
 from mnesis_core.facts.values import FactRecord
 from mnesis_core.files.pictures import MOST_AUDIO_BYTES, MOST_PDF_BYTES, rule_for
 from mnesis_core.llm.caching import with_marks
@@ -127,7 +136,11 @@ class Frame:
     budget: Budget
     calibration: Calibration
     tool_tokens: int
-    has_calls: bool  # whether a turn has called a model before
+    last_call: LastCall | None  # None where no turn has called a model before
+
+    @property
+    def has_calls(self) -> bool:
+        return self.last_call is not None
 
     @property
     def takes_back(self) -> TakesBack:
@@ -145,6 +158,7 @@ class ContextState(Frame):
     facts: PromptFacts | None = None
     pictures: Mapping[str, Picture] | None = None  # by the ids of their files; none where the model takes none
     branch: int = 0  # whose context it is
+    sent: SentPrompt | None = None  # with which the next prompt begins, where it can
     # The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated.
     unread_tokens: int = 0
 
@@ -165,6 +179,7 @@ class ContextState(Frame):
             refill=self.refill,
             refill_room=self.refill_room,
             pictures=self.pictures,
+            sent=self.sent,
         )
 
     def build(
@@ -240,8 +255,9 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
     if model is not None and not is_own:
         spec = spec_in_place(get_spec_to_read(model), config)
     newest = context_queries.newest_call(session_id)
+    measure, last_call = newest or (None, None)
     calibration = calibration_after(
-        newest, model=spec.alias, shared_ratio=spec.shared_ratio, window=spec.context_window
+        measure, model=spec.alias, shared_ratio=spec.shared_ratio, window=spec.context_window
     )
     return Frame(
         session=session,
@@ -250,8 +266,8 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
         budget=make_budget(spec, config, window_said=calibration.window),
         calibration=calibration,
         # The tools belong to the turn; the newest call tells what they took.
-        tool_tokens=newest.tool_tokens if newest else 0,
-        has_calls=newest is not None,
+        tool_tokens=measure.tool_tokens if measure else 0,
+        last_call=last_call,
     )
 
 
@@ -324,13 +340,18 @@ def _state_of(
 ) -> ContextState:
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     entries, branch = _entries_of(frame.session.id, rows), path.branch if path else 0
-    pinned = [] if rows.unread_tokens else _load_pinned(frame, entries, path or LINE)
-    room, refill = 0, list[StoredMessage]()
-    if not rows.unread_tokens:  # else the context is too large for one
-        room, refill = load_refill(
+    is_read = not rows.unread_tokens  # else the context is too large for anything beside it
+    pinned = _load_pinned(frame, entries, path or LINE) if is_read else []
+    room, refill, ended_seq = 0, list[StoredMessage](), 0
+    if is_read:
+        room, refill, ended_seq = load_refill(
             frame.session.id, entries, pinned, branch=branch, at=seq if at is None else at, path=path
         )
-    beside = [MessageEntry(position=0, message=message) for message in pinned]
+    facts, standing = _load_facts(frame, seq if at is None else at, path)
+    sent = None
+    if is_read and at is None and frame.last_call and ended_seq <= frame.last_call.context_seq:
+        sent = _load_sent(frame, frame.last_call, entries, [*pinned, *refill], standing, branch=branch)
+    beside = [MessageEntry(position=0, message=message) for message in (*pinned, *(sent.messages if sent else ()))]
     return record_of(
         ContextState,
         frame,
@@ -338,11 +359,50 @@ def _state_of(
         pinned=pinned,
         refill=refill,
         refill_room=room,
-        facts=_load_facts(frame, seq if at is None else at, path),
+        facts=facts,
         pictures=_load_pictures(frame, [*entries, *beside], makes=makes_pictures),
         context_seq=seq if at is None else at,
         branch=branch,
+        sent=sent,
         unread_tokens=rows.unread_tokens,
+    )
+
+
+def _load_sent(
+    frame: Frame,
+    last: LastCall,
+    entries: Sequence[ContextEntry],
+    beside: Sequence[StoredMessage],
+    standing: Sequence[FactRecord],
+    *,
+    branch: int,
+) -> SentPrompt | None:
+    """Return what the newest call was sent, if it was this model's on this branch and its facts hold; one query at most.
+
+    :param beside: messages that are read already
+    """
+    try:
+        manifest = read_manifest(last.manifest)
+        if last.model != frame.spec.alias or branch_of(manifest) != branch:
+            return None
+        rows = unfold_manifest(manifest, outlines_of(entries_before(manifest, entries)), at=last.context_seq)
+    except ValueError:  # It comes from elsewhere, or the context is another one by now.
+        return None
+    shown = {entry.message.id for entry in entries if isinstance(entry, MessageEntry)}
+    named = {line["id"] for row in rows if row["kind"] in BESIDE for line in row.get("lines", (row,))} - shown
+    found = {message.id: message for message in beside if message.id in named}
+    if missing := sorted(named - found.keys()):
+        loaded = message_queries.load_messages_by_ids(missing, session_id=frame.session.id)
+        found |= {message.id: message for message in loaded}
+    told = [id for row in rows if row["kind"] == "facts" for id in row["ids"]]
+    facts = {fact.id: fact for fact in standing}
+    if not facts.keys() >= set(told):
+        return None
+    return SentPrompt(
+        rows=rows,
+        messages=list(found.values()),
+        facts=[facts[id] for id in told],
+        new_facts=_choose_facts(frame, [fact for fact in standing if fact.id not in told], [facts[id] for id in told]),
     )
 
 
@@ -358,16 +418,31 @@ def _reader_of(session_id: str) -> Callable[[str], bytes]:
     return lambda content_id: file_port.read_content(session_id, content_id, 0, max(MOST_PDF_BYTES, MOST_AUDIO_BYTES))
 
 
-def _load_facts(frame: Frame, at: int, path: Path | None) -> PromptFacts | None:
-    config, usable = frame.config.retrieval, int(frame.budget.usable / frame.calibration.ratio)
-    tokens = min(config.max_fact_tokens, usable // LARGEST_FACTS)
-    if not (config.max_facts and tokens):
-        return None
-    most, most_copies = config.max_facts, config.max_held_facts
+def _load_facts(frame: Frame, at: int, path: Path | None) -> tuple[PromptFacts | None, list[FactRecord]]:
+    """Return the facts of a prompt that is made anew, and all among which they were chosen."""
+    most, most_copies = frame.config.retrieval.max_facts, frame.config.retrieval.max_held_facts
+    if not (most and _room_for_facts(frame)):
+        return None, []
     facts = load_standing_facts(
         frame.session.id, at=at, path=path, limit=most + most_copies, with_copies=most_copies > 0
     )
-    return choose_facts(facts, most=most, tokens=tokens, most_copies=most_copies)
+    return _choose_facts(frame, facts), without_contradictions(facts)
+
+
+def _choose_facts(frame: Frame, facts: Sequence[FactRecord], told: Sequence[FactRecord] = ()) -> PromptFacts | None:
+    """Return the facts of a prompt that there is room for beside those that it has already."""
+    config, taken = frame.config.retrieval, size_of_facts(told)
+    return choose_facts(
+        facts,
+        most=config.max_facts - len(told),
+        tokens=_room_for_facts(frame) - taken,
+        most_copies=config.max_held_facts - sum(fact.is_copy for fact in told),
+    )
+
+
+def _room_for_facts(frame: Frame) -> int:
+    usable = int(frame.budget.usable / frame.calibration.ratio)
+    return min(frame.config.retrieval.max_fact_tokens, usable // LARGEST_FACTS)
 
 
 def _load_pinned(frame: Frame, entries: Sequence[ContextEntry], path: Path) -> list[StoredMessage]:

@@ -269,6 +269,7 @@ def _end_of_turn(free: Sequence[StoredMessage], sums: Sequence[int], situation: 
         if (
             2 * tokens < sums[-1]
             or tokens < SMALLEST_SOURCE
+            or not _is_worth_it(tokens, situation)
             or (is_down and _left(tokens, situation) >= situation.budget.soft)
         ):
             break

@@ -20,6 +20,17 @@ from itertools import accumulate, chain, groupby, takewhile
 from math import ceil
 from typing import Any
 
+from mnesis_core.context.continuation import (
+    Place,
+    SentPrompt,
+    has_pictures_of,
+    is_question,
+    lacks_something,
+    new_items,
+    of_item,
+    sent_places,
+    with_question,
+)
 from mnesis_core.context.entries import (
     Assembled,
     Breakdown,
@@ -226,6 +237,7 @@ def assemble(
     refill: Sequence[StoredMessage] = (),
     refill_room: int = 0,
     pictures: Mapping[str, Picture] | None = None,
+    sent: SentPrompt | None = None,
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
@@ -236,37 +248,143 @@ def assemble(
     :param pinned: messages whose places summaries have; they stand behind these, as what fits of the ``refill`` does
     :param passages: count as used and not as wanted, like the refill: no compaction makes them smaller
     :param pictures: by the ids of their files; they go beside the parts that name them
+    :param sent: the prompt of the call before, with which this one begins where that is possible
     """
-    everything = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
-    opening = whole_opening(system_prompt, tools)
+    items = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
     limit = int(budget.usable / calibration)
-    facts = facts if facts and facts.tokens <= limit // LARGEST_FACTS else None
-    wanted = PRIMING + (facts.tokens if facts else 0) + opening.tokens + sum(item.tokens for item in everything)
-    passages = _with_room(passages, limit, limit if pictures else wanted + refill_room)
-    beside = Counter(facts=facts.tokens if facts else 0, passages=passages.tokens if passages else 0)
-    room = limit - wanted - beside["passages"]
-    everything, unseen = with_pictures(everything, pictures or {}, usable=limit, room=room)
-    wanted += sum(picture["tokens"] for item in everything for picture in item.row.get("pictures", ()))
-    items = [item for item in everything if item.cost]
-    if wanted + beside["passages"] > limit:
-        opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING - beside.total(), provider)
-    else:
-        room, shown = min(refill_room, limit - wanted - beside["passages"]), {message.id for message in pinned}
-        items = _behind_summaries(items, take_refill(refill, room, provider=provider, without=shown))
-        chosen, gap = {item.row["id"]: item for item in items}, None
-    rows = [*opening.rows, *([facts.row] if facts else ()), *_item_rows(items, chosen, gap, passages)]
-    quoted = [MessageEntry(position=0, message=message) for message in (passages.messages if passages else ())]
-    sources = sources_of([*quoted, *(item.entry for item in items)])
-    breakdown = _breakdown(_cost(opening, chosen, gap) + beside, budget, calibration)
+    wanted = _Wanted(
+        items=items,
+        system_prompt=system_prompt,
+        opening=whole_opening(system_prompt, tools),
+        limit=limit,
+        provider=provider,
+        facts=facts if facts and facts.tokens <= limit // LARGEST_FACTS else None,
+        passages=passages,
+        pictures=pictures or {},
+    )
+    layout = (_continued(wanted, sent) if sent else None) or _made_anew(wanted, pinned, refill, refill_room)
+    rows = [*layout.opening.rows, *(place.row for place in layout.places)]
+    quoted = [*(passages.messages if passages else ()), *(sent.messages if sent else ())]
+    shown = [place.item for place in layout.places if place.item]
+    sources = sources_of(
+        [*(MessageEntry(position=0, message=message) for message in quoted), *(item.entry for item in shown)]
+    )
+    told = [*(facts.records if facts else ()), *(sent.all_facts if sent else ())]
+    breakdown = _breakdown(layout.cost, budget, calibration)
     return Assembled(
-        messages=tuple(_read_rows(rows, sources, system_prompt, facts.records if facts else ())),
-        tools=opening.tools,
+        messages=tuple(_read_rows(rows, sources, system_prompt, told)),
+        tools=layout.opening.tools,
         used_tokens=budget.usable - breakdown.free,
-        wanted_tokens=ceil(wanted * calibration),
+        wanted_tokens=ceil(layout.wanted * calibration),
         breakdown=breakdown,
         manifest=rows,
-        left_out=(*opening.left_out, *unseen, *_left_out(everything, chosen)),
+        left_out=(
+            *layout.opening.left_out,
+            *layout.unseen,
+            *_left_out(layout.items, {item.row["id"]: item for item in shown}),
+        ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What a prompt would show with room for all of it; tokens are our own estimates."""
+
+    items: list[Item]
+    system_prompt: str
+    opening: Opening
+    limit: int
+    provider: str
+    facts: PromptFacts | None
+    passages: Passages | None
+    pictures: Mapping[str, Picture]
+
+    @property
+    def tokens(self) -> int:
+        return PRIMING + self.opening.tokens + sum(item.tokens for item in self.items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    opening: Opening
+    places: list[Place]
+    wanted: int
+    items: list[Item]
+    """All of the context, with the pictures that are shown."""
+    unseen: list[LeftOut]
+
+    @property
+    def cost(self) -> Counter[str]:
+        cost = Counter(system=self.opening.system_tokens, tools=self.opening.tool_tokens, messages=PRIMING)
+        for place in self.places:
+            cost.update(place.cost)
+        return cost
+
+
+def _made_anew(
+    wanted: _Wanted, pinned: Sequence[StoredMessage], refill: Sequence[StoredMessage], refill_room: int
+) -> _Layout:
+    facts, limit, opening, gap = wanted.facts, wanted.limit, wanted.opening, None
+    told = facts.tokens if facts else 0
+    tokens = wanted.tokens + told
+    passages = _with_room(wanted.passages, limit, limit if wanted.pictures else tokens + refill_room)
+    quoted = passages.tokens if passages else 0
+    everything, unseen = with_pictures(wanted.items, wanted.pictures, usable=limit, room=limit - tokens - quoted)
+    tokens += _tokens_of_pictures(everything)
+    items = [item for item in everything if item.cost]
+    if tokens + quoted > limit:
+        room = limit - PRIMING - told - quoted
+        opening, chosen, gap = _fit(items, opening, wanted.system_prompt, room, wanted.provider)
+    else:
+        room, shown = min(refill_room, limit - tokens - quoted), {message.id for message in pinned}
+        items = _behind_summaries(items, take_refill(refill, room, provider=wanted.provider, without=shown))
+        chosen = {item.row["id"]: item for item in items}
+    places = [*_of_facts(facts), *_places(items, chosen, gap, passages)]
+    return _Layout(opening=opening, places=places, wanted=tokens, items=everything, unseen=unseen)
+
+
+def _continued(wanted: _Wanted, sent: SentPrompt) -> _Layout | None:
+    """Return the prompt that begins with what was sent; ``None`` where it has to be made anew.
+
+    That is so where something of it has changed, where the rest has no room behind it, and where what was left out then
+    has room by now.
+    """
+    places = sent_places(sent, wanted.items, provider=wanted.provider)
+    if places is None:
+        return None
+    new, limit = new_items(places, wanted.items), wanted.limit
+    asks = any(is_question(item) for item in new)
+    places = with_question(places) if asks else places
+    facts = sent.new_facts if asks else None
+    told = (facts.tokens if facts else 0) + sum(place.cost.get("facts", 0) for place in places)
+    quoted = sum(place.cost.get("passages", 0) for place in places)
+    if wanted.tokens + told + quoted <= limit and lacks_something(places, wanted.items):
+        return None
+    used = PRIMING + wanted.opening.tokens + (facts.tokens if facts else 0)
+    used += sum(place.tokens for place in places) + sum(item.tokens for item in new)
+    is_new = wanted.passages is not None and any(item.row["id"] == wanted.passages.question_id for item in new)
+    passages = _with_room(wanted.passages, limit, limit if wanted.pictures else used) if is_new else None
+    used += passages.tokens if passages else 0
+    items, unseen = with_pictures(
+        [*(place.item for place in places if place.item), *new], wanted.pictures, usable=limit, room=limit - used
+    )
+    used += _tokens_of_pictures(items)
+    if used > limit or not has_pictures_of(sent, items):
+        return None
+    shown = {item.row["id"]: item for item in items}
+    behind = _places([item for item in items[-len(new) :] if item.cost] if new else [], shown, None, passages, facts)
+    places = [of_item(shown[place.row["id"]]) if place.item else place for place in places]
+    return _Layout(
+        opening=wanted.opening,
+        places=[*places, *behind],
+        wanted=wanted.tokens + told + _tokens_of_pictures(items),
+        items=[shown.get(item.row["id"], item) for item in wanted.items],
+        unseen=unseen,
+    )
+
+
+def _tokens_of_pictures(items: Sequence[Item]) -> int:
+    return sum(picture["tokens"] for item in items for picture in item.row.get("pictures", ()))
 
 
 def without_opaque(assembled: Assembled, message_ids: Collection[str], *, calibration: float) -> Assembled:
@@ -313,22 +431,35 @@ def _breakdown(cost: Counter[str], budget: Budget, calibration: float) -> Breakd
     return Breakdown(**scaled, messages=used - sum(scaled.values()), free=budget.usable - used)
 
 
-def _item_rows(
-    items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None, passages: Passages | None
-) -> Iterator[dict[str, Any]]:
+def _places(
+    items: Sequence[Item],
+    chosen: Mapping[str, Item],
+    gap: dict[str, Any] | None,
+    passages: Passages | None,
+    facts: PromptFacts | None = None,
+) -> Iterator[Place]:
+    """Yield what is shown, passages and new facts just before the newest question."""
     missing = [item for item in items if item.row["kind"] != "pinned" and item.row["id"] not in chosen]
     newest_missing = missing[-1] if gap else None
-    is_waiting = passages is not None
+    question = (
+        passages.question_id
+        if passages
+        else next((item.row["id"] for item in reversed(items) if is_question(item)), "")
+    )
+    before = [*_of_facts(facts), *([Place(row=passages.row, cost={"passages": passages.tokens})] if passages else ())]
     for item in items:
-        if passages and is_waiting and item.row["id"] == passages.question_id:
-            yield passages.row
-            is_waiting = False
+        if item.row["id"] == question:
+            yield from before
+            before = []
         if item.row["id"] in chosen:
-            yield chosen[item.row["id"]].row
+            yield of_item(chosen[item.row["id"]])
         elif gap and item is newest_missing:  # The note stands in the place of the newest entry that is missing.
-            yield gap
-    if passages and is_waiting:
-        yield passages.row
+            yield Place(row=gap, cost={"messages": GAP_TOKENS})
+    yield from before
+
+
+def _of_facts(facts: PromptFacts | None) -> list[Place]:
+    return [Place(row=facts.row, cost={"facts": facts.tokens})] if facts else []
 
 
 def rebuild(
@@ -396,15 +527,6 @@ def _fit(
         "last_seq": max([message.seq for message in messages] + [entry.last_seq for entry in summaries]),
     }
     return opening, chosen, gap
-
-
-def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Counter[str]:
-    cost = {"system": opening.system_tokens, "tools": opening.tool_tokens}
-    cost["messages"] = PRIMING + (GAP_TOKENS if gap else 0)
-    for item in chosen.values():
-        for category, tokens in item.cost.items():
-            cost[category] = cost.get(category, 0) + tokens
-    return Counter(cost)
 
 
 def _read_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ def choose_facts(
     copies, found = 0, None
     for fact in sorted(without_contradictions(facts), key=_worth):
         tried = sorted([*chosen, fact], key=_order)
-        size = MESSAGE_FRAMING + estimate_text(_read(tried))
+        size = size_of_facts(tried)
         if fact.is_copy and most_copies is not None and copies >= most_copies:
             continue
         if len(chosen) < most and size <= tokens:
@@ -51,6 +51,10 @@ def choose_facts(
             row = {"kind": "facts", "id": "", "ids": [fact.id for fact in chosen]}
             found = PromptFacts(row=row, records=tuple(chosen), tokens=size)
     return found
+
+
+def size_of_facts(facts: Sequence[FactRecord]) -> int:
+    return MESSAGE_FRAMING + estimate_text(_read(facts)) if facts else 0
 
 
 def _worth(fact: FactRecord) -> tuple[Any, ...]:

@@ -55,6 +55,7 @@ from mnesis_core.values import dataclass
 
 LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most one part in eight of what the answer leaves.
 SMALLEST_WINDOW = 20  # Tokens. Nothing smaller can be divided.
+LARGEST_SPACING = 2 / 3  # Of the room that a compaction has left: the most that may be taken before the next soft one.
 
 MARKER_TOKENS = 32  # the most tokens of a tombstone without the files that it names
 LARGEST_WINDOW_SHARE = 4  # The protected window is at most one part in four of usable.
@@ -175,8 +176,10 @@ def should_compact(
     """
     level = pressure(used, budget)
     new_tokens = used if last is None else used - last.tokens
-    # At least one token, so that no compaction follows another on the same context.
-    distance = max(1, int(budget.window * config.compaction.spacing_fraction))
+    # A worker needs some room to be done before the hard threshold, where the turn has to wait. At least one token, so that
+    # no compaction follows another on the same context.
+    room = 0 if last is None else int((budget.hard - last.tokens) * LARGEST_SPACING)
+    distance = max(1, min(int(budget.window * config.compaction.spacing_fraction), room))
     against = (
         (Reason.BELOW_SOFT, level is Pressure.NONE),
         (Reason.AUTO_OFF, not config.compaction.auto),

@@ -95,6 +95,12 @@ def branch_of(stored: Sequence[Row]) -> int:
     return next((row.get("branch", 0) for row in stored if row["kind"] == "context"), 0)
 
 
+def entries_before(stored: Sequence[Row], entries: Sequence[ContextEntry]) -> list[ContextEntry]:
+    """Return the first entries of a context, as many as there were when a prompt's manifest was folded."""
+    items = next((row["items"] for row in stored if row["kind"] == "context"), 0)
+    return in_order(entries)[:items]
+
+
 # Folding
 
 

@@ -16,6 +16,7 @@ from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Length
 
 from mnesis_core.context.branches import END, Path, Span, Stretch, are_in, standing_spans
+from mnesis_core.context.continuation import LastCall
 from mnesis_core.context.entries import ContextRows, MessageEntry
 from mnesis_core.context.fitting import MARKER_TOKENS, RESULT_FRAME
 from mnesis_core.context.manifests import ItemOutline
@@ -67,8 +68,9 @@ _PARTS = (
 )
 _ITEM_COLUMNS = ("item_type", "item_id", "position", "added_seq", "removed_seq")
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
+_SENT = ("manifest", "context_seq")
 _TURN_CALLS = ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
-_NEWEST_CALL = CompiledQuery(lambda: _TURN_CALLS.order_by("-created_at").only(*_MEASURED)[:1])
+_NEWEST_CALL = CompiledQuery(lambda: _TURN_CALLS.order_by("-created_at").only(*_MEASURED, *_SENT)[:1])
 IDS_A_STATEMENT = 1000
 HEAD = 600  # characters of the beginnings of inputs and outputs
 
@@ -437,16 +439,18 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
     )
 
 
-def newest_call(session_id: str) -> CallMeasure | None:
+def newest_call(session_id: str) -> tuple[CallMeasure, LastCall] | None:
+    """Return the size of a session's newest call, and what it was sent; in one query."""
     row = _NEWEST_CALL.one(session_id=session_id)
     if row is None:
         return None
     reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
     is_refused = row.error_code == ContextWindowExceeded.code
-    return read_measure(
+    measure = read_measure(
         row.parameters,
         model=row.model,
         estimated=row.estimated_tokens,
         reported=reported,
         refusal=(row.error_message or "") if is_refused else "",
     )
+    return measure, LastCall(model=row.model, manifest=row.manifest, context_seq=row.context_seq)

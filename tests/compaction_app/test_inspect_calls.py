@@ -347,7 +347,8 @@ def test_no_page_asks_more_of_the_database_for_many_calls_or_reads_their_manifes
     assert of_message(session.id) == of_message(other)
     assert {place: len(said) for place, said in few.items()} == {place: len(said) for place, said in many.items()}
     listed = next(said for place, said in many.items() if place.endswith("/calls/"))
-    assert not [said for said in listed if '"manifest"' in said]
+    # The meter reads that of the newest call, with which the next prompt begins.
+    assert not [said for said in listed if '"manifest"' in said and not said.endswith("LIMIT 1")]
 
 
 async def test_the_scrub_bar_shows_what_each_call_took_and_leads_to_it(session, script, reader):

@@ -184,7 +184,7 @@ def test_what_an_automatic_compaction_shows_again_is_decided_by_that_one_alone(t
         fence = store.claim_run(record, run_id, lease_owner="worker", lease_seconds=60)
         store.finish_run(record, run_id, outcome="target_met", tokens_after=100, fence=fence, refill=refill)
     assert compact_now(told.id, turn_ids=turn_ids(told)[:2]).state == "completed"
-    assert last_refill(told.id, branch=0, at=10**6) == refill
+    assert last_refill(told.id, branch=0, at=10**6)[0] == refill
 
 
 async def test_a_call_that_finds_too_little_done_by_a_compaction_of_named_turns_asks_for_more(session, script):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mnesis_core.context.entries import Assembled, SummaryEntry
-from mnesis_core.context.fitting import LastRun, should_compact
+from mnesis_core.context.fitting import LastRun, should_compact, whole
 from mnesis_core.context.refill import MOST_PASSED, take_refill
 from mnesis_core.messages import StoredMessage
 from tests.core import contexts as make
@@ -24,6 +24,9 @@ class Life:
     talk: Talk
     last: LastRun | None = None
     compactions: int = 0
+    prompt: Assembled | None = None
+    begun_anew: int = 0
+    """Prompts that do not begin with the one before, although nothing was compacted: for lack of room."""
 
     async def step(self, message: StoredMessage) -> Assembled:
         talk = self.talk
@@ -38,7 +41,12 @@ class Life:
             talk.plan()
             self.last = LastRun(tokens=talk.situation().used, failed=False)
             self.compactions += talk.entries != before
-        return talk.assembled()
+        last, self.prompt = self.prompt, talk.assembled(self.prompt if talk.entries == before else None)
+        if last and talk.entries == before and self.prompt.messages[: len(last.messages)] != last.messages:
+            new = whole(talk.entries[-1]).tokens
+            assert last.used_tokens + new > talk.budget.usable, "what was sent changes for lack of room only"
+            self.begun_anew += 1
+        return self.prompt
 
 
 def turns_of(

@@ -34,8 +34,10 @@ def test_a_worker_compacts_in_another_process_and_the_facts_stay_reachable(calle
     order = ["compaction.requested", "compaction.triggered", "compaction.started", "summary.created", "context.changed"]
     places = [events.index(type) for type in [*order, "compaction.completed"]]
     assert places == sorted(places)
-    summary = caller.call("GET", f"/api/summaries/{run['summary_id']}")
-    originals = caller.call("GET", f"/api/summaries/{run['summary_id']}/expand")["items"]
+    summaries = caller.call("GET", f"/api/sessions/{session}/summaries")["items"]
+    oldest = min(summaries, key=lambda summary: summary["first_seq"])["id"]
+    summary = caller.call("GET", f"/api/summaries/{oldest}")
+    originals = caller.call("GET", f"/api/summaries/{oldest}/expand")["items"]
     assert [message["id"] for message in originals] == summary["source_ids"]
     assert "marigold" in originals[0]["parts"][0]["text"]
     hits = caller.call("GET", f"/api/sessions/{session}/search?q=marigold")["items"]

@@ -375,3 +375,13 @@ def without_marks(body: dict[str, Any]) -> str:
     """Return an Anthropic request's prompt as text that another one begins with if its cache would find all of it."""
     blocks = [(place, {**block, "cache_control": None}) for place, block in blocks_of(body)]
     return json.dumps(blocks).removesuffix("]")
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    """Return any provider's prompt as text that another one begins with if a cache would find all of it."""
+    if "contents" in body:
+        system = body.get("systemInstruction") or body.get("system_instruction")
+        return json.dumps([body.get("tools"), system]) + json.dumps(body["contents"]).removesuffix("]")
+    if any(message["role"] in ("tool", "system") for message in body["messages"]):
+        return json.dumps([body.get("tools")]) + json.dumps(body["messages"]).removesuffix("]")
+    return without_marks(body)

@@ -20,6 +20,7 @@ from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context.assembly import assemble
+from mnesis_core.context.continuation import SentPrompt
 from mnesis_core.context.entries import Assembled, ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import Budget, make_budget, whole
 from mnesis_core.context.refill import Refill, newest_summarised, plan_refill, size_of_messages
@@ -51,7 +52,8 @@ class Talk:
     """Everything that a refill may show again."""
     refill: Refill | None = None
 
-    def assembled(self) -> Assembled:
+    def assembled(self, last: Assembled | None = None) -> Assembled:
+        """The prompt of now, behind what the last call was sent, if nothing was compacted since."""
         pinned = self.pinned()
         again = [
             message
@@ -66,6 +68,7 @@ class Talk:
             pinned=pinned,
             refill=again,
             refill_room=self.refill.room_in(self.entries, pinned) if self.refill else 0,
+            sent=SentPrompt(rows=last.manifest, messages=self.summarised()) if last else None,
         )
 
     def pinned(self) -> list[StoredMessage]:
