@@ -30,7 +30,7 @@ from mnesis_core.context.fitting import Size
 from mnesis_core.llm import interface as llm
 from mnesis_core.llm.retrying import Patience
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import Message, ToolState, text_of
+from mnesis_core.messages import Message, ToolState
 from mnesis_core.providers.passing import Exchange, PassedOn, Target
 from mnesis_core.records import GATEWAY, SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
 from mnesis_core.spending import Spent
@@ -46,6 +46,7 @@ from mnesis_core.turns.gateway import (
     difference,
     find_news,
     known_from,
+    own_words,
     to_write,
 )
 from mnesis_core.turns.options import usage_record
@@ -257,8 +258,7 @@ def _claim(
             turn, is_resumed = _begin(record, open_turn, session, request, news, written, digests, config), False
         for message, parts in prepared:
             message_store.append_message(record, turn_id=turn.id, message=message, parts=parts)
-        said = next((text_of(message.parts) for message in written.now if message.role == "user"), "")
-        claim.title_from_message(record, session, said)
+        claim.title_from_message(record, session, own_words(written.now))
         spot = Spot(session.id, record.message_seq, record.branch)
     if digests and not is_beside:
         memory.keep(digests[-1], spot)

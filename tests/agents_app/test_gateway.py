@@ -214,6 +214,12 @@ async def test_a_loop_of_tools_is_one_turn_of_one_session_without_a_message_twic
         assert (rebuilt.digest_matches, rebuilt.body) == (True, exchanged.got.decode())
 
 
+async def test_a_title_has_the_persons_words_and_not_what_their_program_adds(client, alice):
+    await client.send([user("<system-reminder>\nBe good.\n</system-reminder>\n\nWhat time is it?")])
+    await client.send([user("<environment_context> here </environment_context>"), user("And where?")])
+    assert [one.title for one in await sessions_of(alice)] == ["What time is it?", "And where?"]
+
+
 async def test_a_turn_waits_for_the_clients_tools_and_ends_when_the_client_goes_on_without_them(client, provider):
     provider.say = lambda body: Saying(
         calls=(("toolu_1", "bash", {}),) if len(body["messages"]) == 1 else (), text="Hm."
