@@ -373,7 +373,8 @@ def _continued(wanted: _Wanted, sent: SentPrompt) -> _Layout | None:
         return None
     shown = {item.row["id"]: item for item in items}
     behind = _places([item for item in items[-len(new) :] if item.cost] if new else [], shown, None, passages, facts)
-    places = [of_item(shown[place.row["id"]]) if place.item else place for place in places]
+    if wanted.pictures:
+        places = [of_item(shown[place.row["id"]]) if place.item else place for place in places]
     return _Layout(
         opening=wanted.opening,
         places=[*places, *behind],

@@ -102,8 +102,10 @@ def _place(row: Row, sent: SentPrompt, shown: Mapping[str, Item], provider: str)
 
 def _as_sent(item: Item, row: Row, provider: str) -> Item | None:
     """Return an item with the cuts of its row; ``None`` where its message is in another state by now."""
+    if item.row == row:  # as nearly all are
+        return item
     if not isinstance(item.entry, MessageEntry):
-        return item if item.row == row else None
+        return None
     if row["kind"] == "summary" or any(item.row.get(name) != row.get(name) for name in _STATE):
         return None
     if not (row["shortened"] or row["omitted"]):
