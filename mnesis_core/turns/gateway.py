@@ -26,7 +26,7 @@ MOST_MODEL = 200
 _SPACE = re.compile(r"[ \t\n\r]*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SESSION_OF_USER = re.compile(r"_session_([0-9A-Za-z-]{8,64})$")  # the end of ``user_id`` as Claude Code writes it
-_ADDED = re.compile(r"<(system-reminder|environment_context|user_instructions)>.*?</\1>", re.DOTALL)
+_ADDED = re.compile(r"\s*<(system-reminder|environment_context|user_instructions)>")
 # Blocks and items that the record has no words for: a provider's own, which it gets back in the next request.
 _UNSAID = {
     *("thinking", "redacted_thinking", "reasoning", "item_reference", "server_tool_use", "tool_reference"),
@@ -393,8 +393,19 @@ def to_write(said: Sequence[Said]) -> Written:
 
 def own_words(messages: Iterable[Message]) -> str:
     """Return what a person said first, without what their program puts around it; an empty text where they said nothing."""
-    said = (_ADDED.sub("", text_of(message.parts)).strip() for message in messages if message.role == "user")
+    said = (_after_added(text_of(message.parts)).strip() for message in messages if message.role == "user")
     return next(filter(None, said), "")
+
+
+def _after_added(text: str) -> str:
+    at = 0
+    while found := _ADDED.match(text, at):
+        close = f"</{found[1]}>"
+        end = text.find(close, at)
+        if end < 0:
+            break
+        at = end + len(close)
+    return text[at:]
 
 
 def _message(said: Said, results: Mapping[str, Said]) -> Message:
