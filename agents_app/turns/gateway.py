@@ -19,10 +19,19 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from agents_app.turns import claim, transactions
 from agents_app.turns.branches import continue_after
-from agents_app.turns.loop import STATE_OF, patiently
 from agents_app.turns.results import PreparedResult, prepare_result, write_result
 from agents_app.turns.runner import runner
-from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
+from agents_app.turns.transactions import (
+    CANCELLED,
+    STATE_OF,
+    Answer,
+    OpenCall,
+    Progress,
+    Step,
+    TurnEnd,
+    load_progress,
+    patiently,
+)
 from mnesis_core import errors
 from mnesis_core.config import Config
 from mnesis_core.context.branches import ROOT
@@ -73,7 +82,6 @@ MOST_REMEMBERED = 20_000  # beginnings, of about 200 bytes
 # The client's context is its own: nothing is compacted, no tool is offered, no facts come from other sessions.
 CONFIG = {"turn": {"tools": []}, "compaction": {"auto": False}, "retrieval": {"max_held_facts": 0}}
 NO_PATIENCE = Patience(max_retries=0, base_seconds=0.0, longest_seconds=0.0)  # The client asks again where it wants to.
-CANCELLED = TurnEnd(state=TurnState.CANCELLED)
 
 
 class _Changed(Exception):

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import Any, ParamSpec, Protocol, TypeVar
-
-from psycopg_pool import PoolTimeout
 
 from agents_app.tools import registry
 from agents_app.turns import transactions
@@ -32,7 +29,17 @@ from agents_app.turns.parameters import (
     with_correction,
     with_words,
 )
-from agents_app.turns.transactions import Answer, OpenCall, Progress, Step, TurnEnd, load_progress
+from agents_app.turns.transactions import (
+    CANCELLED,
+    STATE_OF,
+    Answer,
+    OpenCall,
+    Progress,
+    Step,
+    TurnEnd,
+    load_progress,
+    patiently,
+)
 from compaction_app.compact import compact_before_call, request_during_turn
 from compaction_app.context.retrieval import Retriever
 from compaction_app.context.state import BuiltContext, Frame, load_frame, read_state
@@ -57,8 +64,7 @@ from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS
 from mnesis_core.turns.options import Made, TurnOptions, call_made, read_options, repeats, usage_record
 from sessions_app.conf import get_model
-from sessions_app.database.outages import log_failure, log_outage, outage_of
-from sessions_app.database.threads import AWAY, ServerUnreachable, db
+from sessions_app.database.outages import log_failure, outage_of
 from sessions_app.llm import model_store
 from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall
 from sessions_app.llm.limits import SpendingLimit, TurnSpending, limits_for
@@ -70,34 +76,8 @@ from sessions_app.record.session_queries import load_depth
 P = ParamSpec("P")
 R = TypeVar("R")
 logger = logging.getLogger(__name__)
-STATE_OF = {
-    llm.Outcome.COMPLETE: TurnState.COMPLETED,
-    llm.Outcome.INCOMPLETE: TurnState.INCOMPLETE,
-    llm.Outcome.BROKEN: TurnState.INTERRUPTED,
-    llm.Outcome.FAILED: TurnState.FAILED,
-    llm.Outcome.CANCELLED: TurnState.CANCELLED,
-}
-CANCELLED = TurnEnd(state=TurnState.CANCELLED)
 REPEATED_CALL = "This exact call was made several times in a row. Do something else, or answer with what you know."
-PATIENCE_SECONDS = 60.0
-RETRY_SECONDS = 1.0
 SHORTER_PROMPTS = 3  # a model that refuses a prompt as too long is asked again so often, each time with a shorter one
-
-
-async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a function as ``db`` does, and repeat it for a minute while the server cannot be reached.
-
-    This is for what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
-    """
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return await db(call, *args, **kwargs)
-        except AWAY as error:
-            if not isinstance(error.__cause__, (ServerUnreachable, PoolTimeout)) or time.monotonic() > deadline:
-                raise
-            log_outage(logger, "Running turns wait for the database", error)
-        await asyncio.sleep(RETRY_SECONDS)
 
 
 class Passing(Protocol):

@@ -6,13 +6,16 @@ journal in batches, and is written whole at the end.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+from psycopg_pool import PoolTimeout
 
 from agents_app.turns.results import made_part, prepare_made, prepare_result, write_made, write_result
 from compaction_app.compact import request_if_due, trigger_after
@@ -41,7 +44,7 @@ from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, 
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
 from mnesis_core.turns.options import Made, call_made, end_of_reply, usage_record
 from sessions_app.database.outages import log_outage
-from sessions_app.database.threads import AWAY, db
+from sessions_app.database.threads import AWAY, ServerUnreachable, db
 from sessions_app.llm import model_store
 from sessions_app.llm.calls import RunningCall
 from sessions_app.llm.limits import SpendingLimit, TurnSpending, draw, warn
@@ -50,6 +53,8 @@ from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.turn_queries import running_calls
 
+P = ParamSpec("P")
+R = TypeVar("R")
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output
 StreamedPart = TextPart | ReasoningPart | RefusalPart
@@ -59,6 +64,14 @@ _STREAMED: Mapping[type[llm.StreamedDelta], type[StreamedPart]] = {
     llm.ReasoningDelta: ReasoningPart,
     llm.RefusalDelta: RefusalPart,
 }
+STATE_OF = {
+    llm.Outcome.COMPLETE: TurnState.COMPLETED,
+    llm.Outcome.INCOMPLETE: TurnState.INCOMPLETE,
+    llm.Outcome.BROKEN: TurnState.INTERRUPTED,
+    llm.Outcome.FAILED: TurnState.FAILED,
+    llm.Outcome.CANCELLED: TurnState.CANCELLED,
+}
+PATIENCE_SECONDS, RETRY_SECONDS = 60.0, 1.0
 CUT_OFF = "The turn was interrupted before this ended."  # the result of a call that an interrupt cut off
 
 
@@ -235,6 +248,25 @@ class TurnEnd:
         if error is None:
             return cls(state=state)
         return cls(state=state, error_code=error.code, error_message=error.message)
+
+
+CANCELLED = TurnEnd(state=TurnState.CANCELLED)
+
+
+async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function as ``db`` does, and repeat it for a minute while the server cannot be reached.
+
+    This is for what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await db(call, *args, **kwargs)
+        except AWAY as error:
+            if not isinstance(error.__cause__, (ServerUnreachable, PoolTimeout)) or time.monotonic() > deadline:
+                raise
+            log_outage(logger, "Running turns wait for the database", error)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 @contextmanager

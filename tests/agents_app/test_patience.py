@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError
 from psycopg_pool import PoolTimeout
 
-from agents_app.turns import loop
+from agents_app.turns import transactions
 from sessions_app.database import outages
 from sessions_app.database.threads import ServerUnreachable
 
@@ -25,7 +25,7 @@ def nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_turn_asks_again_where_nothing_was_asked_and_only_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(transactions, "RETRY_SECONDS", 0.0)
     waits: list[Exception] = [unreachable(ServerUnreachable("no")) for _ in range(3)]
     waits.append(unreachable(PoolTimeout("no")))
 
@@ -34,17 +34,17 @@ async def test_a_turn_asks_again_where_nothing_was_asked_and_only_there(monkeypa
             raise waits.pop()
         return "done"
 
-    assert await loop.patiently(ask) == "done"
+    assert await transactions.patiently(ask) == "done"
     waits.append(OperationalError("the server closed the connection, perhaps after the commit"))
     with pytest.raises(OperationalError, match="perhaps"):
-        await loop.patiently(ask)
+        await transactions.patiently(ask)
 
 
 async def test_a_turn_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(transactions, "PATIENCE_SECONDS", 0.0)
 
     def ask() -> None:
         raise unreachable(ServerUnreachable("no"))
 
     with pytest.raises(OperationalError):
-        await loop.patiently(ask)
+        await transactions.patiently(ask)
