@@ -56,6 +56,7 @@ from mnesis_core.turns.gateway import (
     find_news,
     known_from,
     own_words,
+    response_data,
     to_write,
 )
 from mnesis_core.turns.options import usage_record
@@ -69,7 +70,7 @@ from sessions_app.record.branch_queries import path_in
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import load_messages, prepare_parts
-from sessions_app.record.session_queries import find_imported, gateway_family, load_session
+from sessions_app.record.session_queries import find_imported, gateway_family, load_session, newest_through_gateway
 from sessions_app.record.turn_queries import find_beginnings, load_last_body, load_turn
 
 logger = logging.getLogger(__name__)
@@ -163,6 +164,8 @@ class _Found:
 
 def _find(request: GatewayRequest, digests: Sequence[str], *, session: str, owner: AbstractBaseUser) -> _Found | None:
     root: SessionRecord | None = None
+    if not session and request.after and (spot := _after_answer(request.after, owner.pk)):
+        return _Found(session=load_session(spot.session_id, owner_id=owner.pk), spot=spot)
     if session not in ("", NEW):
         root = load_session(session, owner_id=owner.pk)
     elif name := _name_of(request, session):
@@ -182,6 +185,13 @@ def _find(request: GatewayRequest, digests: Sequence[str], *, session: str, owne
     if root is None or not root.message_seq or (root.system_prompt == request.system and not root.running_turn_id):
         return None if root is None else _Found(session=root)
     return _Found(session=_child(request, owner, root))
+
+
+def _after_answer(response_id: str, owner_id: int) -> Spot | None:
+    """Return where the answer ends that a provider calls so, if it is in one of the owner's newest sessions."""
+    newest = newest_through_gateway(owner_id, limit=RECENT)
+    found = message_queries.find_answer(newest, response_data(response_id))
+    return Spot(*found) if found else None
 
 
 def _beginnings(digests: Sequence[str], owner_id: int, family: Sequence[str] | None) -> Iterator[tuple[int, Spot]]:
@@ -282,7 +292,8 @@ def _news(request: GatewayRequest, found: _Found, session: SessionRecord) -> New
     spot = found.spot
     path = path_in(session, spot.branch) if session.branch_seq else None
     later = load_messages(session.id, after=spot.seq, limit=MOST_LATER, path=path)
-    rest = request.said[found.known - 1 :]
+    # A request that names the answer which it continues repeats nothing of what came before.
+    rest = request.said[found.known - 1 :] if found.known else (Said(role=ASSISTANT), *request.said)
     news = find_news(rest, [Known(rest[0].key, HERE), *known_from(later)])
     after = news.after
     if not after and session.branch != spot.branch:

@@ -29,13 +29,23 @@ from mnesis_core.errors import (
     ModelUnreachable,
     NotListed,
 )
-from mnesis_core.llm.interface import Item, ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
+from mnesis_core.llm.interface import (
+    Delta,
+    Item,
+    ModelSpec,
+    OpaqueBlock,
+    ReasoningDelta,
+    Reply,
+    Request,
+    TextDelta,
+    Usage,
+)
 from mnesis_core.llm.tokens import is_too_long
 from mnesis_core.network.hosts import pin
 from mnesis_core.providers.answer import DeadlinePassed, PartialAnswer, before, believable_usage, deadline_of, no_answer
 from mnesis_core.providers.credentials import host_of, key_and_address, provider_of
 from mnesis_core.text import printable
-from mnesis_core.turns.gateway import Protocol
+from mnesis_core.turns.gateway import RESPONSE, Protocol, response_data
 
 CONNECT_SECONDS = 10.0
 MOST_BYTES = 64 * 1024 * 1024  # of one answer; what comes after is not waited for
@@ -293,7 +303,6 @@ class AnswerReader:
     def __init__(self, protocol: Protocol, *, limit: int) -> None:
         self.partial = PartialAnswer(limit=limit)
         self.is_over = False  # whether nothing of the answer comes any more
-        self.id = ""  # the provider's, by which a client may go on
         self.calling: set[int] = set()  # the places of calls that the client runs
         self._protocol = protocol
         self._waiting = bytearray()
@@ -374,6 +383,12 @@ class AnswerReader:
             cache_read=details.get("cached_tokens") if isinstance(details, dict) else 0,
         )
 
+    def name(self, id: Any) -> list[OpaqueBlock]:
+        """Return what the provider calls an answer of Responses, as the record keeps it: the client may go on by it."""
+        if not isinstance(id, str) or not id:
+            return []
+        return self.partial.add_opaque(OpaqueBlock(kind=RESPONSE, data=response_data(id)))
+
     def count(self, usage: Any) -> None:
         if isinstance(usage, dict):
             self._counts |= {name: count for name, count in usage.items() if count is not None}
@@ -394,7 +409,6 @@ class AnswerReader:
 def _message_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[TextDelta | ReasoningDelta]:
     match event.get("type"):
         case "message_start":
-            answer.id = str(event["message"].get("id", ""))
             answer.count(event["message"].get("usage"))
         case "content_block_start":
             yield from _message_block(answer, event["content_block"], event["index"], is_whole=False)
@@ -433,7 +447,6 @@ def _message_block(
 
 
 def _whole_message(answer: AnswerReader, body: dict[str, Any]) -> Iterable[TextDelta | ReasoningDelta]:
-    answer.id = str(body.get("id", ""))
     answer.count(body.get("usage"))
     answer.end(body.get("stop_reason"))
     for index, block in enumerate(body["content"]):
@@ -445,7 +458,6 @@ def _completion(
 ) -> Iterable[TextDelta | ReasoningDelta]:
     if "error" in event:
         answer.fail(event["error"])
-    answer.id = str(event.get("id") or answer.id)
     answer.count(event.get("usage"))
     for choice in event.get("choices") or ():
         if choice.get("index", 0) != 0:
@@ -468,7 +480,7 @@ def _whole_completion(answer: AnswerReader, body: dict[str, Any]) -> Iterable[Te
     return _completion(answer, body, key="message")
 
 
-def _response_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[TextDelta | ReasoningDelta]:
+def _response_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[Delta]:
     kind = str(event.get("type", ""))
     match kind:
         case "response.output_text.delta" | "response.refusal.delta":
@@ -481,7 +493,7 @@ def _response_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[Tex
             _end_response(answer, event["response"])
             answer.is_over = True
         case "response.created":
-            answer.id = str(event["response"].get("id", ""))
+            yield from answer.name(event["response"].get("id"))
         case "error":
             answer.fail(event.get("error") or event.get("message"))
 
@@ -496,7 +508,6 @@ def _response_call(answer: AnswerReader, item: dict[str, Any], index: int) -> No
 
 
 def _end_response(answer: AnswerReader, response: dict[str, Any]) -> None:
-    answer.id = str(response.get("id") or answer.id)
     answer.count(response.get("usage"))
     status = response.get("status")
     if status == "failed":
@@ -507,7 +518,8 @@ def _end_response(answer: AnswerReader, response: dict[str, Any]) -> None:
         answer.end(status)
 
 
-def _whole_response(answer: AnswerReader, body: dict[str, Any]) -> Iterable[TextDelta | ReasoningDelta]:
+def _whole_response(answer: AnswerReader, body: dict[str, Any]) -> Iterable[Delta]:
+    yield from answer.name(body.get("id"))
     for index, item in enumerate(body.get("output") or ()):
         if item.get("type") == "message":
             for block in item.get("content") or ():

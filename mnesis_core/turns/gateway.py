@@ -40,6 +40,14 @@ class Protocol(StrEnum):
     RESPONSES = "responses"  # OpenAI's
 
 
+RESPONSE = "response"  # The kind of the opaque part that holds a provider's id of an answer.
+
+
+def response_data(id: str) -> str:
+    """Return what the part of an answer of Responses holds, by which a request that continues it is found."""
+    return json.dumps({"id": id})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """One message of a request, or one result of a tool, whatever the message that brings it."""

@@ -465,6 +465,12 @@ def end_of_request(turn_id: str) -> tuple[int, int] | None:
     return first - 1, rows[0][1]
 
 
+def find_answer(session_ids: Collection[str], data: str) -> tuple[str, int, int] | None:
+    """Return the session, number and branch of the newest answer in these sessions that has an opaque part of this content."""
+    parts = MessagePart.objects.filter(session_id__in=session_ids, part_type=ProviderPart.type, content=data)
+    return parts.order_by("-id").values_list("session_id", "message__seq", "message__branch").first()
+
+
 def tombstone_seqs(session_id: str, message_id: str) -> dict[int, list[str]]:
     rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id, compacted_seq__isnull=False)
     found: dict[int, list[str]] = defaultdict(list)

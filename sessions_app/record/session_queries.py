@@ -209,6 +209,11 @@ def gateway_family(session_id: str) -> list[str]:
     return found
 
 
+def newest_through_gateway(owner_id: int, *, limit: int) -> list[str]:
+    rows = Session.objects.filter(owned_by(owner_id), origin=GATEWAY, deleted_at__isnull=True)
+    return list(rows.order_by("-updated_at").values_list("id", flat=True)[:limit])
+
+
 def forks_of_import(session_id: str, *, owner_id: int) -> list[str]:
     """Return the sessions that an import made of other branches of a conversation before sessions had branches.
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -497,3 +498,31 @@ async def test_a_count_of_tokens_goes_on_unrecorded_and_is_ours_without_the_gate
     ours = await client.post("/v1/messages/count_tokens", **body)
     assert 7 < ours.json()["input_tokens"] < 30
     assert await sessions_of(alice) == []
+
+
+async def test_responses_that_name_the_answer_before_are_one_session(client, provider, alice, bob):
+    provider.say = lambda body: Saying(
+        text=f"Answer {len(provider.exchanged)}.",
+        calls=(("call_1", "bash", {"command": "ls"}),) if len(provider.exchanged) == 2 else (),
+    )
+
+    async def ask(item: Any, after: str = "", *, stream: bool = False, by: Client = client) -> None:
+        body = {"model": "raw-openai", "stream": stream, "input": [item]}
+        body |= {"previous_response_id": after} if after else {}
+        response = await by.raw(json.dumps(body).encode(), "/v1/responses")
+        assert response.status_code == 200, response.content
+        await content_of(response)
+
+    await ask(user("One"))
+    await ask(user("Two"), "resp_raw1", stream=True)
+    memory._spots.clear()  # as in another process
+    await ask({"type": "function_call_output", "call_id": "call_1", "output": "a.txt"}, "resp_raw2")
+    [session] = await sessions_of(alice)
+    assert [turn.state for turn in await settled(session.id)] == ["completed", "completed"]
+    spoken_there = [("user", "One"), ("assistant", "Answer 1."), ("user", "Two"), ("assistant", "Answer 2.")]
+    assert await path_of(session.id) == [*spoken_there, ("assistant", "Answer 3.")]
+    # From an earlier answer, it goes on on a branch; an answer of another person is not known.
+    await ask(user("Or three"), "resp_raw1")
+    assert await path_of(session.id) == [*spoken_there[:2], ("user", "Or three"), ("assistant", "Answer 4.")]
+    await ask(user("Mine?"), "resp_raw4", by=Client(str(await db(partial(create_key, owner_id=bob.pk))), client.path))
+    assert len(await sessions_of(alice)) == len(await sessions_of(bob)) == 1
