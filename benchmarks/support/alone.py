@@ -12,6 +12,7 @@ from django.core.management import call_command
 
 OF_WEB = ("turns", "crowd", "fanout", "bytes", "caches")
 """What a web process does."""
+IN_BROWSER = ("pages", "drawing")
 
 
 def main() -> None:
@@ -22,7 +23,8 @@ def main() -> None:
     django.setup()
     call_command("migrate", verbosity=0)
     # After django.setup(), because the benchmarks import models.
-    benchmark = importlib.import_module(f"benchmarks.{sys.argv[1]}")
+    folder = "benchmarks.browser" if sys.argv[1] in IN_BROWSER else "benchmarks"
+    benchmark = importlib.import_module(f"{folder}.{sys.argv[1]}")
     if sys.argv[1] in OF_WEB:
         importlib.import_module("mnesis_site.asgi").settle()  # as a web process does when it begins
     print(json.dumps(benchmark.measure()))

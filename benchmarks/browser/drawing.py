@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
-from benchmarks.pages import ARGUMENTS, chromium, cookies_of
+from benchmarks.browser.pages import ARGUMENTS, chromium, cookies_of
 from tests.support.site import Site, running_site, wait_until_ready
 
 LEAVES = {100: 90, 10_000: 9_000}
