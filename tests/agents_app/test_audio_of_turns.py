@@ -11,8 +11,6 @@ from django.test import AsyncClient
 
 from agents_app.schemas import MessageIn
 from agents_app.turns import lifecycle
-from audit_app.proof.verify import verify_session
-from compaction_app.context.state import rebuild_payload
 from compaction_app.inspector.calls import open_call
 from mnesis_core.errors import InvalidPicture
 from mnesis_core.files.pictures import GEMINI, OPENAI, render
@@ -24,6 +22,7 @@ from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
 from sessions_app.record.turn_queries import list_calls
 from tests.support.caching_provider import CachingProvider
 from tests.support.drawings import audio_part, drawing, mp3, recording
+from tests.support.story import calls_rebuilt
 
 
 @pytest.mark.parametrize(("data", "seconds"), [(recording(2.5), 3), (mp3(), 3)])
@@ -85,14 +84,6 @@ def heard(provider: CachingProvider) -> list[dict[str, Any]]:
     )
 
 
-async def rebuilt(session: SessionRecord) -> None:
-    for call in await db(list_calls, session.id):
-        again = await db(rebuild_payload, call)
-        assert again.digest_matches, again.problems
-    report = await db(verify_session, session.id)
-    assert report.ok, report.problems
-
-
 @pytest.mark.both_databases
 async def test_it_is_sent_as_it_is_and_played_on_the_page(alice: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
@@ -104,7 +95,7 @@ async def test_it_is_sent_as_it_is_and_played_on_the_page(alice: Any, monkeypatc
         ("wav", sounds[0]),
         ("mp3", sounds[1]),
     ]
-    await rebuilt(session)
+    await calls_rebuilt(session)
     [call] = await db(list_calls, session.id)
     shown = [block.picture for block in (await db(open_call, call)).blocks if block.picture]
     assert [(picture.seconds, picture.tokens) for picture in shown] == [(2, 20), (3, 30)]
@@ -124,7 +115,7 @@ async def test_who_takes_none_is_told_how_long_it_is(alice: Any, monkeypatch: py
         session, _ = await ask(alice, provider, recording(), takes=False)
     assert heard(provider) == []
     assert "Audio, 2.0 seconds" in str(provider.requests[0]["messages"])
-    await rebuilt(session)
+    await calls_rebuilt(session)
     browser = AsyncClient()
     await browser.aforce_login(alice)
     page = " ".join((await browser.get(f"/sessions/{session.id}/")).content.decode().split())

@@ -10,17 +10,15 @@ import pytest
 
 from agents_app.schemas import MessageIn
 from agents_app.turns import lifecycle
-from audit_app.proof.verify import verify_session
-from compaction_app.context.state import rebuild_payload
 from mnesis_core.errors import InvalidPicture
 from mnesis_core.files.pictures import ANTHROPIC, GEMINI, MOST_PAGES, OPENAI, PDF, RULES, render
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.records import SessionRecord, TurnRecord
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
-from sessions_app.record.turn_queries import list_calls
 from tests.support.caching_provider import CachingProvider, documents_of
 from tests.support.drawings import document, drawing, file_part, image_part
+from tests.support.story import calls_rebuilt
 
 PAGES = ("The harbour opens at six.", "Second page", "")
 
@@ -83,14 +81,6 @@ async def ask(alice: Any, provider: CachingProvider, *pdfs: bytes, **takes: Any)
     return session, await lifecycle.wait_turn(session.id, started.turn.id, owner_id=alice.pk)
 
 
-async def rebuilt(session: SessionRecord) -> None:
-    for call in await db(list_calls, session.id):
-        again = await db(rebuild_payload, call)
-        assert again.digest_matches, again.problems
-    report = await db(verify_session, session.id)
-    assert report.ok, report.problems
-
-
 @pytest.mark.both_databases
 async def test_a_pdf_is_sent_whole_to_claude(alice: Any):
     pdf = document(*PAGES)
@@ -99,7 +89,7 @@ async def test_a_pdf_is_sent_whole_to_claude(alice: Any):
     assert (turn.state, provider.refusals) == ("completed", [])
     [block] = documents_of(provider.requests[0])
     assert base64.b64decode(block["source"]["data"]) == pdf
-    await rebuilt(session)
+    await calls_rebuilt(session)
 
 
 async def test_openai_gets_it_as_a_file(alice: Any):
@@ -108,7 +98,7 @@ async def test_openai_gets_it_as_a_file(alice: Any):
     [part] = [part for part in provider.requests[0]["messages"][-1]["content"] if part["type"] == "file"]
     assert part["file"]["filename"].endswith(".pdf")
     assert part["file"]["file_data"].startswith("data:application/pdf;base64,")
-    await rebuilt(session)
+    await calls_rebuilt(session)
 
 
 async def test_who_takes_none_reads_what_was_found_in_it(alice: Any):
@@ -116,7 +106,7 @@ async def test_who_takes_none_reads_what_was_found_in_it(alice: Any):
         session, _ = await ask(alice, provider, document(*PAGES), takes_documents=False)
     assert documents_of(provider.requests[0]) == []
     assert "PDF, 3 pages" in str(provider.requests[0]["messages"])
-    await rebuilt(session)
+    await calls_rebuilt(session)
 
 
 @pytest.mark.slow

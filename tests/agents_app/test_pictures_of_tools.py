@@ -17,20 +17,17 @@ from agents_app.tools.mcp.connections import connections
 from agents_app.tools.pages import attach_server
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import ToolResult
-from audit_app.proof.verify import verify_session
-from compaction_app.context.state import rebuild_payload
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.messages import AudioPart, ImagePart, ToolPart
 from mnesis_core.providers.scripted import Step
-from mnesis_core.records import CallRecord, SessionRecord
+from mnesis_core.records import SessionRecord
 from mnesis_core.turns.options import TurnOptions
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
-from sessions_app.record.turn_queries import list_calls
 from tests.support.caching_provider import Answer, CachingProvider, pictures_of
 from tests.support.drawings import drawing, image_part, sent_pictures
 from tests.support.mcp_servers import example
-from tests.support.story import ended, history, say, tool_call
+from tests.support.story import calls_rebuilt, ended, history, say, tool_call
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CLAUDE = "anthropic/claude-sonnet-4-5"
@@ -74,17 +71,6 @@ def sizes(body: dict[str, Any]) -> list[tuple[int, int]]:
     """The sizes of the pictures in a request, in order."""
     data = [base64.b64decode(block["source"]["data"]) for block in pictures_of(body)]
     return [Image.open(io.BytesIO(one)).size for one in data]
-
-
-async def calls_rebuilt(session: SessionRecord) -> list[CallRecord]:
-    """The session's calls, each the same again; the session is verified."""
-    calls = await db(list_calls, session.id, limit=500)
-    for call in calls:
-        rebuilt = await db(rebuild_payload, call)
-        assert rebuilt.digest_matches, rebuilt.problems
-    report = await db(verify_session, session.id)
-    assert report.ok, report.problems
-    return calls
 
 
 @pytest.fixture(autouse=True)

@@ -14,15 +14,17 @@ from django.contrib.auth.models import User
 
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
+from audit_app.proof.verify import verify_session
+from compaction_app.context.state import rebuild_payload
 from mnesis_core.llm.interface import Model, ModelSpec, Request, ToolCall
 from mnesis_core.messages import StoredMessage, text_of
 from mnesis_core.providers.scripted import Script, ScriptedModel
-from mnesis_core.records import SessionRecord, TurnRecord
+from mnesis_core.records import CallRecord, SessionRecord, TurnRecord
 from mnesis_core.turns.options import TurnOptions
 from sessions_app.database.threads import db
 from sessions_app.live import Frame, follow
 from sessions_app.record.message_queries import load_messages
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.turn_queries import list_calls, load_turn
 from tests.support.waiting import PATIENCE_SECONDS
 
 _MODELS: dict[str, ScriptedModel] = {}
@@ -134,3 +136,14 @@ async def frames_until(session: SessionRecord, type: str, *, after: int = 0) -> 
             if frame["type"] == type:
                 return seen
     raise AssertionError("the stream of frames ended")
+
+
+async def calls_rebuilt(session: SessionRecord) -> list[CallRecord]:
+    """The session's calls, each the same again; the session is verified."""
+    calls = await db(list_calls, session.id, limit=500)
+    for call in calls:
+        rebuilt = await db(rebuild_payload, call)
+        assert rebuilt.digest_matches, rebuilt.problems
+    report = await db(verify_session, session.id)
+    assert report.ok, report.problems
+    return calls
