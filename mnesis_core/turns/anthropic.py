@@ -1,6 +1,6 @@
 """Anthropic's Messages: what a request says, and how an answer reads, whole, as events of a stream, or as an error.
 
-What would give another kind of answer than the client asked for is refused: tools that Anthropic's servers run, blocks
+What would give another kind of answer than the client asked for is refused: tools that Anthropic defines for clients, blocks
 that are not known here. What only flavours an answer is left unused, and the answer's headers name it. Thinking that a
 client sends back is left out: the record holds the history, and what a provider signed goes back to it from there.
 """

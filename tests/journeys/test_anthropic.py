@@ -240,7 +240,7 @@ def test_a_key_may_come_either_way_and_errors_are_the_packages_own(caller: Calle
     assert (missing.value.type, missing.value.error_code) == ("not_found_error", "SESSION_NOT_FOUND")
     given: list[tuple[str, dict[str, Any]]] = [
         ("INVALID_REQUEST", {"max_tokens": 0}),
-        ("INVALID_REQUEST", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+        ("INVALID_REQUEST", {"tools": [{"type": "computer_20250124", "name": "computer"}]}),
         ("INVALID_REQUEST", {"messages": [said("Half of")]}),
         ("REMOTE_PICTURE", {"messages": [user([{"type": "image", "source": {"type": "url", "url": "https://a/b"}}])]}),
     ]
