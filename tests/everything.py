@@ -28,8 +28,8 @@ from tests.support.site import SHARED, migrated_file
 
 POOLED = ["--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
 """Files are handed out in their order."""
-PROCESSES, PROCESSES_OF_ALL = {"SQLite": 3, "PostgreSQL": 2}, {"SQLite": 3, "PostgreSQL": 3}
-"""More than cores: tests wait for servers, leases and each other, most of all those that ``make test`` leaves out."""
+PROCESSES = {"SQLite": 3, "PostgreSQL": 2}
+"""More than cores: tests wait for servers, leases and each other. With more still, a test may take longer than a hang."""
 PAGES = (
     *("agents_app/operators/test_*_pages.py", "agents_app/operators/test_operators_api.py", "*_app/**/test_admin.py"),
     *("agents_app/operators/test_operator_commands.py", "agents_app/test_commands.py", "*_app/test_views.py"),
@@ -103,8 +103,7 @@ def start(
 ) -> Pool:
     """Start the tests that a mark expression selects."""
     output = None if is_shown else tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed where it is read
-    processes = PROCESSES_OF_ALL if ALL in sys.argv else PROCESSES
-    pool = [*POOLED, f"--numprocesses={processes[title]}"]
+    pool = [*POOLED, f"--numprocesses={PROCESSES[title]}"]
     command = [sys.executable, "-m", "pytest", *pool, "-m", marks, *options, *arguments()]
     process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
     return Pool(title, process, output)

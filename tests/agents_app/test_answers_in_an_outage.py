@@ -43,7 +43,9 @@ async def test_what_the_journal_did_not_take_is_in_it_later_once(
     monkeypatch.setattr(message_store, "append_journal", break_off)
     message_id = await db(begin_answer, session)
     config = replace(StreamConfig(), journal_bytes=1)
-    answer = Answer(session_id=session.id, message_id=message_id, config=config, made_by=dict)
+    answer = Answer(
+        session_id=session.id, message_id=message_id, config=config, made_by=dict, owner_id=session.owner_id
+    )
     await answer.stream(script(SAID), ASKED)
     await answer.flush()
     assert outages < -1

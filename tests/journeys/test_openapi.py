@@ -10,8 +10,8 @@ from django.db import connection
 from tests.journeys.conftest import Caller
 from tests.support.openapi import Ids, find_lies, make_things
 
-EXAMPLES = 2 if connection.vendor == "postgresql" else 1
-"""Examples of each kind of request; only PostgreSQL refuses values of its own accord."""
+SEEDS = (1, 2) if connection.vendor == "postgresql" else (1,)
+"""Of the examples of each kind of request; only PostgreSQL refuses values of its own accord."""
 
 
 def with_files(caller: Caller, things: Ids) -> Ids:
@@ -24,9 +24,10 @@ def with_files(caller: Caller, things: Ids) -> Ids:
     return things | {"file_id": [answer.json()["id"] for answer in answers]}
 
 
-def test_the_rest_endpoint_is_as_it_says(caller: Caller) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_rest_endpoint_is_as_it_says(caller: Caller, seed: int) -> None:
     things = with_files(caller, make_things(caller.call))
-    lies = find_lies(caller.site.url, caller.key, things, examples=EXAMPLES, seed=1)
+    lies = find_lies(caller.site.url, caller.key, things, examples=1, seed=seed)
     assert not lies, "\n\n".join(map(str, lies))
 
 

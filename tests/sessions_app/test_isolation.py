@@ -295,6 +295,17 @@ NOT_SCOPED: dict[Query, str] = {
     compaction_queries.within_summary: "its caller has loaded the summary",
     session_queries.forks_of_import: "its caller has found the session by its owner",
     **dict.fromkeys(
+        (turn_queries.find_beginnings, session_queries.newest_through_gateway),
+        "whose they find: tests/agents_app/test_gateway.py",
+    ),
+    **dict.fromkeys(
+        (session_queries.gateway_family, turn_queries.load_last_body, message_queries.find_calls),
+        "their caller has found the session by its owner",
+    ),
+    message_queries.find_answer: "its caller has found the sessions by their owner",
+    message_queries.end_of_request: "its caller has found the turn by its owner",
+    turn_queries.load_body: "its caller has loaded the call",
+    **dict.fromkeys(
         (
             *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),
             *(turn_queries.calls_over_span, turn_queries.count_turn_calls_until, turn_queries.list_headings),
