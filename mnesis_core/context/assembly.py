@@ -264,11 +264,11 @@ def assemble(
     )
     layout = (_continued(wanted, sent) if sent else None) or _made_anew(wanted, pinned, refill, refill_room)
     rows = [*layout.opening.rows, *(place.row for place in layout.places)]
-    quoted = [*(passages.messages if passages else ()), *(sent.messages if sent else ())]
     shown = [place.item for place in layout.places if place.item]
-    sources = sources_of(
-        [*(MessageEntry(position=0, message=message) for message in quoted), *(item.entry for item in shown)]
-    )
+    # Passages may quote a message of the context that there is no room for.
+    quoted = [*(passages.messages if passages else ()), *(sent.messages if sent else ())]
+    beside = [MessageEntry(position=0, message=message) for message in quoted]
+    sources = sources_of([*beside, *(item.entry for item in (*items, *shown))])
     told = [*(facts.records if facts else ()), *(sent.all_facts if sent else ())]
     breakdown = _breakdown(layout.cost, budget, calibration)
     return Assembled(

@@ -189,3 +189,20 @@ def test_what_was_left_out_for_lack_of_room_comes_back_when_there_is_some() -> N
     last = prompt(turn, usable=3_000)
     assert "gap" in kinds(last) or any(row.get("shortened") for row in last.manifest)
     assert kinds(prompt(turn, last, before=len(turn), usable=8_000)) == ["summary", "message", "message", "message"]
+
+
+def test_passages_may_quote_a_message_of_the_context_that_there_is_no_room_for() -> None:
+    old = make.message(11, "assistant", f"The gauge at Portwell reads nine. {make.prose(60)}")
+    later = make.message(13, "assistant", make.prose(1_200))
+    talk = make.entries_of([make.message(10, "user", "Read it."), old, make.message(12, "user", "More."), later])
+    turn = [SUMMARY, *talk, *agent_turn(14, 20)]
+    found = choose_passages(
+        [[Found(message=old, rank=0)]], parse_question("What does the gauge at Portwell read?"), most=5, tokens=200
+    )
+    assert found is not None
+    last = prompt(turn, passages=found.before(question_of(turn).id), usable=1_500)
+    assert {"gap", "retrieved"} <= {*kinds(last)}
+    assert old.id not in [row["id"] for row in last.manifest]
+    now = prompt([*turn, *make.entries_of([make.message(16, "assistant", "Nine.")])], last, usable=1_500)
+    assert kinds(now) == [*kinds(last), "message"]
+    assert now.messages[: len(last.messages)] == last.messages
