@@ -266,7 +266,7 @@ def assemble(
     rows = [*layout.opening.rows, *(place.row for place in layout.places)]
     shown = [place.item for place in layout.places if place.item]
     # Passages may quote a message of the context that there is no room for.
-    quoted = [*(passages.messages if passages else ()), *(sent.messages if sent else ())]
+    quoted = [*(layout.passages.messages if layout.passages else ()), *(sent.messages if sent else ())]
     beside = [MessageEntry(position=0, message=message) for message in quoted]
     sources = sources_of([*beside, *(item.entry for item in (*items, *shown))])
     told = [*(facts.records if facts else ()), *(sent.all_facts if sent else ())]
@@ -312,6 +312,8 @@ class _Layout:
     items: list[Item]
     """All of the context, with the pictures that are shown."""
     unseen: list[LeftOut]
+    passages: Passages | None
+    """Those found for the newest question that are shown, which are fewer where there is little room."""
 
     @property
     def cost(self) -> Counter[str]:
@@ -340,7 +342,7 @@ def _made_anew(
         items = _behind_summaries(items, take_refill(refill, room, provider=wanted.provider, without=shown))
         chosen = {item.row["id"]: item for item in items}
     places = [*_of_facts(facts), *_places(items, chosen, gap, passages)]
-    return _Layout(opening=opening, places=places, wanted=tokens, items=everything, unseen=unseen)
+    return _Layout(opening=opening, places=places, wanted=tokens, items=everything, unseen=unseen, passages=passages)
 
 
 def _continued(wanted: _Wanted, sent: SentPrompt) -> _Layout | None:
@@ -381,6 +383,7 @@ def _continued(wanted: _Wanted, sent: SentPrompt) -> _Layout | None:
         wanted=wanted.tokens + told + _tokens_of_pictures(items),
         items=[shown.get(item.row["id"], item) for item in wanted.items],
         unseen=unseen,
+        passages=passages,
     )
 
 

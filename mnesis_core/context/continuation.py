@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mnesis_core.context.entries import MessageEntry, Row, SummaryEntry, sources_of
+from mnesis_core.context.entries import MessageEntry, Row, Sources, SummaryEntry
 from mnesis_core.context.facts import PromptFacts, read_facts
 from mnesis_core.context.fitting import Item, frame_of, whole
 from mnesis_core.context.passages import read_passages
@@ -71,16 +71,16 @@ def sent_places(sent: SentPrompt, items: Sequence[Item], *, provider: str = "") 
     :param items: the whole context, and what is pinned beside it
     """
     shown = {item.row["id"]: item for item in items if item.row["kind"] != "pinned"}
-    for message in sent.messages:
-        if message.id not in shown:
-            shown[message.id] = whole(MessageEntry(position=0, message=message), provider)
+    beside = {one.id: MessageEntry(position=0, message=one) for one in sent.messages if one.id not in shown}
     rows = [row for row in sent.rows if row["kind"] not in ("system", "tools")]
-    places = [_place(row, sent, shown, provider) for row in rows]
+    shown |= {row["id"]: whole(beside[row["id"]], provider) for row in rows if row["id"] in beside}
+    sources = {id: item.entry for id, item in shown.items()} | beside
+    places = [_place(row, sent, shown, sources, provider) for row in rows]
     known = [place for place in places if place is not None]
     return known if len(known) == len(places) and _is_enough(known, items) else None
 
 
-def _place(row: Row, sent: SentPrompt, shown: Mapping[str, Item], provider: str) -> Place | None:
+def _place(row: Row, sent: SentPrompt, shown: Mapping[str, Item], sources: Sources, provider: str) -> Place | None:
     match row["kind"]:
         case "summary" | "message" | "pinned":
             item = _as_sent(shown[row["id"]], row, provider) if row["id"] in shown else None
@@ -90,7 +90,6 @@ def _place(row: Row, sent: SentPrompt, shown: Mapping[str, Item], provider: str)
             text = read_facts(row, facts).text if facts.keys() >= set(row["ids"]) else ""
         case "retrieved":
             quoted = {line["id"] for line in row["lines"]}  # some stand in the context, without the output of a call
-            sources = sources_of([shown[id].entry for id in quoted & shown.keys()])
             text = read_passages(row, sources).text if sources.keys() >= quoted else ""
         case "gap":
             text = read_gap(row).text
