@@ -13,15 +13,19 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
 
+from agents_app.turns import gateway
+from agents_app.turns.claim import write_ended_turn
 from agents_app.turns.gateway import bodies, memory
 from audit_app.proof.verify import verify_session
 from compaction_app.context.state import rebuild_payload
-from mnesis_core.messages import ToolPart
+from mnesis_core.messages import Message as MessageValue
+from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.records import SessionRecord, TurnRecord
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
 from sessions_app.models import LanguageModel, Session
 from sessions_app.record.branch_queries import path_in
+from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_calls, list_turns
@@ -526,3 +530,23 @@ async def test_responses_that_name_the_answer_before_are_one_session(client, pro
     assert await path_of(session.id) == [*spoken_there[:2], ("user", "Or three"), ("assistant", "Answer 4.")]
     await ask(user("Mine?"), "resp_raw4", by=Client(str(await db(partial(create_key, owner_id=bob.pk))), client.path))
     assert len(await sessions_of(alice)) == len(await sessions_of(bob)) == 1
+
+
+async def test_a_session_that_another_process_changes_before_the_claim_is_read_again(
+    client, provider, alice, monkeypatch
+):
+    await content_of(await client.send([user("One")]))
+    [session] = await sessions_of(alice)
+    await settled(session.id)
+    real, between = gateway.to_write, [(MessageValue(role="user", parts=(TextPart(text="Between"),)), None)]
+
+    def write_after_another(new: Any) -> Any:
+        while between:
+            with change(session.id) as record:
+                write_ended_turn(record, "raw", [between.pop()])
+        return real(new)
+
+    monkeypatch.setattr(gateway, "to_write", write_after_another)
+    await content_of(await client.send([user("One"), said("Answer 1."), user("Two")]))
+    spoken_there = [("user", "One"), ("assistant", "Answer 1."), ("user", "Two"), ("assistant", "Answer 2.")]
+    assert await path_of(session.id) == spoken_there, "what came between is on another branch"
