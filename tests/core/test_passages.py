@@ -233,6 +233,12 @@ def test_many_passages_are_only_in_a_prompt_with_room_that_nothing_else_wants() 
     assert choose_passages([found(LEA)], QUESTION, most=5, tokens=1_000, fewer_tokens=900) == one
 
 
+def test_fewer_passages_may_quote_what_the_many_do_not() -> None:
+    one, both = chosen(found(FERRY)), chosen(found(LEA), found(LEA, BESIDE))
+    shown = prompt(replace(both, fewer=one).before("msg_0091"), usable=one.tokens * LARGEST_PASSAGES)
+    assert FERRY.id in str(shown.manifest)
+
+
 def test_a_message_that_says_nothing_is_not_quoted() -> None:
     assert choose_passages([found(make.message(4, "assistant", ""))], QUESTION, most=5, tokens=1_000) is None
 
