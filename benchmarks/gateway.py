@@ -55,7 +55,7 @@ def measure() -> list[tuple[str, ...]]:
                 (f"{provider.url}/v1/messages", {"x-api-key": "sk-raw"}),
                 (f"http://127.0.0.1:{port}/v1/messages", {"x-api-key": key, "x-mnesis-mode": "gateway"}),
             )
-            _until_ready(client, ways[1])
+            _until_ready(client, ways[1], process)
             return [_row(client, ways, size, process) for size in SIZES]
 
 
@@ -99,7 +99,8 @@ def _kept() -> int:
     return PromptText.objects.aggregate(kept=Sum(Length("content"), default=0))["kept"] or 0
 
 
-def _until_ready(client: httpx.Client, way: tuple[str, dict[str, str]]) -> None:
+def _until_ready(client: httpx.Client, way: tuple[str, dict[str, str]], process: psutil.Process) -> None:
+    """Wait until the server answers and has loaded what it loads beside its first requests."""
     data = json.dumps({"model": "raw", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}).encode()
     for _ in range(600):
         try:
@@ -107,6 +108,8 @@ def _until_ready(client: httpx.Client, way: tuple[str, dict[str, str]]) -> None:
         except httpx.TransportError:
             time.sleep(0.1)
         else:
+            while process.cpu_percent(interval=1) > 5:
+                pass
             return
     raise AssertionError("the server does not answer")
 
