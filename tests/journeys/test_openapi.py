@@ -11,7 +11,7 @@ from tests.journeys.conftest import Caller
 from tests.support.openapi import Ids, find_lies, make_things
 
 SEEDS = (1, 2) if connection.vendor == "postgresql" else (1,)
-"""Of the examples of each kind of request; only PostgreSQL refuses values of its own accord."""
+"""Each seed makes one example of every kind of request. PostgreSQL gets two, since only it refuses values of its own accord."""
 
 
 def with_files(caller: Caller, things: Ids) -> Ids:
