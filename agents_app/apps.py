@@ -16,8 +16,9 @@ class AgentsConfig(AppConfig):
         from agents_app.maps.llm_map import rebuild_map_payload
         from agents_app.tools.registry import check_tool_names
         from compaction_app.context.state import register_payload
+        from sessions_app.database.guards.checks import SITE
 
         register_payload("map", rebuild_map_payload)
-        register(check_tool_names)
+        register(check_tool_names, SITE)
         # A new worker takes the place of a dead one, whose runs no other process knows to be forsaken yet.
         post_spawn.connect(schedule.wake_in_new_worker, dispatch_uid="operators")

@@ -74,6 +74,7 @@ class SessionPatch(Schema):
     title: str | None = None
     labels: Labels | None = None
     config: dict[str, Any] | None = None
+    pinned: StrictBool | None = None
     host_mode: StrictBool | None = None
     peer_name: str | None = None
 

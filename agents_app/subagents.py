@@ -30,7 +30,7 @@ from mnesis_core.messages import text_of
 from mnesis_core.records import SUB_AGENT, SessionRecord, TurnRecord, TurnState, UsageRecord, is_id
 from mnesis_core.text import excerpt
 from mnesis_core.turns import inbox
-from sessions_app.conf import session_config, site_config
+from sessions_app.conf import session_config, site_config, without_instructions
 from sessions_app.database.threads import db
 from sessions_app.record import session_store
 from sessions_app.record.change import Change, change
@@ -267,7 +267,7 @@ def _launch(parent: _Parent, handover: inbox.Handover) -> TurnRecord:
         found = offered_tools(names, user_id=parent.session.owner_id, depth=parent.delegator.depth + 1)
         names = tuple(name for name, tool in found.items() if tool.read_only)
         turn = turn | {"read_only": True}
-    config = parent.session.config | {"turn": turn | {"tools": list(names)}}
+    config = without_instructions(parent.session.config) | {"turn": turn | {"tools": list(names)}}
 
     with change(parent.session.id) as record:
         # Checked again under the parent's lock: calls beside this one have launched some, or the turn has ended.

@@ -41,6 +41,11 @@ urlpatterns = [
     path(f"{HERE}calls/at/", calls.call_at_place, name="inspect-call-at"),
     path(f"{HERE}calls/<str:call_id>/", calls.call_page, name="inspect-call"),
     path(f"{HERE}calls/<str:call_id>/blocks/<int:number>/", calls.call_block, name="inspect-block"),
+    path(
+        f"{HERE}calls/<str:call_id>/blocks/<int:number>/pictures/<int:place>/",
+        calls.call_picture,
+        name="inspect-picture",
+    ),
     path(f"{HERE}calls/<str:call_id>/payload/", calls.call_payload, name="inspect-payload"),
     path(f"{HERE}calls/<str:call_id>/payload.json", calls.call_payload_file, name="inspect-payload-file"),
     path(f"{HERE}messages/<str:message_id>/", messages.message_page, name="inspect-sightings"),

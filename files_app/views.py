@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.html import escape
-from django.utils.http import content_disposition_header
 from django.utils.safestring import mark_safe
 
 from files_app.contents import content_size, find_size, read_content
@@ -21,6 +20,7 @@ from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import LONGEST_LINE, format_size, highlight_lines, show_invisible
+from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
 
@@ -89,14 +89,7 @@ def file_picture(request: HttpRequest, file_id: str) -> HttpResponse:
     size = content_size(file.content_id)
     if media_type not in (*FORMATS, *AUDIO_FORMATS) or size > LARGEST_PICTURE:
         raise FileReferenceNotFoundError(file_id=file_id)
-    headers = {
-        "Content-Disposition": content_disposition_header(as_attachment=False, filename=file_name(file)) or "inline",
-        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": "private, no-store",
-    }
-    return HttpResponse(read_content(file.content_id, 0, size), content_type=media_type, headers=headers)
+    return shown_alone(read_content(file.content_id, 0, size), media_type, name=file_name(file))
 
 
 @signed_in

@@ -217,6 +217,13 @@ class LimitConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionConfig:
+    """Whether people may delete their sessions. Only the site's values count."""
+
+    people_may_delete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
     # Tokens: a shorter text goes into the conversation whole, other files by reference.
     inline_threshold: int = bounded(10_000, 0, 1_000_000)
@@ -335,6 +342,7 @@ class Config:
     stream: StreamConfig = field(default_factory=StreamConfig)
     web: WebConfig = field(default_factory=WebConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
+    deletion: DeletionConfig = field(default_factory=DeletionConfig)
     files: FileConfig = field(default_factory=FileConfig)
     operators: OperatorConfig = field(default_factory=OperatorConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -344,6 +352,9 @@ class Config:
     # Aliases of the models that are asked, in this order, when the session's own gives nothing. Empty for those that
     # its entry names; the session's own model alone means none.
     fallbacks: tuple[str, ...] = ()
+    # What the model is told before everything else. A session's takes the place of its system prompt, also an empty one;
+    # the site's is for sessions that have neither.
+    instructions: str = ""
     context_window: int = bounded(0, 0, 10_000_000)  # Tokens; overrides the model's window when above 0.
     max_output_tokens: int = bounded(0, 0, 10_000_000)  # Tokens; overrides the model's longest answer when above 0.
     # What a model is asked with (``mnesis_core.llm.parameters``, which checks it), before what its entry has.
@@ -364,6 +375,7 @@ CHOICES = {
     "turn.unsupported_parameters": ("drop", "refuse"),
 }
 LONGEST_TEXT = 200  # characters
+LONGEST_INSTRUCTIONS = 100_000  # characters
 LONGEST_LIST = 100  # values
 
 _types = cache(get_type_hints)  # Each turn asks several times, and hints are slow to read.
@@ -448,8 +460,9 @@ def _check_value(where: str, kind: Any, change: Any) -> Any:
         return tuple(change)
     if type(change) is not kind:
         raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
-    if kind is str and len(change) > LONGEST_TEXT:
-        raise InvalidRequest(f"{where} may have {LONGEST_TEXT} characters, not {len(change):,}", field=where)
+    longest = LONGEST_INSTRUCTIONS if where == "instructions" else LONGEST_TEXT
+    if kind is str and len(change) > longest:
+        raise InvalidRequest(f"{where} may have {longest:,} characters, not {len(change):,}", field=where)
     if where in CHOICES and change not in CHOICES[where]:
         raise InvalidRequest(f"{where} must be one of {', '.join(CHOICES[where])}", field=where)
     if kind in (int, float) and not BOUNDS[where][0] <= change <= BOUNDS[where][1]:

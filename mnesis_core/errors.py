@@ -118,6 +118,10 @@ class WrongOrganisation(PermissionDenied):
     """This API key was made in an organisation that your account has left. Make a new one."""
 
 
+class DeletionNotPermitted(PermissionDenied):
+    """This site does not let people delete sessions. Archive it instead, or ask an administrator."""
+
+
 class HoldingNotPermitted(PermissionDenied):
     """Facts are held for an organisation by those who may do so. Ask an administrator for the permission, or hold the fact for yourself."""
 
@@ -134,6 +138,10 @@ class NotFound(MnesisError):
 
 class SessionNotFoundError(NotFound):
     """There is no such session, or it is not yours."""
+
+
+class SessionInTrash(SessionNotFoundError):
+    """This session is in the trash. Restore it to use it again."""
 
 
 class TurnNotFoundError(NotFound):

@@ -92,7 +92,8 @@ class DirectoryType(StrEnum):
     SESSION_IMPORTED = "session.imported"
     SESSION_ENTERED = "session.entered"  # It existed before the directory did.
     SESSION_RECORDED = "session.recorded"  # The number of entries and the hash of the last one.
-    SESSION_DELETED = "session.deleted"
+    SESSION_DELETED = "session.deleted"  # Moved to the trash, or deleted for good.
+    SESSION_RESTORED = "session.restored"
 
 
 class EventType(StrEnum):

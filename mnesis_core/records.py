@@ -127,6 +127,7 @@ class SessionRecord:
     created_at: datetime
     updated_at: datetime
     archived_at: datetime | None
+    pinned_at: datetime | None
     event_seq: int
     message_seq: int
     turn_seq: int
@@ -137,6 +138,7 @@ class SessionRecord:
     peer_name: str = ""
     branch: int = 0  # the chosen one
     branch_seq: int = 0  # how many branches there are beside branch 0
+    trashed_at: datetime | None = None
     is_at_home: bool = True  # Whether the owner is in the session's organisation; else only administrators see it.
 
     @property
@@ -152,7 +154,9 @@ class SessionRecord:
 
     @property
     def state(self) -> str:
-        """Return ``running``, ``suspended``, ``archived``, ``idle``, or how the last turn ended if not well."""
+        """Return ``trashed``, ``running``, ``suspended``, ``archived``, ``idle``, or how the last turn ended if not well."""
+        if self.trashed_at:
+            return "trashed"
         if self.running_turn_id:
             return "suspended" if self.last_turn_state == TurnState.SUSPENDED else "running"
         if self.archived_at:
@@ -214,6 +218,7 @@ class MessageEnd:
     error_message: str | None = None
     usage: UsageRecord = UsageRecord()
     usage_said: str = ""  # what the provider said of tokens, as JSON
+    stop_sequence: str | None = None  # the stop text at which the answer ended, if the provider says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +259,7 @@ class CallRecord(HasError):
     usage: UsageRecord
     # What the provider said of tokens, as JSON, whether it can be true or not; None for nothing.
     usage_said: str | None
+    stop_sequence: str | None  # the stop text at which the answer ended, if the provider says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from typing import cast
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.core.signals import request_started
+from django.db import close_old_connections, reset_queries
 from django.urls import path, re_path
 from twisted.internet.defer import Deferred
 
@@ -19,6 +21,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mnesis_site.settings")
 # A process that imports this module serves the web; the settings ask (a connection pool is for web processes only).
 os.environ.setdefault("MNESIS_ROLE", "web")
 http_application = get_asgi_application()
+# A request's thread is its own and has no connection yet, so there is nothing to do at its beginning, for which Django would
+# make that thread and wait for it.
+request_started.disconnect(close_old_connections)
+request_started.disconnect(reset_queries)
 
 # Below, because these import models, and there are none before the line above.
 from agents_app.endpoints.socket import SessionConsumer  # noqa: E402

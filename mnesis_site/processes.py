@@ -173,7 +173,9 @@ def web(host: str, port: int) -> Child:
 
 
 def worker() -> Child:
-    return Child(name="worker", command=[sys.executable, str(settings.BASE_DIR / "manage.py"), "qcluster"])
+    return Child(
+        name="worker", command=[sys.executable, str(settings.BASE_DIR / "manage.py"), "qcluster", "--skip-checks"]
+    )
 
 
 def require_free(host: str, port: int) -> None:

@@ -151,7 +151,7 @@ if _sentence := missing_file(DATABASES["default"], DATA_DIR):
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "mnesis_site.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -173,19 +173,21 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "mnesis_site.requests.Serving",
     "mnesis_site.sign_in.SignInGate",
-    "django.middleware.security.SecurityMiddleware",
+    "mnesis_site.middleware.Security",
     "mnesis_site.bodies.Compression",
-    "csp.middleware.CSPMiddleware",
+    "mnesis_site.middleware.ContentSecurityPolicy",
     "servestatic.middleware.ServeStaticMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "mnesis_site.middleware.Sessions",
+    "mnesis_site.middleware.Common",
+    "mnesis_site.middleware.Csrf",
+    "mnesis_site.middleware.Authentication",
+    "mnesis_site.middleware.Messages",
+    "mnesis_site.middleware.FrameOptions",
     "django_htmx.middleware.HtmxMiddleware",
     "mnesis_site.errors.ErrorAnswers",
 ]
+# That security, frames and CSRF have no middleware: these checks know Django's own by name, and not what is derived of them.
+SILENCED_SYSTEM_CHECKS = ["security.W001", "security.W002", "security.W003"]
 
 ROOT_URLCONF = "mnesis_site.urls"
 ASGI_APPLICATION = "mnesis_site.asgi.application"
@@ -206,7 +208,7 @@ TEMPLATES = [
 
 CSRF_FAILURE_VIEW = "mnesis_site.errors.csrf_failure"
 LOGIN_URL = "sign-in"
-LOGIN_REDIRECT_URL = "session-list"
+LOGIN_REDIRECT_URL = "new-chat"
 LOGOUT_REDIRECT_URL = "sign-in"
 AUTHENTICATION_BACKENDS = ["mnesis_site.sign_in.LimitedBackend"]
 PASSWORD_HASHERS = ["mnesis_site.sign_in.LanedPBKDF2PasswordHasher"]

@@ -6,6 +6,8 @@ from django.urls import include, path, re_path
 from mnesis_site import views
 from mnesis_site.endpoints import anthropic_api, api, openai_api, rpc
 
+admin.autodiscover()
+
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
     path("favicon.ico", views.favicon, name="favicon"),

@@ -63,7 +63,7 @@ def set_password(request: HttpRequest) -> HttpResponseBase:
     view = PasswordChangeView.as_view(
         form_class=LimitedPasswordChangeForm if has_one else SetPasswordForm,
         template_name="registration/set_password.html",
-        success_url=reverse_lazy("session-list"),
+        success_url=reverse_lazy("new-chat"),
     )
     return view(request)
 

@@ -114,10 +114,12 @@ def session_page(
     *,
     owner_id: int,
     archived: bool | None,
+    pinned: bool | None = None,
     label: str | None,
     q: str,
     parent_id: str | None,
     sub_agents: bool | None = None,
+    trashed: bool = False,
     limit: int,
     cursor: str | None,
 ) -> dict[str, Any]:
@@ -131,10 +133,12 @@ def session_page(
     rows = session_queries.list_sessions(
         owner_id=owner_id,
         archived=archived,
+        pinned=pinned,
         label=None if label is None else (key, value),
         query=q,
         parent_id=parent_id,
         sub_agents=sub_agents,
+        trashed=trashed,
         before=read_place(cursor),
         limit=limit + 1,
     )

@@ -5,6 +5,7 @@ A cookie counts only with proof that the page is one of ours: a CSRF token, or a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -31,6 +32,7 @@ from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests, W
 from mnesis_core.network.rate_limits import Bucket, KeyRecord, decide, parse_key, request_bucket
 from sessions_app.conf import passes_on_unrecorded, site_config
 from sessions_app.database.outages import log_outage
+from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.database.threads import AWAY, db
 from sessions_app.llm.model_store import find_key, touch_key
 from sessions_app.record.organisation_store import key_actor, user_actor
@@ -147,7 +149,7 @@ def check_key(text: str) -> KeyRecord:
     if not record.is_at_home:
         raise WrongOrganisation()
     with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
-        touch_key(record.prefix)
+        touch_key(record)
     return record
 
 
@@ -175,7 +177,35 @@ def proven_key(text: str) -> KeyRecord | None:
     return record if key is not None and record is not None and record.is_proven_by(key) else None
 
 
-class KeyAuth(HttpBearer):
+_USER = CompiledQuery(lambda: get_user_model().objects.filter(pk=Param("id")))
+
+
+def _owner(id: int) -> User:
+    """Return the owner of a key, who is there while the key is."""
+    user = _USER.one(id=id)
+    if user is None:
+        raise NotSignedIn()
+    return user
+
+
+class _InThread:
+    """Checks a caller of an asynchronous view in a database thread: asgiref's is the request's own, without a connection yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # ninja then calls it in the loop; where there is none, it takes an answer that is no coroutine.
+        self.is_async = True
+
+    def __call__(self, request: HttpRequest) -> Any:
+        check = super().__call__  # type: ignore[misc]
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return check(request)
+        return db(check, request)
+
+
+class KeyAuth(_InThread, HttpBearer):
     """``Authorization: Bearer mns_…``. The request's user is the key's owner."""
 
     def authenticate(self, request: HttpRequest, token: str) -> User:
@@ -186,13 +216,13 @@ class KeyAuth(HttpBearer):
         record = check_key(token)
         count_request(user_id=record.owner_id, key_prefix=record.prefix)
         check_may_write(record.may_write or request.method in READING)
-        request.user = remembered("user", record.owner_id, lambda id: get_user_model().objects.get(pk=id))
+        request.user = remembered("user", record.owner_id, _owner)
         request.key_prefix = record.prefix  # type: ignore[attr-defined]
         request.key_mode = record.mode  # type: ignore[attr-defined]
         return request.user
 
 
-class HeaderKeyAuth(APIKeyHeader):
+class HeaderKeyAuth(_InThread, APIKeyHeader):
     """``X-Api-Key: mns_…``, as clients of Anthropic's API send their key."""
 
     param_name = "X-Api-Key"
@@ -218,8 +248,7 @@ def holder_of(token: str) -> Caller:
     """
     key = check_key(token)
     count_request(user_id=key.owner_id, key_prefix=key.prefix)
-    user = get_user_model().objects.get(pk=key.owner_id)
-    return Caller(user=user, may_write=key.may_write, actor=key_actor(key.prefix, key.owner_id))
+    return Caller(user=_owner(key.owner_id), may_write=key.may_write, actor=key_actor(key.prefix, key.owner_id))
 
 
 def caller_of(request: HttpRequest) -> Caller:
@@ -248,8 +277,7 @@ def key_holder(token: str) -> Scope:
         record = check_key(token)
     except (NotSignedIn, WrongOrganisation):
         return {"user": AnonymousUser(), "may_write": False}
-    user = get_user_model().objects.get(pk=record.owner_id)
-    return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}
+    return {"user": _owner(record.owner_id), "may_write": record.may_write, "key_prefix": record.prefix}
 
 
 class SocketAuth:

@@ -24,7 +24,7 @@ from mnesis_core.llm.parameters import KEPT_NAMES, read_parameters, read_stored
 from mnesis_core.llm.reranking import Reranker
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
-from mnesis_core.records import record_of
+from mnesis_core.records import SessionRecord, record_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import LanguageModel, ModelGrant
 
@@ -79,6 +79,17 @@ def site_prompts() -> Prompts:
 def session_config(overrides: dict[str, Any]) -> Config:
     """Return the configuration of a session, ignoring overrides that are no longer understood."""
     return override_as_stored(site_config(), overrides)
+
+
+def instructions_of(session: SessionRecord) -> str:
+    """Return what the session's model is told before everything else, as it is now."""
+    own = session.config.get("instructions")
+    return own if isinstance(own, str) else session.system_prompt or site_config().instructions
+
+
+def without_instructions(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return overrides for a session that another one launches, which is told what it is there for."""
+    return {name: value for name, value in overrides.items() if name != "instructions"}
 
 
 def checked_config(overrides: dict[str, Any]) -> Config:

@@ -89,7 +89,11 @@ class Session(AppendOnlyModel):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     archived_at = models.DateTimeField(null=True)
+    pinned_at = models.DateTimeField(null=True, default=None)
+    """Since when its owner keeps it on top of their list."""
     deleted_at = models.DateTimeField(null=True)
+    trashed_at = models.DateTimeField(null=True, default=None)
+    """Set with ``deleted_at`` while the owner may restore the session; a session deleted for good has only the other."""
     event_seq = models.BigIntegerField(default=0)
     head_hash = models.CharField(max_length=64, default=GENESIS)
     message_seq = models.BigIntegerField(default=0)
@@ -104,9 +108,9 @@ class Session(AppendOnlyModel):
     own_salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
-        once=("deleted_at",),
         free=(
-            *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
+            *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "pinned_at", "deleted_at"),
+            *("trashed_at", "updated_at"),
             *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
         ),
         erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
@@ -123,6 +127,7 @@ class Session(AppendOnlyModel):
             # The organisation is last: what one account has in all of them is one range, and nearly all of it is in one.
             models.Index(fields=["owner", "-created_at", "organisation"], name="session_owner_newest"),
             models.Index(fields=["owner", "-updated_at", "organisation"], name="session_owner_active"),
+            models.Index(fields=["owner", "-pinned_at"], name="session_pinned", condition=Q(pinned_at__isnull=False)),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -418,6 +423,8 @@ class ModelCall(UsageModel):
     finish_reason = EncodedCharField(max_length=64, null=True, truncated=True)
     usage_said = EncodedTextField(null=True)
     """What the provider said of tokens, as JSON, whether it can be true or not."""
+    stop_sequence = EncodedTextField(null=True, default=None)
+    """The stop text at which the answer ended, if the provider says so."""
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
     created_at = models.DateTimeField()
@@ -427,10 +434,11 @@ class ModelCall(UsageModel):
     rules = Rules(
         once=(
             *("attempts", "outcome", "finish_reason", "error_code", "error_message", "ended_at", "usage_said"),
+            "stop_sequence",
             *USAGE_COLUMNS,
         ),
         steps={"state": (("running", "completed"), ("running", "failed"))},
-        erasable=("parameters", "manifest", "digest", "usage_said", "error_message"),
+        erasable=("parameters", "manifest", "digest", "usage_said", "stop_sequence", "error_message"),
     )
 
     class Meta:

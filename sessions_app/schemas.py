@@ -112,6 +112,8 @@ class SessionOut(Out):
     agent: Text
     title: Text
     archived: Annotated[bool, Field(validation_alias="archived_at"), IsSet]
+    pinned: Annotated[bool, Field(validation_alias="pinned_at"), IsSet]
+    trashed: Annotated[bool, Field(validation_alias="trashed_at"), IsSet]
     labels: dict[str, str]
     config: dict[str, Any]
     origin: str
@@ -124,6 +126,13 @@ class SessionOut(Out):
     turn_count: Annotated[int, Field(validation_alias="turn_seq")]
     created_at: datetime
     updated_at: datetime
+
+
+class DeletedSession(Out):
+    """A session that is hidden for good."""
+
+    id: str
+    deleted: bool
 
 
 def _of_part(*names: str) -> Any:
@@ -233,6 +242,8 @@ class CallOut(Out):
     """What the provider said of tokens, as JSON, whether it can be true or not."""
     outcome: str | None
     finish_reason: str | None
+    stop_sequence: str | None
+    """The stop text at which the answer ended, if the provider says so."""
     error: ErrorBody | None
     created_at: datetime
     ended_at: datetime | None

@@ -4,16 +4,21 @@ from django.urls import path
 
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import views
+from sessions_app.pages import palette, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
 urlpatterns = [
-    path("", views.session_list, name="session-list"),
-    path("sessions/", views.session_rows, name="session-rows"),
+    path("", views.new_chat, name="new-chat"),
+    path("sessions/", views.session_list, name="session-list"),
+    path("sessions/rows/", views.session_rows, name="session-rows"),
     path("sessions/states/", views.session_states, name="session-states"),
+    path("sessions/palette/", palette.palette, name="palette"),
+    path("sessions/sidebar/", sidebar.sidebar_rows, name="sidebar-rows"),
+    path("sessions/sidebar/states/", sidebar.sidebar_states, name="sidebar-states"),
     path("sessions/<str:session_id>/row/", views.session_row, name="session-row"),
     path("sessions/<str:session_id>/menu/", views.session_menu, name="session-menu"),
+    path("trash/", trash.trash, name="trash"),
     path("models/", model_views.models, name="models"),
     path("models/add/", model_views.model_add, name="model-add"),
     path(f"{MODEL}/change/", model_views.model_change, name="model-change"),

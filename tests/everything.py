@@ -28,8 +28,8 @@ from tests.support.site import SHARED, migrated_file
 
 POOLED = ["--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
 """Files are handed out in their order."""
-PROCESSES = {"SQLite": 3, "PostgreSQL": 2}
-"""More than cores: tests wait for servers, leases and each other. With more still, a test may take longer than a hang."""
+PROCESSES = {"SQLite": 2, "PostgreSQL": 2}
+"""More than cores: tests wait for servers, leases and each other. With more, a busy machine leaves some of them too little time."""
 PAGES = (
     *("agents_app/operators/test_*_pages.py", "agents_app/operators/test_operators_api.py", "*_app/**/test_admin.py"),
     *("agents_app/operators/test_operator_commands.py", "agents_app/test_commands.py", "*_app/test_views.py"),

@@ -7,8 +7,9 @@ so it ends whether or not the client stays.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+import base64
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Self, TypeVar
@@ -19,15 +20,35 @@ from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationInfo, model
 
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import StartedTurn, ToolResult
+from files_app.queries import load_file_references, read_of_session
 from mnesis_core import errors
 from mnesis_core.events import EventType
+from mnesis_core.files.detection import MARK_BYTES, media_type_of
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.parameters import NO_PARAMETERS, is_json_format
-from mnesis_core.messages import ReasoningPart, RefusalPart, StoredMessage, TextPart, ToolPart
+from mnesis_core.messages import (
+    ImagePart,
+    ProviderToolPart,
+    ReasoningPart,
+    RefusalPart,
+    StoredMessage,
+    TextPart,
+    ToolPart,
+)
+from mnesis_core.providers.answer import STOP_SEQUENCE
 from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import read_json, text_digest
-from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of, sources_in
+from mnesis_core.turns.answers import (
+    Answered,
+    CodedPicture,
+    Head,
+    Speech,
+    Thought,
+    finish_reason,
+    pieces_of,
+    sources_in,
+)
 from mnesis_core.turns.options import TurnOptions
 from mnesis_core.turns.requests import NEW, CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
 from sessions_app.conf import get_spec, users_are_sessions
@@ -36,10 +57,11 @@ from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check
 from sessions_app.record import message_queries
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.session_queries import find_imported, load_session
-from sessions_app.record.turn_queries import find_turn_of_part, load_turn
+from sessions_app.record.turn_queries import find_turn_of_part, load_turn, stop_sequence_of
 
 B = TypeVar("B", bound="Unread")
 READ = "read"
+MOST_PICTURE_BYTES = 32 * 1024 * 1024  # of all that a model made in one answer; more are files of the session only
 SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 # Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
@@ -95,12 +117,13 @@ async def ask(
                 system_prompt=None if diff.system_prompt == session.system_prompt else diff.system_prompt,
                 parameters=request.parameters,
                 model=request.model if request.model != session.model else "",
+                repeated=request.repeated,
             ),
             parent_id=request.after or None,
         )
     except errors.MnesisError:
         if is_nameless:
-            await db(lifecycle.delete_session, session.id, owner_id=owner.pk)
+            await db(lifecycle.discard_session, session.id, owner_id=owner.pk)
         raise
     return RunningAnswer(session=session, started=started, viewer=viewer, is_json=is_json_format(request.parameters))
 
@@ -302,6 +325,7 @@ def answer_of(
         for at, part in enumerate(parts)
         if isinstance(part, ReasoningPart) or (isinstance(part, TextPart) and at >= last)
     )
+    made = [part.file_id for part in parts if isinstance(part, ImagePart) and part.file_id and not part.tool_call_id]
     refusal = joined(part.text for part in parts if isinstance(part, RefusalPart))
     code = turn.error_code or ""
     return Answered(
@@ -309,13 +333,29 @@ def answer_of(
         text=joined(part.text for part in spoken if isinstance(part, TextPart)),
         parts=spoken,
         citations=sources_in(part for at, part in enumerate(parts) if at >= last),
+        pictures=tuple(_pictures(turn.session_id, made)),
+        ran=tuple(part for part in parts if isinstance(part, ProviderToolPart)),
         refusal=refusal,
         tool_calls=calls,
         finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls), error_code=code, refusal=refusal),
+        stop_sequence=stop_sequence_of(turn.session_id, messages[-1].id) if said == STOP_SEQUENCE else None,
         state=turn.state,
         error_code=code,
         usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
     )
+
+
+def _pictures(session_id: str, file_ids: Sequence[str]) -> Iterator[CodedPicture]:
+    """Yield pictures of a session in their order, as long as they take no more room than an answer may."""
+    files = load_file_references(file_ids, session_ids=[session_id]) if file_ids else {}
+    room = MOST_PICTURE_BYTES
+    for file in (files[id] for id in file_ids if id in files):
+        with suppress(errors.FileContentNotFound):
+            data = read_of_session(session_id, file.content_id, 0, room + 1)
+            room -= len(data)
+            if room < 0:
+                return
+            yield CodedPicture(media_type_of(data[:MARK_BYTES], file.path), base64.b64encode(data).decode())
 
 
 class Unread(BaseModel):

@@ -19,7 +19,6 @@ from pydantic import ConfigDict
 from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
     SESSION,
-    RunningAnswer,
     ThinkingPiece,
     Unread,
     answer_of,
@@ -40,7 +39,7 @@ from mnesis_core.turns.gateway import Protocol
 from mnesis_core.turns.options import TurnOptions, read_options
 from mnesis_core.turns.requests import NEW
 from sessions_app.callers import owner_id
-from sessions_app.conf import users_are_sessions
+from sessions_app.conf import instructions_of, users_are_sessions
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import viewer_of
@@ -76,7 +75,8 @@ async def create_response(request: HttpRequest, body: ResponseIn) -> HttpRespons
     # Awaited before the answer begins, so that a call that fails at once has its status, streamed or not.
     first = await anext(pieces)
     headers = await db(headers_of, asked, wanted.request, owner=owner_id(request), called=requests.PARAMETERS)
-    writer = responses.ResponseWriter(_head_of(asked, wanted, given))
+    head = head_of_turn(asked.session, asked.started.turn, asked.answered_part, **wanted.request.repeated)
+    writer = responses.ResponseWriter(replace(head, namespaces=wanted.namespaces))
     if given.get("stream"):
         return StreamingHttpResponse(_events(writer, first, pieces), content_type="text/event-stream", headers=headers)
     async for _ in _written(writer, first, pieces):
@@ -162,20 +162,10 @@ def _find(name: str, owner: int) -> tuple[SessionRecord, TurnRecord, str]:
     return session, load_turn(turn_id, session_id=session.id), part_id
 
 
-def _head_of(asked: RunningAnswer, wanted: requests.ResponseRequest, given: dict[str, Any]) -> responses.ResponseHead:
-    previous = given.get("previous_response_id")
-    said = {
-        "previous_response_id": previous,
-        "metadata": dict(wanted.metadata),
-        "store": given.get("store") is not False,
-    }
-    head = head_of_turn(asked.session, asked.started.turn, asked.answered_part, **said)
-    return replace(head, namespaces=wanted.namespaces)
-
-
 def head_of_turn(session: SessionRecord, turn: TurnRecord, part: str = "", **given: Any) -> responses.ResponseHead:
     options = read_options(turn.options)
-    prompt = session.system_prompt if options.system_prompt is None else options.system_prompt
+    given = given or ({} if part else dict(options.repeated))  # A request with results only resumes the turn.
+    prompt = instructions_of(session) if options.system_prompt is None else options.system_prompt
     return responses.ResponseHead(
         turn_id=turn.id,
         session_id=session.id,

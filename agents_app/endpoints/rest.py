@@ -35,7 +35,7 @@ from sessions_app.database.threads import waiting_for
 from sessions_app.live import Frame, follow, make_check, viewer_of
 from sessions_app.operations import by_name, waited_for
 from sessions_app.record import session_queries
-from sessions_app.schemas import ErrorOut, Limit, Out, Place, TurnOut
+from sessions_app.schemas import DeletedSession, ErrorOut, Limit, Out, Place, SessionOut, TurnOut
 
 router = Router(tags=["sessions"])
 tools_router = Router(tags=["tools"])
@@ -89,23 +89,28 @@ def list_sessions(
     request: Asker,
     label: str | None = None,
     archived: bool | None = False,
+    pinned: bool | None = None,
     q: Annotated[str, Query(max_length=200)] = "",
     parent_id: str | None = None,
     sub_agents: bool | None = None,
+    trashed: bool = False,
     limit: Limit = 50,
     cursor: str | None = None,
 ) -> dict[str, Any]:
     """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title, ``parent_id`` to children.
 
     ``sub_agents`` true: only sessions that turns launched; false: none of them.
+    ``trashed`` true: those in the trash, archived or not, without the sub-agents that were moved there with their parents.
     """
     return session_page(
         owner_id=owner_id(request),
-        archived=archived,
+        archived=None if trashed else archived,
+        pinned=pinned,
         label=label,
         q=q,
         parent_id=parent_id,
         sub_agents=sub_agents,
+        trashed=trashed,
         limit=limit,
         cursor=cursor,
     )
@@ -131,7 +136,7 @@ def read_session(request: Asker, session_id: str) -> Any:
 
 @router.patch("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Change a session")
 def update_session(request: HttpRequest, session_id: str, body: SessionPatch) -> Any:
-    """Rename, relabel or reconfigure a session."""
+    """Rename, relabel, pin or reconfigure a session."""
     return lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict())
 
 
@@ -143,10 +148,36 @@ def archive_session(request: Asker, session_id: str) -> Any:
 
 
 @by_name("session/reopen")
-@router.post("/sessions/{session_id}/reopen", response={200: SessionRead, **ERRORS}, summary="Take out of the archive")
+@router.post("/sessions/{session_id}/reopen", response={200: SessionRead, **ERRORS}, summary="Unarchive")
 def reopen_session(request: Asker, session_id: str) -> Any:
     """Let an archived session take turns again; its sub-agents' stay archived."""
     return lifecycle.reopen_session(session_id, owner_id=owner_id(request))
+
+
+@by_name("session/trash")
+@router.post(
+    "/sessions/{session_id}/trash", response={200: SessionOut, 403: ErrorOut, **ERRORS}, summary="Move to the trash"
+)
+def trash_session(request: Asker, session_id: str) -> Any:
+    """Hide a session and its sub-agents' until they are restored. Refused with ``SESSION_BUSY`` while a turn is running."""
+    return lifecycle.trash_session(session_id, owner_id=owner_id(request))
+
+
+@by_name("session/restore")
+@router.post("/sessions/{session_id}/restore", response={200: SessionRead, **ERRORS}, summary="Restore from the trash")
+def restore_session(request: Asker, session_id: str) -> Any:
+    """Take a session out of the trash, with the sub-agents' that were moved there with it."""
+    return lifecycle.restore_session(session_id, owner_id=owner_id(request))
+
+
+@by_name("session/delete")
+@router.delete(
+    "/sessions/{session_id}", response={200: DeletedSession, 403: ErrorOut, **ERRORS}, summary="Delete for good"
+)
+def delete_session(request: Asker, session_id: str) -> Any:
+    """Hide a session and its sub-agents' for good, in the trash or not. The record keeps every row, for auditors."""
+    lifecycle.delete_session(session_id, owner_id=owner_id(request))
+    return {"id": session_id, "deleted": True}
 
 
 @router.post(

@@ -35,7 +35,7 @@ from mnesis_core.records import SUB_AGENT, TurnRecord, TurnState
 from mnesis_core.spending import Scope, TurnLimits
 from mnesis_core.text import excerpt
 from mnesis_core.turns.options import TurnOptions
-from sessions_app.conf import get_spec, session_config
+from sessions_app.conf import get_spec, session_config, without_instructions
 from sessions_app.database.threads import db
 from sessions_app.llm.calls import RateLimitPause
 from sessions_app.llm.limits import exhausted_at
@@ -197,7 +197,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
             title=f"Item {prepared.item.number}: {excerpt(prepared.question.message, TITLE_CHARACTERS)}",
             agent="map",
             system_prompt=spec.system_prompt or prompts.SYSTEM_PROMPT,
-            config=own | {"turn": own.get("turn", {}) | changed},
+            config=without_instructions(own) | {"turn": own.get("turn", {}) | changed},
             parent_id=self.run.session_id,
             origin=SUB_AGENT,
         )

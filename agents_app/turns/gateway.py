@@ -125,21 +125,25 @@ memory = _Memory()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    session: SessionRecord
-    turn: TurnRecord
-    is_resumed: bool
-    spending: TurnSpending
+class Passed:
+    """What goes on to the provider."""
+
+    request: GatewayRequest
+    spec: llm.ModelSpec
+    target: Target
+    body: str
+    exchange: Exchange
 
 
-def place(request: GatewayRequest, *, session: str, owner: AbstractBaseUser, program: str) -> Placed:
-    """Find the session of a request, or make one, and claim it for a turn with what is new.
+def place(passed: Passed, *, session: str, owner: AbstractBaseUser, program: str) -> GatewayCall:
+    """Find the session of a request, or make one, and claim it for a turn with what is new and the call that begins.
 
     A request that comes while the session answers another one is recorded in a child of it.
 
     :param session: the id that the client's header names, ``new``, or nothing
     :raises SessionNotFoundError: there is no such session, or it belongs to another person.
     """
+    request = passed.request
     digests = request.beginnings(owner.pk)
     for _ in range(RACES):
         found = _find(request, digests, session=session, owner=owner)
@@ -149,7 +153,7 @@ def place(request: GatewayRequest, *, session: str, owner: AbstractBaseUser, pro
         if found is None:
             continue  # another request of the same name was faster
         try:
-            return _claim(request, digests, found, owner=owner, program=program)
+            return _claim(passed, digests, found, owner=owner)
         except _Changed:
             continue
     raise errors.Conflict("this session changes too fast", session_id=session)
@@ -250,10 +254,8 @@ def _child(request: GatewayRequest, owner: AbstractBaseUser, parent: SessionReco
     return made
 
 
-def _claim(
-    request: GatewayRequest, digests: Sequence[str], found: _Found, *, owner: AbstractBaseUser, program: str
-) -> Placed:
-    session = found.session
+def _claim(passed: Passed, digests: Sequence[str], found: _Found, *, owner: AbstractBaseUser) -> GatewayCall:
+    request, session = passed.request, found.session
     if session.running_turn_id:
         claim.close_dead_turn(session, runner.owner)
         session = load_session(session.id)
@@ -266,6 +268,7 @@ def _claim(
     written, config = to_write(news.said), session_config(session.config)
     results = _prepare(written.results, config, owner.pk)
     prepared = [(message, prepare_parts(message.parts)) for message in written.now]
+    kept = keep_body(session.id, passed.body)
     with change(session.id) as record:
         if record.event_seq != session.event_seq:
             raise _Changed
@@ -278,11 +281,11 @@ def _claim(
             message_store.append_message(record, turn_id=turn.id, message=message, parts=parts)
         claim.title_from_message(record, session, own_words(written.now))
         spot = Spot(session.id, record.message_seq, record.branch)
+        call = GatewayCall(passed, session=session, turn=turn, is_resumed=is_resumed, kept=kept)
+        call.write(record)
     if digests and not is_beside:
         memory.keep(digests[-1], spot)
-    return Placed(
-        session=session, turn=turn, is_resumed=is_resumed, spending=TurnSpending(limits_for(session, turn=turn))
-    )
+    return call
 
 
 def _news(request: GatewayRequest, found: _Found, session: SessionRecord) -> News:
@@ -383,10 +386,10 @@ async def start(
     :raises MnesisError: the record does not take it, as for any turn; nothing is passed on.
     """
     body = request.text if request.model == _name_at(spec) else request.with_model(_name_at(spec))
+    passed = Passed(request=request, spec=spec, target=target, body=body, exchange=Exchange())
     with runner.permit(owner.pk):
-        placed = await db(partial(place, request, session=session, owner=owner, program=program))
-        call = GatewayCall(placed, request=request, spec=spec, target=target, body=body)
-        runner.start(placed.turn, owner_id=owner.pk, is_resumed=placed.is_resumed, passing=call)
+        call = await db(partial(place, passed, session=session, owner=owner, program=program))
+        runner.start(call.turn, owner_id=owner.pk, is_resumed=call.is_resumed, passing=call)
     return call
 
 
@@ -411,18 +414,27 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
     patience = NO_PATIENCE
 
     def __init__(
-        self, placed: Placed, *, request: GatewayRequest, spec: llm.ModelSpec, target: Target, body: str
+        self, passed: Passed, *, session: SessionRecord, turn: TurnRecord, is_resumed: bool, kept: KeptBody
     ) -> None:
-        self.session, self.turn, self.turn_id = placed.session, placed.turn, placed.turn.id
-        self.spending = placed.spending
-        self.config = session_config(placed.session.config)
-        self.spec = llm.spec_in_place(spec, self.config)
-        self.exchange = Exchange()
+        self.session, self.turn, self.turn_id = session, turn, turn.id
+        self.is_resumed = is_resumed
+        self.spending = TurnSpending(limits_for(session, turn=turn))
+        self.config = session_config(session.config)
+        self.spec = llm.spec_in_place(passed.spec, self.config)
+        self.exchange = passed.exchange
         self.step: Step | None = None
         self.progress = Progress()
         self.shared_ratio: float | None = None
-        self._estimated = 0
-        self._is_resumed, self._request, self._target, self._body = placed.is_resumed, request, target, body
+        self._passed, self._kept = passed, kept
+        self._begun: RunningCall | errors.BudgetExhausted | None = None
+
+    def write(self, record: Change) -> None:
+        """Write the start of the call in the change that claims its turn, or remember which limit refuses it."""
+        planned = self._plan()
+        try:
+            self._begun = self.start_in(record, self.limits(planned.highest), planned)
+        except errors.BudgetExhausted as refusal:
+            self._begun = refusal  # the turn stays, and ends with it
 
     # What a running turn is asked (``loop.run_turn``).
 
@@ -437,7 +449,7 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
 
     async def usage(self) -> UsageRecord:
         """Return what the turn has used in its earlier requests and in this one, as far as it has ended."""
-        if not self._is_resumed:
+        if not self.is_resumed:
             return self.progress.usage
         running = self.step.message_id if self.step is not None else ""
         turn = await patiently(load_turn, self.turn.id, session_id=self.session.id)
@@ -459,18 +471,26 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
 
     # What a model's call is made of (``ModelCaller``).
 
+    async def begin(self) -> RunningCall:
+        if isinstance(self._begun, errors.BudgetExhausted):
+            raise self._begun
+        assert self._begun is not None  # noqa: S101 - it is written with the claim of its turn
+        return self._begun
+
     async def plan(self) -> PlannedCall:
-        parameters, between, estimated = await db(keep_body, self.session.id, self._body)
-        self._estimated = estimated
+        return self._plan()
+
+    def _plan(self) -> PlannedCall:
+        request, body, (parameters, between, estimated) = self._passed.request, self._passed.body, self._kept
         model = PassedOn(
             self.spec,
-            protocol=self._request.protocol,
-            target=self._target,
-            body=self._body.encode(),
+            protocol=request.protocol,
+            target=self._passed.target,
+            body=body.encode(),
             exchange=self.exchange,
             prompt_tokens=estimated,
         )
-        most = min(self._request.max_output_tokens or self.spec.max_output_tokens, 10_000_000)
+        most = min(request.max_output_tokens or self.spec.max_output_tokens, 10_000_000)
         return PlannedCall(
             model=model,
             spec=self.spec,
@@ -481,12 +501,12 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
             prompt_tokens=estimated,
             estimated_tokens=estimated,
             parameters={
-                "protocol": str(self._request.protocol),
+                "protocol": str(request.protocol),
                 "body": parameters,
                 **({"prices": asdict(self.spec.prices)} if self.spec.prices.input else {}),
             },
             manifest=[],
-            digest=body_digest(self._body),
+            digest=body_digest(body),
             texts={"body": between},
         )
 
@@ -525,7 +545,8 @@ class GatewayCall(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         )
         self.step = Step(message_id=message_id, call=call, answer=answer)
         bodies.keep(
-            self.session.id, Body(call.id, self._body, call.planned.parameters["body"].get("depth", 0), self._estimated)
+            self.session.id,
+            Body(call.id, self._passed.body, self._kept[0].get("depth", 0), call.planned.estimated_tokens),
         )
 
     def seconds(self, call: RunningCall) -> float:
@@ -587,7 +608,10 @@ class _Bodies:
 bodies = _Bodies()
 
 
-def keep_body(session_id: str, text: str) -> tuple[dict[str, Any], str, int]:
+KeptBody = tuple[dict[str, Any], str, int]
+
+
+def keep_body(session_id: str, text: str) -> KeptBody:
     """Return how the bytes of a call are kept: what its row says of them, the text that stands beside it, and its tokens.
 
     What it has in common with the call before is counted by its share of that, since counting all takes longest.

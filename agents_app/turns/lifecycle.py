@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
 from django_q.tasks import async_task
 
 from agents_app.tools.registry import check_tools
@@ -23,7 +25,7 @@ from compaction_app.facts.forks import copy_facts
 from files_app.pictures import keep_pictures
 from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config
-from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
+from mnesis_core.errors import DeletionNotPermitted, InvalidRequest, SessionBusy, SessionInTrash, SessionNotRunning
 from mnesis_core.events import EventType
 from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm.interface import Outcome
@@ -38,10 +40,17 @@ from sessions_app.database.threads import db, work
 from sessions_app.record import histories as forking
 from sessions_app.record import session_store
 from sessions_app.record.actor import current_actor
-from sessions_app.record.change import change
+from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import prepare_parts, seq_of_message
-from sessions_app.record.session_queries import Forking, load_forking, load_launched, load_session
+from sessions_app.record.session_queries import (
+    Forking,
+    load_forking,
+    load_launched,
+    load_session,
+    load_trashed,
+    trashed_with,
+)
 from sessions_app.record.turn_queries import load_turn, open_turn
 
 TITLE_LENGTH, AGENT_LENGTH = 400, 100  # stored characters of the columns
@@ -113,10 +122,11 @@ def update_session(
     title: str | None = None,
     labels: dict[str, str] | None = None,
     config: dict[str, Any] | None = None,
+    pinned: bool | None = None,
     host_mode: bool | None = None,
     peer_name: str | None = None,
 ) -> SessionRecord:
-    """Rename, relabel or reconfigure a session, or change whether it stays alive for messages of peers.
+    """Rename, relabel, pin or reconfigure a session, or change whether it stays alive for messages of peers.
 
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.
@@ -127,7 +137,7 @@ def update_session(
         _check_title(title, site_config().limits.title_characters)
     _check_config(config or {}, owner_id=owner_id)
     with change(session_id) as record:
-        session_store.update_session(record, title=title, labels=labels, config=config)
+        session_store.update_session(record, title=title, labels=labels, config=config, pinned=pinned)
         claim.change_hosting(record, host_mode=host_mode, peer_name=peer_name)
     return load_session(session_id)
 
@@ -152,25 +162,80 @@ def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
     return load_session(session_id)
 
 
+def trash_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Move a session to the trash, with those of its sub-agents: all of them or none.
+
+    :raises DeletionNotPermitted: the site does not let people delete.
+    :raises SessionBusy: a turn of one of them is running, or waits.
+    """
+    _check_may_delete()
+    load_session(session_id, owner_id=owner_id)
+    _hide(session_id, session_store.trash_session)
+    return load_trashed(session_id, owner_id=owner_id)
+
+
+def restore_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Take a session out of the trash, with the sub-agents' sessions that were moved there with it.
+
+    :raises SessionNotFoundError: it is not in the trash.
+    :raises PeerNameTaken: it is in host mode, and another session of the owner has its name by now.
+    :raises DuplicateIDError: an import or a client has given its name to another session by now.
+    """
+    _each_trashed(load_trashed(session_id, owner_id=owner_id), session_store.restore_session)
+    return load_session(session_id)
+
+
 def delete_session(session_id: str, *, owner_id: int) -> None:
-    """Hide a session for good, with those of its sub-agents: all of them or none. Every row stays (decision 1).
+    """Hide a session for good, in the trash or not, with those of its sub-agents: all of them or none.
+
+    Every row stays (decision 1).
+
+    :raises DeletionNotPermitted: the site does not let people delete.
+    :raises SessionBusy: a turn of one of them is running, or waits.
+    """
+    _check_may_delete()
+    try:
+        discard_session(session_id, owner_id=owner_id)
+    except SessionInTrash:
+        _each_trashed(load_trashed(session_id, owner_id=owner_id), session_store.delete_trashed_session)
+
+
+def discard_session(session_id: str, *, owner_id: int) -> None:
+    """Hide a session that nobody has seen yet, whatever the site lets people do.
 
     :raises SessionBusy: a turn of one of them is running, or waits.
     """
     load_session(session_id, owner_id=owner_id)
+    _hide(session_id, session_store.soft_delete_session)
+
+
+def _check_may_delete() -> None:
+    if not site_config().deletion.people_may_delete:
+        raise DeletionNotPermitted
+
+
+def _hide(session_id: str, hide: Callable[[Change], None]) -> None:
+    now = timezone.now()  # the same for all: what was moved to the trash together comes back together
     with durable_transaction():
         # The session first: under its lock it launches no more.
-        _delete(session_id)
+        _hide_one(session_id, hide, now)
         for id in load_launched(session_id):
-            _delete(id)
+            _hide_one(id, hide, now)
 
 
-def _delete(session_id: str) -> None:
-    with change(session_id) as record:
+def _hide_one(session_id: str, hide: Callable[[Change], None], now: datetime) -> None:
+    with change(session_id, now=now) as record:
         turn = open_turn(session_id)
         if turn is not None:
             raise SessionBusy(session_id=session_id, turn_id=turn[0], state=turn[1])
-        session_store.soft_delete_session(record)
+        hide(record)
+
+
+def _each_trashed(session: SessionRecord, write: Callable[[Change], None]) -> None:
+    with durable_transaction():
+        for id in (session.id, *trashed_with(session)):
+            with change(id, trashed=True) as record:
+                write(record)
 
 
 def fork_session(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> SessionRecord:

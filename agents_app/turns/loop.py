@@ -400,7 +400,7 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         if self._fitting is None:
             self._fitting = await self._fit_context()
         self._context, self._fitting = self._fitting, None
-        context, system = self._context, self.frame.session.system_prompt
+        context, system = self._context, self.frame.system_prompt
         sent = LastCall(model=self.spec.alias, manifest=context.stored_manifest, context_seq=context.context_seq)
         self.frame = replace(self.frame, last_call=sent)
         texts = {"tools": llm.write_tools(context.assembled.tools)} if context.assembled.tools else {}

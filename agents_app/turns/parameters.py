@@ -74,7 +74,7 @@ def with_words(frame: Frame, options: TurnOptions) -> Frame:
     A schema that the provider holds the model to is sent beside the prompt, and takes its room in the window.
     """
     asked = parameters_of(frame.spec, frame.config, options)
-    own = frame.session.system_prompt if options.system_prompt is None else options.system_prompt
+    own = frame.system_prompt if options.system_prompt is None else options.system_prompt
     # Providers of a JSON mode want JSON to be spoken of.
     is_said = is_json_format(asked) and not (_is_native(frame.spec, asked) and _is_schema(asked))
     schema = schema_of(asked) if is_said else None
@@ -83,7 +83,7 @@ def with_words(frame: Frame, options: TurnOptions) -> Frame:
     is_beside = _is_schema(asked) and not is_said
     beside = estimate_text(json.dumps(asked.response_format, ensure_ascii=False)) if is_beside else 0
     budget = budget_beside(frame.budget, ceil(beside * frame.calibration.ratio)) if beside else frame.budget
-    return replace(frame, session=replace(frame.session, system_prompt=system), budget=budget)
+    return replace(frame, system_prompt=system, budget=budget)
 
 
 def settle_call(

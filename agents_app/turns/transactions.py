@@ -7,11 +7,12 @@ journal in batches, and is written whole at the end.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import Any, ParamSpec, TypeVar
 
@@ -64,6 +65,8 @@ _STREAMED: Mapping[type[llm.StreamedDelta], type[StreamedPart]] = {
     llm.ReasoningDelta: ReasoningPart,
     llm.RefusalDelta: RefusalPart,
 }
+JOURNALLED = (CitationPart, ProviderToolPart)
+"""Whole parts that the journal has as JSON. Opaque data of an answer that was cut off serves no one."""
 STATE_OF = {
     llm.Outcome.COMPLETE: TurnState.COMPLETED,
     llm.Outcome.INCOMPLETE: TurnState.INCOMPLETE,
@@ -132,25 +135,42 @@ class Answer:
     _unwritten: list[tuple[int, str]] = field(default_factory=list)
     _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
     _unwritten_size: int = 0
-    _flushed_at: float = 0.0
+    _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def stream(self, model: llm.Model, request: llm.Request) -> llm.Reply:
-        self._flushed_at = time.monotonic()
-        async for item in model.stream(request):
-            if isinstance(item, llm.Reply):
-                # A reply that says it gave nothing, after a part was passed on, would else be asked for again.
-                is_begun = self.types and item.outcome is llm.Outcome.FAILED
-                return replace(item, outcome=llm.Outcome.BROKEN) if is_begun else item
-            self._take(item)
-            is_due = time.monotonic() - self._flushed_at >= self.config.journal_seconds
-            if is_due or self._unwritten_size >= self.config.journal_bytes:
-                await self.flush()
+        journal: asyncio.Task[None] | None = None
+        try:
+            async for item in model.stream(request):
+                if isinstance(item, llm.Reply):
+                    # A reply that says it gave nothing, after a part was passed on, would else be asked for again.
+                    is_begun = self.types and item.outcome is llm.Outcome.FAILED
+                    return replace(item, outcome=llm.Outcome.BROKEN) if is_begun else item
+                self._take(item)
+                if self._unwritten_size >= self.config.journal_bytes:
+                    await self.flush()
+                elif journal is None or journal.done():
+                    if journal is not None:
+                        journal.result()  # raises what it met
+                    journal = asyncio.create_task(self._flush_regularly())
+        finally:
+            # What it is writing is either there before the parts are, and deleted with them, or refused.
+            if journal is not None and not journal.cancel():
+                journal.exception()
         raise AssertionError("a model's stream must end with a Reply")
+
+    async def _flush_regularly(self) -> None:
+        """Journal what came each time that it is due, also while the model says nothing more, until nothing waits."""
+        while self._unwritten or self._held_up:
+            await asyncio.sleep(RETRY_SECONDS if self._held_up else self.config.journal_seconds)
+            await self.flush()
 
     async def flush(self) -> None:
         """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
+        async with self._flushing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         unwritten, self._unwritten, self._unwritten_size = self._unwritten, [], 0
-        self._flushed_at = time.monotonic()
         is_retry = bool(self._held_up)
         for index in sorted({index for index, _ in unwritten}):
             text = "".join(piece for of, piece in unwritten if of == index)
@@ -192,27 +212,37 @@ class Answer:
         return ProviderPart(kind=block.kind, data=block.data, **made)
 
     def _take(self, delta: llm.Delta) -> None:
-        if not isinstance(delta, llm.StreamedDelta):  # Whole: not journalled, and followers are told of the part.
+        if not isinstance(delta, llm.StreamedDelta):  # Whole: followers are told of the part at the answer's end.
             part = self._whole_part(delta)
             self.whole[len(self.types)] = part
-            self.types.append(part.type)
-            self.texts.append([])
-            self.lengths.append(0)
+            self._begin(part.type)
+            if isinstance(part, JOURNALLED):
+                self._keep(json.dumps(asdict(part), ensure_ascii=False))
             return
         kind = _STREAMED[type(delta)].type
         if not self.types or self.types[-1] != kind:
-            self.types.append(kind)
-            self.texts.append([])
-            self.lengths.append(0)
-        index = len(self.types) - 1
-        self.texts[index].append(delta.text)
-        self._unwritten.append((index, delta.text))
-        self._unwritten_size += len(delta.text)
-        hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
+            self._begin(kind)
+        self.texts[-1].append(delta.text)
+        self._keep(delta.text)
+        hub.add_text(self.session_id, self.message_id, len(self.types) - 1, kind, delta.text)
+
+    def _begin(self, kind: str) -> None:
+        self.types.append(kind)
+        self.texts.append([])
+        self.lengths.append(0)
+
+    def _keep(self, text: str) -> None:
+        self._unwritten.append((len(self.types) - 1, text))
+        self._unwritten_size += len(text)
 
 
 def _part_of(kind: str, text: str) -> StreamedPart:
     return next(part for part in _STREAMED.values() if part.type == kind)(text=text)
+
+
+def _journalled_part(kind: str, text: str) -> StreamedPart | CitationPart | ProviderToolPart:
+    whole = next((part for part in JOURNALLED if part.type == kind), None)
+    return whole(**json.loads(text)) if whole else _part_of(kind, text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -417,7 +447,7 @@ def close_turn(record: Change, turn_id: str, end: TurnEnd, **values: Any) -> Non
             turn_store.finish_call(record, call_id, cut)
         for message_id in message_queries.unfinished_messages(turn_id):
             pieces = message_queries.journal_texts(record.session_id, message_id=message_id)
-            parts = [_part_of(piece.part_type, piece.text) for piece in pieces]
+            parts = [_journalled_part(piece.part_type, piece.text) for piece in pieces]
             message_store.append_parts(record, message_id=message_id, parts=parts)
             message_store.finalize_message(record, message_id, cut)
             message_store.delete_journal(message_id=message_id)

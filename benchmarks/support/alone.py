@@ -12,7 +12,7 @@ from django.core.management import call_command
 
 OF_WEB = ("turns", "crowd", "fanout", "bytes", "caches")
 """What a web process does."""
-IN_BROWSER = ("pages", "drawing")
+IN_BROWSER = ("pages", "drawing", "writing")
 
 
 def main() -> None:

@@ -73,8 +73,9 @@ from mnesis_core.providers.litellm_parameters import TakesBack, takes_back
 from mnesis_core.providers.prefixes import answers_after_other_prompts
 from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, digest, render, with_data
 from mnesis_core.records import GATEWAY, CallRecord, SessionRecord, record_of
+from mnesis_core.text import nests_within
 from mnesis_core.turns.gateway import body_digest
-from sessions_app.conf import get_spec_to_read, session_config
+from sessions_app.conf import get_spec_to_read, instructions_of, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 from sessions_app.record.branch_queries import load_path, path_in
 
@@ -87,6 +88,9 @@ _NAMING = ("message", "pinned")  # rows that show one message
 # Names of a call's texts beside its context: the schema of its answer, and what was wrong with the answer before.
 FORMAT, CORRECTION = "response_format", "correction"
 MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
+DEEPEST_SHOWN = (
+    100  # objects and lists inside each other in a request through the gateway; a deeper one is shown as its text alone
+)
 Payload = tuple[dict[str, Any], list[str]]  # a payload, and what of it was not kept, in words
 
 
@@ -131,6 +135,7 @@ class Frame:
     """The values that a context is assembled and measured with. A turn loads them once."""
 
     session: SessionRecord
+    system_prompt: str  # as it is now, with what the turn adds
     spec: ModelSpec
     config: Config
     budget: Budget
@@ -168,7 +173,7 @@ class ContextState(Frame):
         """:param back: what goes back to the model; by default what its parameters without a turn's own say."""
         return assemble(
             self.entries,
-            system_prompt=self.session.system_prompt,
+            system_prompt=self.system_prompt,
             tools=tools,
             budget=self.budget,
             calibration=self.calibration.ratio,
@@ -261,6 +266,7 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
     )
     return Frame(
         session=session,
+        system_prompt=instructions_of(session),
         spec=spec_as_said(spec, calibration.window),
         config=config,
         budget=make_budget(spec, config, window_said=calibration.window),
@@ -518,18 +524,9 @@ def compare_calls(call_id: str, *, owner_id: int | None, earlier_id: str | None 
     :raises CallNotFoundError: one of them is not there, or belongs to another person.
     :raises InvalidRequest: they are not of one session, not in this order, or no calls of turns.
     """
-    later = turn_queries.load_call(call_id, owner_id=owner_id)
+    earlier, later = calls_to_compare(call_id, owner_id=owner_id, earlier_id=earlier_id)
     if later.purpose != "turn":
         raise InvalidRequest("only calls of turns can be compared", field="call_id")
-    if earlier_id is None:
-        earlier = turn_queries.load_call_before(later)
-    else:
-        earlier = turn_queries.load_call(earlier_id, owner_id=owner_id)
-        if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
-            raise InvalidRequest("from must be a call of a turn of the same session", field="from")
-        if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
-            raise InvalidRequest("from must be an earlier call", field="from")
-
     before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
     gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
     replaced = context_queries.replaced_items(later.session_id, sorted(gone))
@@ -541,6 +538,25 @@ def compare_calls(call_id: str, *, owner_id: int | None, earlier_id: str | None 
         changes=changes[:MOST_CHANGES],
         counts=dict(Counter(change.change for change in changes)),
     )
+
+
+def calls_to_compare(
+    call_id: str, *, owner_id: int | None, earlier_id: str | None
+) -> tuple[CallRecord | None, CallRecord]:
+    """Return a call and an earlier one of its kind, by default the one before it, if there is one.
+
+    :raises CallNotFoundError: one of them is not there, or belongs to another person.
+    :raises InvalidRequest: they are not of one session and one kind, or not in this order.
+    """
+    later = turn_queries.load_call(call_id, owner_id=owner_id)
+    if earlier_id is None:
+        return turn_queries.load_call_before(later), later
+    earlier = turn_queries.load_call(earlier_id, owner_id=owner_id)
+    if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
+        raise InvalidRequest("from must be a call of the same kind and session", field="from")
+    if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
+        raise InvalidRequest("from must be an earlier call", field="from")
+    return earlier, later
 
 
 def _elsewhere(earlier: CallRecord, later: CallRecord, before: Sequence[Row], after: Sequence[Row]) -> set[str]:
@@ -634,6 +650,8 @@ def _passed_on(call: CallRecord) -> RebuiltPayload:
         payload = json.loads(body)
     except RecursionError:
         payload = None
+    # What could just be read might not be written again, from another depth of Python's stack.
+    payload = payload if nests_within(payload, DEEPEST_SHOWN) else None
     return RebuiltPayload(payload=payload, digest=sent, stored_digest=call.digest, problems=problems, body=body)
 
 

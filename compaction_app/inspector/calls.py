@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 
 from compaction_app.context.state import (
+    MOST_CHANGES,
     ComparedCalls,
     PromptSources,
     RebuiltPayload,
+    calls_to_compare,
     compare_calls,
     load_sources,
     rebuild_payload,
@@ -21,12 +26,15 @@ from compaction_app.context.state import (
 from compaction_app.inspector.occupancy import call_at, draw, load_occupancy, place_of, size_of_call
 from compaction_app.templatetags.compaction import KINDS
 from mnesis_core.context.replay import Block, BlockKind, blocks_beside, blocks_of
-from mnesis_core.errors import CallNotFoundError, NotFound
-from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
+from mnesis_core.context.request_diff import compare_requests, pieces_of
+from mnesis_core.context.request_pictures import MOST_PICTURES, pictures_in
+from mnesis_core.errors import CallNotFoundError, InvalidRequest, NotFound
+from mnesis_core.files.pictures import SentPicture
 from mnesis_core.providers.rendering import outgoing
 from mnesis_core.records import GATEWAY, CallRecord
 from sessions_app.pages.markdown import PIECE, format_characters, show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected
+from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record import turn_queries
 
@@ -46,6 +54,7 @@ CHANGES_SHOWN = 100
 COMPARABLE_CALLS = 25
 HEAD = 20_000  # characters of a block's text or a payload that are shown at first
 PURPOSES = ("turn", GATEWAY, "summary", "file", "map")
+COMPARABLE = ("turn", GATEWAY)
 STATES = ("running", "completed", "failed")
 SECTIONS = {"blocks": "Blocks", "payload": "Payload", "difference": "Difference"}
 
@@ -67,29 +76,8 @@ def open_call(call: CallRecord) -> OpenedCall:
         return OpenedCall(record=call, rebuilt=rebuilt, blocks=_blocks(sources))
     # The prompt of any other purpose has no manifest of the context: its messages are its blocks.
     payload = rebuilt.payload or {}
-    said = payload.get("messages", payload.get("input"))
-    said = [{"role": "user", "content": said}] if isinstance(said, str) else said
-    opening = [{"role": "system", "content": payload[name]} for name in ("system", "instructions") if payload.get(name)]
-    blocks = [_block_of_tool(tool) for tool in _objects(payload.get("tools"))] if call.purpose == GATEWAY else []
-    for message in (*opening, *_objects(said)):
-        role, content = str(message.get("role") or message.get("type") or ""), message.get("content", message)
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        kind = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE
-        blocks.append(
-            Block(kind=kind, role=role, texts=(("text", text),), tokens=MESSAGE_FRAMING + estimate_text(text))
-        )
-    return OpenedCall(record=call, rebuilt=rebuilt, blocks=blocks)
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _block_of_tool(tool: dict[str, Any]) -> Block:
-    inner = tool.get("function")
-    name = (inner if isinstance(inner, dict) else tool).get("name") or tool.get("type") or ""
-    text = json.dumps(tool, ensure_ascii=False)
-    return Block(kind=BlockKind.TOOL, role="", name=str(name), texts=(("text", text),), tokens=estimate_text(text))
+    pieces = pieces_of(payload if call.purpose == GATEWAY else {**payload, "tools": None})
+    return OpenedCall(record=call, rebuilt=rebuilt, blocks=[piece.block for piece in pieces])
 
 
 def compare(
@@ -103,6 +91,8 @@ def compare(
     :raises CallNotFoundError: there is no such earlier call.
     :raises InvalidRequest: they cannot be compared.
     """
+    if opened.record.purpose == GATEWAY:
+        return _compare_requests(opened, *calls_to_compare(opened.record.id, owner_id=owner_id, earlier_id=earlier_id))
     compared = compare_calls(opened.record.id, owner_id=owner_id, earlier_id=earlier_id)
     sources = _sources(compared.earlier) if compared.earlier else None
     before, after = _by_key(_blocks(sources) if sources else []), _by_key(opened.blocks)
@@ -114,6 +104,22 @@ def compare(
         block = next(iter([*now, *then]), None)
         changes.append({"difference": change, "block": block, "tokens": tokens if is_known else None})
     return compared, changes
+
+
+def _compare_requests(
+    opened: OpenedCall, earlier: CallRecord | None, later: CallRecord
+) -> tuple[ComparedCalls, list[dict[str, Any]]]:
+    payloads = [rebuild_payload(earlier).payload if earlier else {}, opened.rebuilt.payload]
+    if None in payloads:
+        raise InvalidRequest("the record does not give both requests", field="call_id")
+    before, after = (pieces_of(payload or {}) for payload in payloads)
+    changes = [change._asdict() for change in compare_requests(before if earlier else None, after)]
+    counts = Counter(change["difference"].change for change in changes)
+    listed = changes[:MOST_CHANGES]
+    compared = ComparedCalls(
+        earlier=earlier, later=later, changes=[change["difference"] for change in listed], counts=dict(counts)
+    )
+    return compared, listed
 
 
 def shares_of(blocks: Iterable[Block]) -> list[dict[str, Any]]:
@@ -250,7 +256,7 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
     sections = [
         (address_of("inspect-call", about.id, call.id, section=name), label, name == section)
         for name, label in SECTIONS.items()
-        if name != "difference" or call.purpose == "turn"
+        if name != "difference" or call.purpose in COMPARABLE
     ]
     context = {
         "about": about,
@@ -280,11 +286,15 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
     here = address_of("inspect-block", about.id, opened.record.id, str(number))
     offset, only = number_in(request, "offset") or 0, request.GET.get("text", "")
     texts = [
-        (name, _stretch(outgoing(text), f"{here}?text={name}&", offset=offset))
+        (name, _stretch(outgoing(text), f"{here}?text={quote(name)}&", offset=offset))
         for name, text in opened.blocks[number - 1].texts
         if only in ("", name)
     ]
     context = {
+        "pictures": [
+            address_of("inspect-picture", about.id, opened.record.id, str(number), str(place))
+            for place, _ in enumerate(_pictures(opened, number), start=1)
+        ],
         "about": about,
         "tab": "inspect-calls",
         "call_id": opened.record.id,
@@ -295,6 +305,23 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
     }
     is_part = "HX-Request" in request.headers
     return render(request, f"compaction_app/{'_inspect_block' if is_part else 'inspect_block'}.html", context)
+
+
+@signed_in
+def call_picture(request: HttpRequest, session_id: str, call_id: str, number: int, place: int) -> HttpResponse:
+    """Return a picture of a request through the gateway by itself."""
+    _, opened = _open(request, session_id, call_id)
+    found = _pictures(opened, number)[place - 1 : place] if place else []
+    if not found:
+        raise Http404("there is no such picture")
+    return shown_alone(found[0].data, found[0].media_type, name=found[0].name)
+
+
+def _pictures(opened: OpenedCall, number: int) -> list[SentPicture]:
+    if opened.record.purpose != GATEWAY or not 0 < number <= len(opened.blocks):
+        return []
+    piece = pieces_of(opened.rebuilt.payload or {})[number - 1]
+    return list(islice(pictures_in(piece.source), MOST_PICTURES))
 
 
 @signed_in
@@ -383,7 +410,7 @@ def _payload(about: Inspected, opened: OpenedCall, *, offset: int) -> dict[str, 
 
 def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> dict[str, Any]:
     call = opened.record
-    if call.purpose != "turn":
+    if call.purpose not in COMPARABLE:
         return {"compared": None}
     wanted, kind = request.GET.get("compare", ""), request.GET.get("change", "")
     reader = about.owner_id if about.is_at_home else None  # administrators see what its owner does not
@@ -397,7 +424,7 @@ def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall)
 
     earlier = compared.earlier
     nearby = turn_queries.list_headings(
-        about.id, chosen=turn_queries.CallFilter(purpose="turn"), before=call.id, limit=COMPARABLE_CALLS
+        about.id, chosen=turn_queries.CallFilter(purpose=call.purpose), before=call.id, limit=COMPARABLE_CALLS
     )
     return {
         "compared": compared,

@@ -77,7 +77,7 @@ def load_occupancy(session_id: str) -> Occupancy | None:
     frame = load_frame(session_id)
     sizes = turn_queries.sizes_of_calls(session_id, fullest_of(calls))
     numbers = turn_queries.numbers_of_calls(session_id, [size.id for size in sizes])
-    system = MESSAGE_FRAMING + estimate_text(frame.session.system_prompt) if frame.session.system_prompt else 0
+    system = MESSAGE_FRAMING + estimate_text(frame.system_prompt) if frame.system_prompt else 0
     stays, path = summary_stays(session_id), path_in(frame.session)
     tokens = dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "token_count")) if stays else {}
     standing: Standing | StandingInTree

@@ -86,9 +86,10 @@ CHANGES = {
     "unomitted": "back in",
     "answered": "answered",
     "grew": "grew",
+    "reworded": "changed",
 }
 TONES = dict.fromkeys(("entered", "unomitted", "unshortened", "answered", "grew"), "chip-accent") | dict.fromkeys(
-    ("shortened", "omitted", "tombstoned"), "chip-warning"
+    ("shortened", "omitted", "tombstoned", "reworded"), "chip-warning"
 )
 REASONS = {
     "first_call": "The first call: everything is new.",
@@ -104,6 +105,9 @@ REASONS = {
     "offered": "It may be called now.",
     "not_offered": "It may not be called any more.",
     "other_branch": "The two calls were made on different branches.",
+    "sent": "The program sent it with this request.",
+    "not_sent": "The program did not send it again.",
+    "reworded": "It reads differently in this request.",
 }
 HOW_SHOWN = {
     "quoted": "some of it is quoted in its prompt",
@@ -112,11 +116,11 @@ HOW_SHOWN = {
     "unknown": "its manifest cannot be read",
 }
 ENDINGS: dict[str, str] = {
-    Outcome.TARGET_MET: "It ended because the context had become small enough.",
-    Outcome.FITS: "It ended because nothing more may be summarised; the context fits.",
-    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
-    Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
-    "the longest texts of it are shown to the model shortened.",
+    Outcome.TARGET_MET: "It ended because the context was small enough.",
+    Outcome.FITS: "Nothing older is left to summarise; the context fits.",
+    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing to summarise.",
+    Outcome.STILL_TOO_LARGE: "Nothing older is left to summarise, and what remains is still too large: "
+    "the model sees its longest texts shortened.",
     Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
 }
 MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "on request"}
@@ -197,6 +201,7 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
         ("Attempts", "" if call.attempts in (None, 1) else str(call.attempts)),
         ("Outcome", call.outcome or ""),
         ("Finish reason", call.finish_reason or ""),
+        ("Stop sequence", call.stop_sequence or ""),
     ]
     for name, value in (given | sent).items():
         if name == "cache" and isinstance(value, dict):
@@ -223,9 +228,11 @@ def share_of(tokens: int, total: int) -> str:
 @register.filter
 def begins(block: Block) -> str:
     """Return the beginning of a block on one line; of a summary, facts and passages, without the frame around them."""
-    text = block.texts[-1][1]
+    text = block.texts[0 if block.kind is BlockKind.MESSAGE else -1][1]
     if block.kind is BlockKind.TOOL:
-        text = str(json.loads(text)["description"])
+        tool = json.loads(text)
+        inner = tool.get("function")  # of Chat Completions, as a client of the gateway sent it
+        text = str((inner if isinstance(inner, dict) else tool).get("description") or "")
     if block.kind is BlockKind.SUMMARY:
         text = text.partition("\n---\n")[2] or text
     if block.kind is BlockKind.FACTS:

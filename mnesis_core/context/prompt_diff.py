@@ -22,7 +22,9 @@ Change = Literal[
     "unomitted",
     "answered",
     "grew",
+    "reworded",
 ]
+# ``sent``, ``not_sent`` and ``reworded`` are about requests that clients made themselves (``request_diff``).
 # ``stands_for_earlier`` is about a summary of what the earlier prompt showed; ``offered`` and ``not_offered`` are
 # about tools.
 Reason = Literal[
@@ -39,6 +41,9 @@ Reason = Literal[
     "offered",
     "not_offered",
     "other_branch",
+    "sent",
+    "not_sent",
+    "reworded",
 ]
 
 

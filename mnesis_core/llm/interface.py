@@ -140,6 +140,7 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0  # How many of these the cache keeps for an hour.
+    searches_micros: int = 0  # What the provider bills for its searches, in millionths of the currency unit.
     source: Source = Source.ESTIMATED
 
     @property
@@ -173,6 +174,7 @@ class Reply:
     usage: Usage
     # What the provider said of tokens, as JSON in 2,000 characters, whether it can be true or not.
     usage_said: str = ""
+    stop_sequence: str | None = None  # the stop text at which it ended, if the provider says so
     outcome: Outcome = Outcome.COMPLETE
     error: ModelError | None = None  # set unless the outcome is COMPLETE
 
@@ -236,7 +238,7 @@ def cost_micros(spec: ModelSpec, usage: Usage) -> int | None:
     total += read * (prices.input if prices.cache_read is None else prices.cache_read)
     hour = min(usage.cache_write_1h_tokens, written)
     total += (written - hour) * prices.write_price() + hour * prices.write_price("1h")
-    return -(-total // 1_000_000)
+    return -(-total // 1_000_000) + usage.searches_micros
 
 
 async def complete(model: Model, request: Request) -> Reply:

@@ -312,14 +312,13 @@ class Calibration:
 def describe_count(*, source: str, ratio: float, samples: int, error: float | None) -> str:
     correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
     if source == CountSource.PROVIDER:
-        reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"
         missed = f"{100 * (error or 0):.1f}\N{NO-BREAK SPACE}%"
-        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {missed}."
+        return f"Estimate, within {missed} of what the provider counted in {samples} call{'' if samples == 1 else 's'}."
     if source == CountSource.MODEL:
-        return f"Estimated, and corrected as in other sessions with this model ({correction})."
+        return f"Estimate, corrected as in other sessions with this model ({correction})."
     if ratio != 1:
-        return f"Estimated, {correction} since the provider refused a prompt as too long."
-    return "Estimated; the provider has not reported yet."
+        return f"Estimate, raised by {correction} after the provider refused a prompt as too long."
+    return "Estimate; the provider has not reported a count yet."
 
 
 def first_calibration(shared_ratio: float | None) -> Calibration:

@@ -26,6 +26,7 @@ from mnesis_core.llm.interface import (
     ToolCall,
     Usage,
 )
+from mnesis_core.llm.parameters import LONGEST_STOP
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import CitationPart, ProviderToolPart
 from mnesis_core.providers.rendering import outgoing
@@ -72,6 +73,7 @@ async def before(deadline: float, awaitable: Awaitable[T]) -> T:
 # How an answer ends that its model or its provider did not want to give: of Claude, and of all by litellm's names.
 REFUSED = ("refusal", "content_filter")
 CONTEXT_FULL = "model_context_window_exceeded"  # Claude's
+STOP_SEQUENCE = "stop_sequence"  # Claude's
 PAUSED = "pause_turn"  # Claude's: its provider runs tools for long, and goes on when it is sent the answer so far.
 LARGEST_COUNT = 2**53  # Token counts above this cannot be true, and not every database and browser can hold them.
 LONGEST_ADDRESS = 2_000
@@ -230,6 +232,7 @@ class PartialAnswer:
         usage: Usage | None,
         request_tokens: int,
         usage_said: str = "",
+        stop_sequence: Any = None,
         failure: ModelError | None = None,
     ) -> Reply:
         """Return the reply, which proves no more than what arrived.
@@ -237,6 +240,7 @@ class PartialAnswer:
         :param finish_reason: what the provider said; empty when it said nothing
         :param usage: what the provider counted; without it, ``request_tokens`` and an estimate are used
         :param usage_said: what it said of tokens, in its own words
+        :param stop_sequence: the stop text at which it says that the answer ended; what is no text counts for nothing
         :param failure: what broke the stream, if anything did
         """
         calls, cut = self._whole_calls()
@@ -255,6 +259,7 @@ class PartialAnswer:
             finish_reason=finish_reason[:LONGEST_FINISH_REASON],
             usage=usage,
             usage_said=usage_said[:LONGEST_USAGE],
+            stop_sequence=stop_sequence[:LONGEST_STOP] if isinstance(stop_sequence, str) else None,
             outcome=outcome,
             error=error,
         )

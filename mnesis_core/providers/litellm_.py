@@ -14,7 +14,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from mnesis_core.llm.interface import (
     LimitSource,
     ModelSpec,
     Prices,
+    Reply,
     Request,
     StatedLimits,
     TextDelta,
@@ -123,13 +124,15 @@ class LiteLLMModel:
                 with suppress(Exception):
                     async with asyncio.timeout(CLOSE_SECONDS):
                         await upstream.aclose()
-        yield answer.finish(
+        reply = answer.finish(
             finish_reason=native.stop or _finish_reason_of(upstream),
             usage=(counted := usage.believed()),
             usage_said=usage.said(),
+            stop_sequence=native.stop_sequence,
             request_tokens=0 if counted else estimate_payload(request.payload),
             failure=failure,
         )
+        yield with_searches(reply, self.spec, native.searches)
 
     def _options(self, request: Request, key: str | None, address: str | None) -> dict[str, Any]:
         options = {
@@ -348,6 +351,18 @@ def stated_limits(litellm_model: str) -> StatedLimits | None:
     )
 
 
+def with_searches(reply: Reply, spec: ModelSpec, searches: int) -> Reply:
+    """Return a reply with what so many searches cost by litellm's table, where the model's prices are litellm's too."""
+    if not searches or spec.prices_source is not LimitSource.LITELLM:
+        return reply
+    entry = _entry_of(spec.litellm_model)
+    dollars = entry.get("search_context_cost_per_query", {}).get("search_context_size_medium", 0)
+    # Older Geminis bill an answer that rests on searches, however many these were.
+    is_for_all = provider_of(spec.litellm_model) == "gemini" and entry.get("web_search_billing_unit") != "per_query"
+    micros = round(dollars * 1_000_000) * (1 if is_for_all else searches)
+    return replace(reply, usage=replace(reply.usage, searches_micros=micros))
+
+
 def supports_schemas(litellm_model: str) -> bool:
     """Return whether litellm's own table says that a provider holds this model to a JSON Schema. Offline."""
     if provider_of(litellm_model) == "demo":
@@ -453,7 +468,8 @@ def abilities_of(spec: ModelSpec) -> dict[str, bool | None]:
 
 def _entry_of(litellm_model: str) -> dict[str, Any]:
     provider, table = provider_of(litellm_model), load_litellm().model_cost
-    entry: dict[str, Any] = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
+    name = litellm_model.removeprefix(f"{provider}/").removeprefix("responses/")
+    entry: dict[str, Any] = table.get(litellm_model) or table.get(f"{provider}/{name}") or table.get(name) or {}
     # Some names stand in the table without their provider, and may belong to another one.
     is_of_provider = str(entry.get("litellm_provider", "")).startswith(provider)
     return entry if entry.get("mode") in ("chat", "embedding", "responses") and is_of_provider else {}

@@ -1,7 +1,7 @@
 """What a provider's own events say that litellm does not hand on: why an answer ended, the words of a refusal, what the
 provider ran itself, and the sources of what was said.
 
-litellm (1.102) calls three of Claude's ends ``stop`` or ``content_filter``. Of a refusal it passes on the first piece in Chat
+litellm (1.102) calls four of Claude's ends ``stop`` or ``content_filter``. Of a refusal it passes on the first piece in Chat
 Completions, and nothing in Responses. A tool that Claude's provider runs comes as a call like any other, and its result apart
 from it; of Responses come neither searches, sources nor pictures, and of Gemini no code that was run. So the events are read as they
 come, before litellm makes chunks of them.
@@ -20,12 +20,13 @@ from typing import Any, Literal
 
 from mnesis_core.llm.interface import Delta
 from mnesis_core.messages import CitationPart, ProviderToolPart
-from mnesis_core.providers.answer import CONTEXT_FULL, PAUSED, PartialAnswer
+from mnesis_core.providers.answer import CONTEXT_FULL, PAUSED, STOP_SEQUENCE, PartialAnswer
 from mnesis_core.providers.opaque import UNSIGNED, unsigned_reasoning
 
-STOPS = ("refusal", PAUSED, CONTEXT_FULL)  # Claude's, where litellm says something else.
+STOPS = ("refusal", PAUSED, CONTEXT_FULL, STOP_SEQUENCE)  # Claude's, where litellm says something else.
 # Of Responses, what OpenAI runs, by the types of its items; other calls are the caller's.
 _RAN = {"web_search_call": "web_search", "file_search_call": "file_search", "code_interpreter_call": "code_interpreter"}
+MOST_SEARCHES = 10_000  # that are believed of one answer
 _UNITS = {"char": "characters", "page": "pages", "block": "blocks"}
 
 
@@ -38,10 +39,12 @@ _New = str | ProviderToolPart | CitationPart | _Picture | Literal[True]  # a ref
 
 
 class NativeEvents:
-    """Reads the events of one answer; ``stop`` is why it ended, where litellm does not say so."""
+    """Reads the events of one answer; ``stop`` is why it ended, ``stop_sequence`` at which text, where litellm does not say so."""
 
     def __init__(self, provider: str) -> None:
         self.stop = ""
+        self.stop_sequence: Any = None
+        self.searches = 0  # on the web, as the provider counts them
         self.provider = provider
         self._new: list[_New] = []
         self._block: dict[str, Any] = {}  # Claude's that is being written, with the pieces of its input
@@ -118,6 +121,8 @@ class NativeEvents:
             self._take_claude(kind, event)
         elif isinstance(candidates := event.get("candidates"), list):
             for candidate in candidates[:1]:
+                asked = _mapping(_mapping(candidate).get("groundingMetadata")).get("webSearchQueries")
+                self.searches = len(asked) if isinstance(asked, list) else self.searches
                 for part in _list(_mapping(_mapping(candidate).get("content")).get("parts")):
                     self._take_code(part)
         for choice in _list(event.get("choices"))[:1]:
@@ -135,8 +140,10 @@ class NativeEvents:
 
     def _take_claude(self, kind: str, event: Mapping[str, Any]) -> None:
         delta = _mapping(event.get("delta"))
+        self.searches = claude_searches(event.get("usage")) or self.searches
         if kind == "message_delta" and delta.get("stop_reason") in STOPS:
             self.stop = str(delta["stop_reason"])
+            self.stop_sequence = delta.get("stop_sequence")
         elif kind == "content_block_start":
             self._begin_block(_mapping(event.get("content_block")))
         elif kind == "content_block_delta" and isinstance(delta.get("partial_json"), str):
@@ -184,6 +191,7 @@ class NativeEvents:
             self._ended.update(self._thought)
             self._new.append(_Picture(_text(item.get("result"))))
         elif kind == "response.output_item.done" and what in _RAN:
+            self.searches += is_search(item)
             self._ended.update(self._thought)
             self._new.append(_openai_s(item))
         elif kind == "response.output_item.done" and what == "message":
@@ -210,6 +218,18 @@ class NativeEvents:
             self._own.add(run.tool_call_id)
             self._new.append(run)
             self._code = {}
+
+
+def claude_searches(usage: Any) -> int:
+    """Return how many searches Claude's provider bills, as its usage says."""
+    count = _mapping(_mapping(usage).get("server_tool_use")).get("web_search_requests")
+    return count if type(count) is int and 0 < count <= MOST_SEARCHES else 0
+
+
+def is_search(item: Mapping[str, Any]) -> bool:
+    """Return whether OpenAI bills an item of Responses as a search; opening a page that was found is none."""
+    action = _mapping(item.get("action")).get("type")
+    return item.get("type") == "web_search_call" and item.get("status") != "failed" and action in (None, "search")
 
 
 def _claude_s(call: dict[str, Any], result: dict[str, Any] | None) -> ProviderToolPart:

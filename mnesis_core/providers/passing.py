@@ -44,6 +44,8 @@ from mnesis_core.llm.tokens import is_too_long
 from mnesis_core.network.hosts import pin
 from mnesis_core.providers.answer import DeadlinePassed, PartialAnswer, before, believable_usage, deadline_of, no_answer
 from mnesis_core.providers.credentials import host_of, key_and_address, provider_of
+from mnesis_core.providers.litellm_ import with_searches
+from mnesis_core.providers.native import claude_searches, is_search
 from mnesis_core.text import printable
 from mnesis_core.turns.gateway import RESPONSE, Protocol, response_data
 
@@ -212,7 +214,9 @@ class PassedOn:
             failure = ModelTimeout(model=self.spec.alias)
         except Exception as error:
             failure = _fault(self.spec, error, has_begun=answer.partial.has_begun)
-        yield answer.finish(failure, request_tokens=self._prompt_tokens)
+        reply = answer.finish(failure, request_tokens=self._prompt_tokens)
+        # litellm's table may have to be loaded.
+        yield await asyncio.to_thread(with_searches, reply, self.spec, answer.searches) if answer.searches else reply
 
 
 _CLIENTS: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
@@ -306,7 +310,9 @@ class AnswerReader:
         self.calling: set[int] = set()  # the places of calls that the client runs
         self._protocol = protocol
         self._waiting = bytearray()
+        self.searches = 0  # on the web, as the provider counts them
         self._reason = ""
+        self._stop_sequence: Any = None
         self._counts: dict[str, Any] = {}
         self._error: ModelError | None = None
 
@@ -338,6 +344,7 @@ class AnswerReader:
             usage=usage,
             request_tokens=request_tokens,
             usage_said=json.dumps(self._counts) if self._counts else "",
+            stop_sequence=self._stop_sequence,
             failure=failure or self._error,
         )
 
@@ -392,9 +399,11 @@ class AnswerReader:
     def count(self, usage: Any) -> None:
         if isinstance(usage, dict):
             self._counts |= {name: count for name, count in usage.items() if count is not None}
+            self.searches = claude_searches(usage) or self.searches
 
-    def end(self, reason: Any) -> None:
+    def end(self, reason: Any, *, stop_sequence: Any = None) -> None:
         self._reason = str(reason) if reason else self._reason
+        self._stop_sequence = stop_sequence or self._stop_sequence
 
     def fail(self, said: Any) -> None:
         said = said.get("message") if isinstance(said, dict) else said
@@ -415,7 +424,7 @@ def _message_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[Text
         case "content_block_delta":
             yield from _message_delta(answer, event["delta"], event["index"])
         case "message_delta":
-            answer.end(event["delta"].get("stop_reason"))
+            answer.end(event["delta"].get("stop_reason"), stop_sequence=event["delta"].get("stop_sequence"))
             answer.count(event.get("usage"))
         case "message_stop":
             answer.is_over = True
@@ -448,7 +457,7 @@ def _message_block(
 
 def _whole_message(answer: AnswerReader, body: dict[str, Any]) -> Iterable[TextDelta | ReasoningDelta]:
     answer.count(body.get("usage"))
-    answer.end(body.get("stop_reason"))
+    answer.end(body.get("stop_reason"), stop_sequence=body.get("stop_sequence"))
     for index, block in enumerate(body["content"]):
         yield from _message_block(answer, block, index, is_whole=True)
 
@@ -500,6 +509,7 @@ def _response_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[Del
 
 def _response_call(answer: AnswerReader, item: dict[str, Any], index: int) -> None:
     kind = item.get("type")
+    answer.searches += is_search(item)
     if kind == "function_call":
         answer.call(index=index, id=item["call_id"], name=item["name"], arguments=item.get("arguments"))
     elif kind in ("custom_tool_call", "local_shell_call"):

@@ -25,6 +25,7 @@ class Step:
     finish_reason: str | None = None
     usage: Usage | None = None  # None for an estimate
     usage_said: str = ""
+    stop_sequence: str | None = None
     delay_seconds: float = 0.0
     gate: asyncio.Event | None = None  # When set, the stream waits for it after ``gate_after`` pieces of text.
     gate_after: int = 1
@@ -141,6 +142,7 @@ def _reply(step: Step, answer: PartialAnswer, request: Request) -> Reply:
         finish_reason="" if step.error else said,
         usage=step.usage,
         usage_said=step.usage_said,
+        stop_sequence=step.stop_sequence,
         request_tokens=estimate_payload(request.payload),
         failure=step.error,
     )

@@ -6,14 +6,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from mnesis_core.errors import AnswerRefused
+from mnesis_core.errors import AnswerRefused, InvalidRequest
 from mnesis_core.events import EventType
 from mnesis_core.llm.interface import ToolCall
-from mnesis_core.messages import CitationPart, Part, ReasoningPart, TextPart
+from mnesis_core.messages import CitationPart, Part, ProviderToolPart, ReasoningPart, TextPart
 from mnesis_core.records import TurnState, UsageRecord
+from mnesis_core.text import read_json
 
+J = TypeVar("J", dict[str, Any], list[Any])
 _WEB = re.compile(r"https?://\S+")
 _REASONS = {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "safety": "content_filter"}
 
@@ -36,6 +38,18 @@ class Thought:
 SpokenPart = TextPart | ReasoningPart
 
 
+@dataclass(frozen=True, slots=True)
+class CodedPicture:
+    """A picture that a model made."""
+
+    media_type: str
+    data: str  # in base64
+
+    @property
+    def url(self) -> str:
+        return f"data:{self.media_type};base64,{self.data}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
     """The answer of a turn to a request, up to its end or to calls that the caller has to run."""
@@ -44,9 +58,12 @@ class Answered:
     text: str
     parts: tuple[SpokenPart, ...] = ()  # The text with the model's thinking, in order.
     citations: tuple[CitationPart, ...] = ()  # with their places in this text
+    pictures: tuple[CodedPicture, ...] = ()
+    ran: tuple[ProviderToolPart, ...] = ()  # Tools that the model's provider ran.
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()  # Calls that the caller runs, by the ids with which it answers.
     finish_reason: str
+    stop_sequence: str | None = None  # the stop text at which it ended, where the provider tells which
     state: str
     error_code: str = ""  # Why the turn has ended, where that is not its answer.
     usage: UsageRecord
@@ -72,9 +89,18 @@ def sources_in(parts: Iterable[Part]) -> tuple[CitationPart, ...]:
     return tuple(found)
 
 
-def web_address(source: CitationPart) -> str:
-    """Return the address of a source on the web, and nothing that a program might run instead of opening it."""
-    return source.url if _WEB.fullmatch(source.url) else ""
+def web_address(url: str) -> str:
+    """Return the address of a page on the web, or an empty text for what a program might run instead of opening it."""
+    return url if _WEB.fullmatch(url) else ""
+
+
+def written_json(text: str, kind: type[J]) -> J:
+    """Return what a model or its provider wrote as JSON, or an empty value where it is nothing of this kind."""
+    try:
+        value = read_json(text)
+    except InvalidRequest:
+        return kind()
+    return value if isinstance(value, kind) else kind()
 
 
 def finish_reason(state: str, said: str, *, has_calls: bool, error_code: str = "", refusal: str = "") -> str:

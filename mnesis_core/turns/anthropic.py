@@ -17,10 +17,10 @@ from mnesis_core.files.pictures import PictureRule, SentPicture, read_data_url
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
-from mnesis_core.messages import TextPart
+from mnesis_core.messages import ProviderToolPart, TextPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import nests_within, printable, printable_json
-from mnesis_core.turns.answers import Answered, Head, Thought, web_address
+from mnesis_core.turns.answers import Answered, Head, Thought, web_address, written_json
 from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage, joined, unused_names
 
 ORIGIN = "anthropic"
@@ -44,6 +44,14 @@ USED = {
     *("max_tokens", "temperature", "top_p", "stop_sequences", "thinking", "output_config", "output_format"),
     "cache_control",  # Breakpoints are placed here, where a prompt stays the same.
 }
+# The tools that providers run, by their own names, and what Anthropic calls them.
+_RUN_AS = {
+    "web_search": "web_search",
+    **dict.fromkeys(("code_execution", "code_interpreter"), "code_execution"),
+    **{name: name for name in ("bash_code_execution", "text_editor_code_execution")},
+}
+_RESULTS = {f"{name}_tool_result" for name in _RUN_AS.values()}
+_CODE_ERRORS = ("invalid_tool_input", "too_many_requests", "execution_time_exceeded")  # and "unavailable"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _THINKS = ("enabled", "adaptive", "between_tools")
 _BUDGETS = ((10_000, "high"), (5_000, "medium"), (0, "low"))  # The least tokens of a budget, and the effort it is.
@@ -183,7 +191,9 @@ def _read_message(message: Mapping[str, Any], place: int) -> Iterator[RequestMes
                 results.append(_result(block, where, place))
             case "assistant", "tool_use":
                 calls.append(_call(block, where))
-            case "assistant", "thinking" | "redacted_thinking":
+            case "assistant", "thinking" | "redacted_thinking" | "server_tool_use":
+                pass
+            case "assistant", str(kind) if kind in _RESULTS:
                 pass
             case "user", "document" | "search_result":
                 texts.append(_document(block, where))
@@ -365,7 +375,8 @@ def read_answer(answered: Answered, *, thinks: bool) -> dict[str, Any]:
         texts[-1]["citations"] = _citations(answered) or None
     if answered.refusal:
         content.append({"type": "text", "text": printable(answered.refusal), "citations": None})
-    content += [{**_called(call), "input": _input(call)} for call in answered.tool_calls]
+    content += _ran(answered)
+    content += [{**_called(call), "input": _input(call.arguments)} for call in answered.tool_calls]
     return {
         **_message(answered.head),
         "content": content,
@@ -412,10 +423,10 @@ class MessageEvents:
             yield from self._close()
             yield from self.add(answered.refusal)
         yield from self._close()
+        for block in _ran(answered):
+            yield from self._whole(block)
         for call in answered.tool_calls:
-            yield self._open({**_called(call), "input": {}})
-            yield self._delta({"type": "input_json_delta", "partial_json": json.dumps(_input(call))})
-            yield {"type": "content_block_stop", "index": self._index}
+            yield from self._whole({**_called(call), "input": _input(call.arguments)})
         yield {
             "type": "message_delta",
             "delta": _stop(answered),
@@ -423,6 +434,13 @@ class MessageEvents:
             "mnesis": answered.ours(),
         }
         yield {"type": "message_stop"}
+
+    def _whole(self, block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        given: dict[str, Any] = {"input": {}} if "input" in block else {}
+        yield self._open(block | given)
+        if given:
+            yield self._delta({"type": "input_json_delta", "partial_json": json.dumps(block["input"])})
+        yield {"type": "content_block_stop", "index": self._index}
 
     def _open(self, block: dict[str, Any]) -> dict[str, Any]:
         self._index += 1
@@ -470,6 +488,8 @@ def _stop(answered: Answered) -> dict[str, Any]:
     said = "refusal" if answered.refusal else _REASONS.get(answered.finish_reason, "end_turn")
     if answered.error_code == ContextWindowExceeded.code:
         said = "model_context_window_exceeded"
+    if said == "end_turn" and answered.stop_sequence is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": printable(answered.stop_sequence)}
     return {"stop_reason": said, "stop_sequence": None}
 
 
@@ -484,24 +504,71 @@ def _citations(answered: Answered) -> list[dict[str, Any]]:
             "url": printable(address),
         }
         for source in answered.citations
-        if (address := web_address(source))
+        if (address := web_address(source.url))
     ]
+
+
+def _ran(answered: Answered) -> Iterator[dict[str, Any]]:
+    """Yield what the provider ran, each call with its result, as blocks of Anthropic's whoever ran it.
+
+    They stand behind what was said, since a stream tells of them when the answer has ended.
+    """
+    for place, ran in enumerate(part for part in answered.ran if part.tool_name in _RUN_AS):
+        id = f"srvtoolu_{answered.head.turn_id.partition('_')[2]}_{place}"
+        name, asked = _RUN_AS[ran.tool_name], _input(ran.input)
+        if name == "web_search":
+            query = asked.get("query")
+            asked = {"query": query if isinstance(query, str) else ""}
+        yield {"type": "server_tool_use", "id": id, "name": name, "input": asked}
+        content = _pages(ran) if name == "web_search" else _outcome(ran, name)
+        yield {"type": f"{name}_tool_result", "tool_use_id": id, "content": content}
+
+
+def _pages(ran: ProviderToolPart) -> Any:
+    if ran.error:
+        return {"type": "web_search_tool_result_error", "error_code": "unavailable"}
+    return [_found(page) for page in written_json(ran.output or "", list) if isinstance(page, Mapping)]
+
+
+def _outcome(ran: ProviderToolPart, name: str) -> dict[str, Any]:
+    """Return what came of code. The files that it wrote are the provider's, and are not passed on."""
+    is_claude_s = ran.provider == "anthropic"
+    if ran.error and is_claude_s:
+        code = ran.error if ran.error in _CODE_ERRORS else "unavailable"
+        return {"type": f"{name}_tool_result_error", "error_code": code}
+    said = written_json(ran.output or "", dict) if is_claude_s else {}
+    kind = said.get("type")
+    if name == "text_editor_code_execution" and isinstance(kind, str) and kind.startswith(name):
+        edited: dict[str, Any] = printable_json(said)
+        return edited
+    texts = said if is_claude_s else {"stdout": ran.output, "stderr": ran.error}
+    out, err = (printable(text) if isinstance(text := texts.get(end), str) else "" for end in ("stdout", "stderr"))
+    code = said.get("return_code", 1 if ran.error else 0)
+    ended = {"stdout": out, "stderr": err, "return_code": code if type(code) is int else 0}
+    return {"type": f"{name}_result", **ended, "content": []}
+
+
+def _found(page: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a page that was found. What Anthropic finds it again by is not passed on."""
+    title, url = (value if isinstance(value := page.get(name), str) else "" for name in ("title", "url"))
+    said = {"title": printable(title), "url": printable(web_address(url))}
+    return {"type": "web_search_result", **said, "encrypted_content": "", "page_age": None}
 
 
 def _called(call: ToolCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": call.id, "name": printable(call.name)}
 
 
-def _input(call: ToolCall) -> dict[str, Any]:
+def _input(arguments: str) -> dict[str, Any]:
     """Return the arguments of a call as an object, whatever the model wrote."""
     try:
-        value = json.loads(call.arguments or "{}")
+        value = json.loads(arguments or "{}")
         if isinstance(value, dict) and nests_within(value, DEEPEST_INPUT):
             found: dict[str, Any] = printable_json(value)
             return found
     except (ValueError, RecursionError):
         pass
-    return {"arguments": printable(call.arguments)}
+    return {"arguments": printable(arguments)}
 
 
 def _usage(usage: UsageRecord) -> dict[str, Any]:

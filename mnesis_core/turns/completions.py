@@ -112,6 +112,8 @@ def read_completion(answered: Answered) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": printable(answered.text), "refusal": refusal}
     if answered.citations:
         message["annotations"] = [*_annotations(answered)]
+    if answered.pictures:
+        message["images"] = _images(answered)
     if answered.tool_calls or refusal:
         message["content"] = message["content"] or None
     if answered.tool_calls:
@@ -138,6 +140,9 @@ def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iter
     if answered.citations:
         yield _chunk(answered.head, role | {"annotations": [*_annotations(answered)]})
         role = {}
+    if answered.pictures:
+        yield _chunk(answered.head, role | {"images": _images(answered)})
+        role = {}
     if answered.tool_calls:
         calls = [{"index": index, **_call(call)} for index, call in enumerate(answered.tool_calls)]
         yield _chunk(answered.head, role | {"tool_calls": calls})
@@ -147,6 +152,14 @@ def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iter
         yield {**_begin(answered.head, "chat.completion.chunk"), "choices": [], "usage": _usage(answered.usage)}
 
 
+def _images(answered: Answered) -> list[dict[str, Any]]:
+    """Return pictures that the model made where OpenRouter's and litellm's clients look for them: OpenAI has no field."""
+    return [
+        {"type": "image_url", "index": index, "image_url": {"url": picture.url}}
+        for index, picture in enumerate(answered.pictures)
+    ]
+
+
 def _annotations(answered: Answered) -> Iterator[dict[str, Any]]:
     return ({"type": "url_citation", "url_citation": cited} for cited in url_citations(answered.citations))
 
@@ -154,7 +167,7 @@ def _annotations(answered: Answered) -> Iterator[dict[str, Any]]:
 def url_citations(sources: Sequence[CitationPart]) -> Iterator[dict[str, Any]]:
     """Yield the sources on the web as OpenAI's APIs have them."""
     for source in sources:
-        if address := web_address(source):
+        if address := web_address(source.url):
             place = {"start_index": source.start, "end_index": source.end}
             yield {**place, "title": printable(source.title), "url": printable(address)}
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Literal
 
 from mnesis_core.errors import InvalidRequest
@@ -91,10 +92,15 @@ class GatewayRequest:
         """Return for each message a digest of all up to it, by which a later request that begins so is found."""
         state, found = sha256(f"{owner_id} {self.protocol}".encode()).digest(), []
         for said in self.said:
-            told = [said.role, said.text.strip(), said.call_id, [[call.id, call.name] for call in said.calls]]
-            state = sha256(state + json.dumps(told).encode()).digest()
+            state = sha256(state + _told(said)).digest()
             found.append(state.hex())
         return found
+
+
+def _told(said: Said) -> bytes:
+    """Return what ``json.dumps`` writes of a message, in a fifth of its time: the digests of long histories are made of it."""
+    calls = ", ".join([f"[{_quoted(call.id)}, {_quoted(call.name)}]" for call in said.calls])
+    return f"[{_quoted(said.role)}, {_quoted(said.text.strip())}, {_quoted(said.call_id)}, [{calls}]]".encode()
 
 
 def read_request(protocol: Protocol, data: bytes, headers: Mapping[str, str]) -> GatewayRequest:
@@ -223,7 +229,11 @@ def program_of(user_agent: str) -> str:
 def _read_messages(body: Mapping[str, Any]) -> tuple[str, Iterable[Said]]:
     said = []
     for message in _objects(body.get("messages")):
-        role, blocks = str(message.get("role", USER)), _blocks(message.get("content"))
+        role, content = str(message.get("role", USER)), message.get("content")
+        if isinstance(content, str):  # as most are, and there may be thousands
+            said += [Said(role=role, text=content)] if content else []
+            continue
+        blocks = _objects(content)
         said += [
             Said(
                 role=TOOL,

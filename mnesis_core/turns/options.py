@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, assert_never
 
@@ -65,6 +65,8 @@ class TurnOptions:
     host_mode: bool | None = None
     model: str = ""  # Replaces the session's; empty keeps it.
     parameters: Parameters = NO_PARAMETERS  # Beside those of the session and the model, and before them.
+    # What only the caller's protocol knows, and what reads the turn repeats to the caller.
+    repeated: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -179,6 +181,7 @@ def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
         error_message=reply.error.message if reply.error else None,
         usage=usage_record(reply.usage, cost=cost_micros(spec, reply.usage)),
         usage_said=reply.usage_said,
+        stop_sequence=reply.stop_sequence,
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -68,6 +68,7 @@ class CompletionRequest:
     unused: tuple[str, ...] = ()  # Parameters that were sent and have no effect.
     after: str = ""  # The message that it continues; empty for the last one of the session's chosen branch.
     may_change_model: bool = False  # Whether this turn may have another model than its session.
+    repeated: Mapping[str, Any] = field(default_factory=dict)  # What its answer repeats and nothing here reads.
 
 
 def is_off(value: Any) -> bool:

@@ -68,7 +68,6 @@ class ResponseRequest:
     request: CompletionRequest
     previous: str = ""  # the turn of the response that it continues
     referred: str = ""  # the turn of the last item that it only refers to
-    metadata: Mapping[str, str] = field(default_factory=dict)
     # A function's name -> its namespace, and its name there.
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -109,10 +108,13 @@ def read_response_request(body: Mapping[str, Any], *, session: str = "") -> Resp
         user=_text(body.get("user"), "user") if not (brings_results or previous or referred) else "",
         parameters=_parameters(body, tools.ran),
         unused=unused_names(body, _USED | {*_ACCEPTED}),
+        repeated={
+            "metadata": metadata,
+            "previous_response_id": body.get("previous_response_id"),
+            "store": body.get("store") is not False,
+        },
     )
-    return ResponseRequest(
-        request=request, previous=previous, referred=referred, metadata=metadata, namespaces=tools.namespaces
-    )
+    return ResponseRequest(request=request, previous=previous, referred=referred, namespaces=tools.namespaces)
 
 
 def response_id(turn_id: str, answered_part: str = "") -> str:
@@ -158,12 +160,14 @@ def read_metadata(value: Any) -> dict[str, str]:
 
 # Items
 
+_OURS = ("reasoning", "web_search_call", "code_interpreter_call", "file_search_call", "image_generation_call")
+
 
 def read_items(value: Any) -> tuple[tuple[RequestMessage, ...], str]:
     """Return the items of ``input`` as messages, and the turn of the last item that is only referred to, or an empty text.
 
-    What precedes an item that is referred to is in the record already, so it is left out. Thinking in front of an answer
-    is left out too: the record has its own.
+    What precedes an item that is referred to is in the record already, so it is left out. So are thinking, what a
+    provider ran and pictures that a model made: the record has its own.
 
     :raises InvalidRequest: an item is of another kind; names it
     """
@@ -180,7 +184,7 @@ def read_items(value: Any) -> tuple[tuple[RequestMessage, ...], str]:
         kind = item.get("type") or ("message" if "role" in item else "")
         if kind == "item_reference":
             messages, referred = [], _referred(item, place)
-        elif kind != "reasoning":
+        elif kind not in _OURS:
             said = replace(_message(kind, item, place), place=index)
             if messages and messages[-1].role == said.role == "assistant":
                 said = _merged(messages.pop(), said)

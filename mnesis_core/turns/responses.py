@@ -21,7 +21,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.records import TurnState, UsageRecord
 from mnesis_core.text import printable, printable_json
-from mnesis_core.turns.answers import Answered, Thought, pieces_of
+from mnesis_core.turns.answers import Answered, Thought, pieces_of, written_json
 from mnesis_core.turns.completions import url_citations
 from mnesis_core.turns.options import TurnOptions
 from mnesis_core.turns.response_requests import FREEFORM, conversation_id, response_id
@@ -135,6 +135,8 @@ class ResponseWriter:
             refusal = self._open["content"][0]["refusal"] = printable(answered.refusal)
             yield self._event("response.refusal.delta", **self._place(), delta=refusal)
             yield from self._close()
+        for item in _ran_items(answered, self.head):
+            yield from self._whole(item)
         for call in answered.tool_calls:
             yield from self._call(call)
         self.response |= {"status": status, "usage": _usage(answered.usage), "error": read_failure(error)}
@@ -199,6 +201,12 @@ class ResponseWriter:
         self.response["output"] = [*self.response["output"], item]
         self._open = {}
 
+    def _whole(self, item: Item) -> Iterator[Event]:
+        index = self._number_of_items
+        yield self._event("response.output_item.added", output_index=index, item=item | {"status": "in_progress"})
+        yield self._event("response.output_item.done", output_index=index, item=item)
+        self.response["output"] = [*self.response["output"], item]
+
     def _call(self, call: ToolCall) -> Iterator[Event]:
         item, index = read_call(call, self.head), self._number_of_items
         said, name = (
@@ -250,6 +258,35 @@ def read_call(call: ToolCall, head: ResponseHead) -> Item:
         }
     arguments = {"arguments": printable(call.arguments), "status": "completed"}
     return {"id": f"fc_{number}", "type": "function_call", **named, **arguments}
+
+
+def _ran_items(answered: Answered, head: ResponseHead) -> Iterator[Item]:
+    """Yield what the provider ran, as items of OpenAI's whoever ran it, and the pictures that the model made.
+
+    They stand behind what was said, since a stream tells of them when the answer has ended.
+    """
+    number = head.id.partition("_")[2]
+    for place, ran in enumerate(answered.ran):
+        given = written_json(ran.input, dict)
+        if ran.tool_name == "web_search":
+            action = {"type": "search", "query": _printed(given.get("query"))}
+            status = {"status": "failed" if ran.error else "completed"}
+            yield {"id": f"ws_{number}_{place}", "type": "web_search_call", "action": action, **status}
+        elif ran.tool_name.endswith(("code_execution", "code_interpreter")):
+            said = ran.output if ran.output is not None else ran.error
+            yield {
+                **{"id": f"ci_{number}_{place}", "type": "code_interpreter_call", "container_id": ""},
+                "code": _printed(given.get("code") or given.get("command")) or None,
+                "outputs": None if said is None else [{"type": "logs", "logs": printable(said)}],
+                "status": "failed" if ran.error else "completed",
+            }
+    for place, picture in enumerate(answered.pictures):
+        made = {"status": "completed", "result": picture.data}
+        yield {"id": f"ig_{number}_{place}", "type": "image_generation_call", **made}
+
+
+def _printed(value: Any) -> str:
+    return printable(value) if isinstance(value, str) else ""
 
 
 def _freeform(arguments: str) -> str:

@@ -166,7 +166,7 @@ class ModelCaller(ABC, Generic[A]):
     async def ask_model(self) -> A:
         """:raises BudgetExhausted: a limit would be passed; the call is not made."""
         while True:
-            call = await self.in_thread(self._start, await self.plan())
+            call = await self.begin()
             self.started(call)
             reply = await self._ask_patiently(call)
             answer = await self.finish(call, reply)
@@ -175,6 +175,13 @@ class ModelCaller(ABC, Generic[A]):
             if may_ask_another(reply) and await self.use_next_model():
                 continue
             return answer
+
+    async def begin(self) -> RunningCall:
+        """Plan the next call and write it.
+
+        :raises BudgetExhausted: a limit would be passed.
+        """
+        return await self.in_thread(self._start, await self.plan())
 
     @abstractmethod
     async def plan(self) -> PlannedCall:
@@ -230,15 +237,22 @@ class ModelCaller(ABC, Generic[A]):
     def _start(self, planned: PlannedCall) -> RunningCall:
         limits = self.limits(planned.highest)
         with self.held() as record:
-            self.check(record)
-            time_limit = draw(record, limits, planned.highest)
-            about = {
-                "turn_id": self.turn_id,
-                "context_seq": record.event_seq if planned.context_seq is None else planned.context_seq,
-                "texts": planned.texts,
-                **planned.columns(),
-            }
-            call_id, message_id = self.write_start(record, about)
+            return self.start_in(record, limits, planned)
+
+    def start_in(self, record: Change, limits: Sequence[SpendingLimit], planned: PlannedCall) -> RunningCall:
+        """Draw on the limits and write a call in a change; one that is refused writes no call.
+
+        :raises BudgetExhausted: a limit would be passed.
+        """
+        self.check(record)
+        time_limit = draw(record, limits, planned.highest)
+        about = {
+            "turn_id": self.turn_id,
+            "context_seq": record.event_seq if planned.context_seq is None else planned.context_seq,
+            "texts": planned.texts,
+            **planned.columns(),
+        }
+        call_id, message_id = self.write_start(record, about)
         return RunningCall(id=call_id, planned=planned, message_id=message_id, time_limit=time_limit)
 
     async def _ask_patiently(self, call: RunningCall) -> Reply:

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest, MnesisError, ModelNotFoundError, NotFound
@@ -31,6 +31,7 @@ from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import record_of
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.conf import DEMO, check_listed, get_model, spec_of
+from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
 from sessions_app.ownership import HOME_OF_OWNER
@@ -337,7 +338,7 @@ def read_check(stored: dict[str, Any]) -> ModelCheck | None:
 
 def find_key(prefix: str) -> KeyRecord | None:
     """Return the key with this prefix if its owner's account is active."""
-    row = _keys().filter(prefix=prefix, owner__is_active=True).first()
+    row = _BY_PREFIX.one(prefix=prefix)
     return _key(row) if row else None
 
 
@@ -346,12 +347,14 @@ def list_keys() -> list[KeyRecord]:
 
 
 def _keys() -> QuerySet[ApiKey]:
-    return ApiKey.objects.select_related("owner").annotate(home_id=HOME_OF_OWNER)
+    return ApiKey.objects.annotate(home_id=HOME_OF_OWNER, owner_name=F("owner__username"))
+
+
+_BY_PREFIX: CompiledQuery[Any] = CompiledQuery(lambda: _keys().filter(prefix=Param("prefix"), owner__is_active=True))
 
 
 def _key(row: Any) -> KeyRecord:
-    at_home = row.organisation_id == row.home_id
-    return record_of(KeyRecord, row, owner_name=row.owner.get_username(), is_at_home=at_home)
+    return record_of(KeyRecord, row, is_at_home=row.organisation_id == row.home_id)
 
 
 def create_key(*, owner_id: int, scope: str = "all", mode: str = "") -> KeyText:
@@ -379,7 +382,9 @@ def revoke_key(prefix: str) -> None:
         raise NotFound("No key has this prefix. 'manage.py apikey list' shows the ones there are.", prefix=prefix)
 
 
-def touch_key(prefix: str) -> None:
+def touch_key(key: KeyRecord) -> None:
+    """Write when a key was last used, to the minute."""
     now = timezone.now()
-    stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - TOUCH_EVERY)
-    ApiKey.objects.filter(stale, prefix=prefix).update(last_used_at=now)
+    # Asked before the database is: a statement that changes nothing still waits for SQLite's other writers.
+    if key.last_used_at is None or key.last_used_at < now - TOUCH_EVERY:
+        ApiKey.objects.filter(prefix=key.prefix).update(last_used_at=now)

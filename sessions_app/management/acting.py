@@ -1,4 +1,4 @@
-"""The base of commands that write the record: who acts at the host, and for whom."""
+"""The bases of commands: what is checked first; of those that write the record, who acts at the host, and for whom."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from django.core.management.base import BaseCommand
 from mnesis_core.actor import Actor, ActorKind, Via
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import new_request_id
+from sessions_app.database.guards.checks import SITE
 from sessions_app.record.actor import serving
 from sessions_app.record.organisation_store import ref_of
 
 
-class RecordCommand(BaseCommand):
+class SiteCommand(BaseCommand):
+    # Those of Mnesis. Django's, about addresses and the admin, find mistakes in code and take as long as most commands do.
+    requires_system_checks = [SITE]
+
+
+class RecordCommand(SiteCommand):
     @property
     def name(self) -> str:
         return type(self).__module__.rpartition(".")[2]

@@ -61,7 +61,7 @@ from sessions_app.pages.markdown import (
     shown_title,
 )
 from sessions_app.record.branch_queries import rows_on
-from sessions_app.record.message_queries import JSON_TYPES, load_live_texts, read_json_part, usage_of
+from sessions_app.record.message_queries import JSON_TYPES, read_json_part, usage_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 from sessions_app.record.turn_queries import answering_calls, calls_after, load_turn
 from sessions_app.search.index import CALLS
@@ -133,15 +133,6 @@ class PartView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveText:
-    """A text of a running answer as it stands now."""
-
-    index: int
-    html: SafeString
-    length: int  # code points of the text that was rendered; later deltas are appended after them
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
     """A message among its siblings: those that follow the same message, or that begin the conversation."""
 
@@ -172,7 +163,6 @@ class MessageView:
     parts: tuple[PartView, ...]
     record_count: int  # imported records, which are loaded on demand
     is_running: bool
-    live: tuple[LiveText, ...] = ()  # texts of a running message that was asked for by itself
     ending: str
     """``failed``, ``cancelled``, ``interrupted``, ``incomplete``, ``length``, ``passed_on`` to another model, or empty."""
     error_code: str
@@ -233,24 +223,11 @@ def load_chunk(
 
 
 def load_message(session_id: str, message_id: str) -> MessageView:
-    """Return one message, with its texts so far if it is a running answer.
-
-    :raises MessageNotFoundError: the session has no such message.
-    """
+    """:raises MessageNotFoundError: the session has no such message."""
     row = _messages(session_id).filter(id=message_id).first()
     if row is None:
         raise MessageNotFoundError(message_id=message_id)
-    shown = _views([row])[0]
-    if not shown.is_running:
-        return shown
-    recorded = {part.index for part in shown.parts}
-    texts = [text for text in load_live_texts(session_id) if text.message_id == shown.id]
-    live = tuple(
-        LiveText(index=text.part_index, html=render_markdown(text.text), length=len(text.text))
-        for text in texts
-        if text.part_type == TextPart.type and text.part_index not in recorded and len(text.text) <= MARKDOWN_LIMIT
-    )
-    return replace(shown, live=live)
+    return _views([row])[0]
 
 
 def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:
@@ -451,7 +428,6 @@ def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> M
         parts=parts,
         record_count=record_count,
         is_running=row.role == "assistant" and row.finalized_at is None and row.turn.state == "running",
-        live=(),
         versions=None,
         ending=_ending(row, code),
         error_code=code or "",

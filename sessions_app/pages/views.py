@@ -1,10 +1,10 @@
-"""The pages of sessions: the list with its rows, and a session with its messages; and what other pages share."""
+"""The pages of sessions: a new chat, the list with its rows, and a session with its messages; and what other pages share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
@@ -16,13 +16,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.records import SessionRecord, TurnState
 from mnesis_core.text import printable
-from sessions_app.conf import default_model, list_models
+from sessions_app.conf import default_model, list_models, site_config
 from sessions_app.pages import transcript
 from sessions_app.pages.branches import (
     ShownBranch,
@@ -49,7 +49,7 @@ BADGES = [state.value for state in TurnState if state is not TurnState.COMPLETED
 EXAMPLES = (
     "Explain what a context window is, as you would to a friend.",
     "Plan a four-day walk in the Pyrenees, with what to pack.",
-    "!slow 40 Tell me a long story about a lighthouse.",
+    "Tell me a long story about a lighthouse.",
 )
 
 
@@ -90,6 +90,11 @@ def signed_in_to_post(view: Callable[..., HttpResponse]) -> Callable[..., HttpRe
     return require_POST(_guarded(view))
 
 
+def signed_in_to_change(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Admit people who are signed in to a form, which is read and posted at one address."""
+    return require_http_methods(["GET", "HEAD", "POST"])(_guarded(view))
+
+
 def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -104,10 +109,15 @@ def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
 
 
 @signed_in
-def session_list(request: HttpRequest) -> HttpResponse:
+def new_chat(request: HttpRequest) -> HttpResponse:
     models = [(spec.alias, model_label(spec)) for spec in list_models(user_id=reader_of(request))]
     choices = {"models": models, "default_model": default_model(), "examples": EXAMPLES}
-    return render(request, "sessions_app/session_list.html", _list_context(request) | choices)
+    return render(request, "sessions_app/new_chat.html", choices)
+
+
+@signed_in
+def session_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "sessions_app/session_list.html", _list_context(request) | {"may_delete": may_delete()})
 
 
 @signed_in
@@ -129,7 +139,7 @@ def session_row(request: HttpRequest, session_id: str) -> HttpResponse:
 @signed_in
 def session_menu(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    return render(request, "sessions_app/_session_menu.html", {"session": session})
+    return render(request, "sessions_app/_session_menu.html", {"session": session, "may_delete": may_delete()})
 
 
 @signed_in
@@ -163,13 +173,11 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
     )
     page = page_of(sessions, PAGE, lambda session: place_of(session.updated_at, session.id))
 
-    zone, rows = zone_of(request), []
-    today = timezone.now().astimezone(zone).date()
-    last = format_days_ago(before[0].astimezone(zone).date(), today) if before else ""
-    for row in _rows(page["items"], owner_id=reader_of(request)):
-        heading = format_days_ago(row.session.updated_at.astimezone(zone).date(), today)
-        rows.append(replace(row, heading="" if heading == last else heading))
-        last = heading
+    headings = day_headings(request, page["items"], after=before)
+    rows = [
+        replace(row, heading=heading)
+        for row, heading in zip(_rows(page["items"], owner_id=reader_of(request)), headings, strict=True)
+    ]
     return {
         "asked": asked,
         "label": label_text(label) if label else "",
@@ -192,9 +200,25 @@ def _rows(sessions: Sequence[SessionRecord], *, owner_id: int) -> list[SessionRo
     ]
 
 
+def day_headings(
+    request: HttpRequest, sessions: Sequence[SessionRecord], *, after: tuple[datetime, str] | None
+) -> list[str]:
+    """Return the heading above each row of a page that begins ``after`` a place; empty if an earlier row has it."""
+    zone = zone_of(request)
+    today = timezone.now().astimezone(zone).date()
+    days = [session.updated_at.astimezone(zone).date() for session in sessions]
+    texts = [format_days_ago(day, today) for day in days]
+    before = format_days_ago(after[0].astimezone(zone).date(), today) if after else ""
+    return ["" if text == last else text for last, text in zip([before, *texts], texts, strict=False)]
+
+
 def label_text(label: tuple[str, str]) -> str:
     key, value = label
     return show_invisible(f"{key}: {value}" if value else key)
+
+
+def may_delete() -> bool:
+    return site_config().deletion.people_may_delete
 
 
 def zone_of(request: HttpRequest) -> tzinfo:
@@ -225,6 +249,7 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
         "models": models,
         "chosen_model": newest if newest in specs else session.model,
         "badges": BADGES,
+        "may_delete": may_delete(),
     }
     return render(request, "sessions_app/session.html", context)
 

@@ -35,9 +35,9 @@ from sessions_app.search.index import Text
 _EVENTS = Table(Event)
 _LOCK = (
     "SELECT event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id, organisation_id"
-    " FROM sessions"
-    " WHERE id = %s AND deleted_at IS NULL"
+    " FROM sessions WHERE id = %s"
 )
+_VISIBLE, _TRASHED = " AND deleted_at IS NULL", " AND trashed_at IS NOT NULL"
 _UPDATE_HEAD = (
     "UPDATE sessions SET event_seq = %s, head_hash = %s, message_seq = %s, turn_seq = %s, updated_at = %s WHERE id = %s"
 )
@@ -195,10 +195,11 @@ class Change:
 
 
 @contextmanager
-def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
+def change(session_id: str, *, now: datetime | None = None, trashed: bool = False) -> Iterator[Change]:
     """Lock a session, let the block write rows and publish events, then write the events and the new head.
 
-    :raises SessionNotFoundError: there is no such session, or it was deleted.
+    :param trashed: the session is one in the trash
+    :raises SessionNotFoundError: there is no such session, or it was deleted; with ``trashed``: it is not in the trash.
     """
     actor = current_actor().text  # before the transaction, since a new account may need its pseudonym first
     with durable_transaction():
@@ -208,7 +209,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
         # SQLite has no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is already locked.
         # NO KEY lets other transactions insert rows that only refer to the session.
         row_lock = " FOR NO KEY UPDATE" if database.features.has_select_for_no_key_update else ""
-        head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
+        head = run(cursor, _LOCK + (_TRASHED if trashed else _VISIBLE) + row_lock, [session_id]).fetchone()
         if head is None:
             raise SessionNotFoundError(session_id=session_id)
         event_seq, head_hash, message_seq, turn_seq, branch, branch_seq, archived_at, salt, owner_id, organisation = (

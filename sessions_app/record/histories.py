@@ -402,7 +402,9 @@ def _copy_turn(
             created_at=message.created_at,
             end=None
             if row.finalized_at is None
-            else record_of(MessageEnd, row, model="", usage=message_queries.usage_of(row), usage_said=""),
+            else record_of(
+                MessageEnd, row, model="", usage=message_queries.usage_of(row), usage_said="", stop_sequence=None
+            ),
         )
     if original.ended_at is None or len(messages) < len(original.message_ids):
         ended_at = messages[-1].created_at

@@ -85,6 +85,7 @@ _CALL = PART_COLUMNS.index("tool_name")  # and what follows it
 MESSAGE_COLUMNS = ("id", "seq", "turn_id", "role", "is_summary", "created_at")
 _PART = len(MESSAGE_COLUMNS)
 _END = _PART + len(PART_COLUMNS)
+_STREAMED = {part.type for part in (TextPart, ReasoningPart, RefusalPart)}  # what followers are sent piece by piece
 _NO_TEXTS = dict.fromkeys(("id", "content", "label", "tool_name", "tool_input", "output", "error_message"), "")
 _OPEN_STATES = ", ".join(["%s"] * len(UNANSWERED_STATES))
 _OPEN = (
@@ -542,9 +543,9 @@ def _turn_at(event_seq: str) -> Subquery:
 
 
 def load_live_texts(session_id: str) -> list[LiveText]:
-    """Return the running answer so far: from this process if it runs here, otherwise from the journal."""
+    """Return the texts of the running answer so far: from this process if it runs here, otherwise from the journal."""
     here = hub.hub.texts(session_id)
-    return journal_texts(session_id) if here is None else here
+    return [text for text in journal_texts(session_id) if text.part_type in _STREAMED] if here is None else here
 
 
 def journal_texts(session_id: str, *, message_id: str | None = None) -> list[LiveText]:

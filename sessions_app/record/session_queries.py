@@ -48,12 +48,17 @@ _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), d
 _NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
 _OPEN_TURN = Turn.objects.filter(session=OuterRef("pk"), ended_at__isnull=True)
 _LIMITS = AccountLimit.objects.filter(owner_id=OuterRef("owner_id"))
-_WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
-    running_turn_id=Subquery(_OPEN_TURN.values("id")[:1]),
-    last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
-    account_limits=Subquery(_LIMITS.values("limits")[:1]),
-    home_id=HOME_OF_OWNER,
-)
+_ANNOTATIONS: dict[str, Any] = {
+    "running_turn_id": Subquery(_OPEN_TURN.values("id")[:1]),
+    "last_turn_state": Subquery(_NEWEST_TURN.values("state")[:1]),
+    "account_limits": Subquery(_LIMITS.values("limits")[:1]),
+    "home_id": HOME_OF_OWNER,
+}
+_WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(**_ANNOTATIONS)
+_TRASHED: QuerySet[Any] = Session.objects.filter(trashed_at__isnull=False)
+# What was moved to the trash with its parent comes back with it, and is not listed.
+_WITH_PARENT = _TRASHED.filter(id=OuterRef("parent_id"), trashed_at=OuterRef("trashed_at"))
+_IN_TRASH: QuerySet[Any] = _TRASHED.annotate(**_ANNOTATIONS)
 _BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Param("id")))
 # A turn works with the session, or once did in an imported history.
 _LAUNCHED = Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED_SUB_AGENT)
@@ -78,8 +83,12 @@ class Forking:
 
 
 def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
-    """:raises SessionNotFoundError: there is no such session, or it does not belong to ``owner_id`` (``ownership``)."""
+    """:raises SessionNotFoundError: there is no such session, or it does not belong to ``owner_id`` (``ownership``).
+    :raises SessionInTrash: it belongs to ``owner_id`` and is in the trash.
+    """
     row = _BY_ID.one(id=session_id)
+    if row is None and owner_id is not None and _TRASHED.filter(owned_by(owner_id), id=session_id).exists():
+        raise errors.SessionInTrash(session_id=session_id)
     if row is None or not _is_of(row, owner_id):
         raise errors.SessionNotFoundError(session_id=session_id)
     return _session(row)
@@ -127,10 +136,12 @@ def list_sessions(
     *,
     owner_id: int,
     archived: bool | None = False,
+    pinned: bool | None = None,
     label: tuple[str, str] | None = None,
     query: str = "",
     parent_id: str | None = None,
     sub_agents: bool | None = None,
+    trashed: bool = False,
     before: tuple[datetime, str] | None = None,
     limit: int = 50,
 ) -> list[SessionRecord]:
@@ -138,15 +149,18 @@ def list_sessions(
 
     :param parent_id: only sessions that were launched or forked from this one
     :param sub_agents: true for only those that turns launched, false for none of them
+    :param trashed: only sessions in the trash, without those that were moved there with their parents
     :raises SessionNotFoundError: there is no such parent, or it belongs to another person.
     """
-    rows = _WITH_TURNS.filter(owned_by(owner_id))
+    rows = (_IN_TRASH.exclude(Exists(_WITH_PARENT)) if trashed else _WITH_TURNS).filter(owned_by(owner_id))
     if parent_id is not None:
         rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
     if sub_agents is not None:
         rows = rows.filter(_LAUNCHED if sub_agents else ~_LAUNCHED)
     if archived is not None:
         rows = rows.filter(archived_at__isnull=not archived)
+    if pinned is not None:
+        rows = rows.filter(pinned_at__isnull=not pinned)
     if label is not None:
         # Not ``labels__KEY``: a key may have the name of a lookup.
         rows = rows.alias(label=KeyTransform(encode_text(label[0]), "labels")).filter(label=label[1])
@@ -155,6 +169,12 @@ def list_sessions(
     if before is not None:
         rows = rows.filter(Q(updated_at__lt=before[0]) | Q(updated_at=before[0], id__lt=before[1]))
     return [_session(row) for row in rows.order_by("-updated_at", "-id")[:limit]]
+
+
+def list_pinned(*, owner_id: int, limit: int) -> list[SessionRecord]:
+    """Return the sessions that a person keeps on top, the last pinned first; archived ones are left out."""
+    rows = _WITH_TURNS.filter(owned_by(owner_id), pinned_at__isnull=False, archived_at__isnull=True)
+    return [_session(row) for row in rows.order_by("-pinned_at", "-id")[:limit]]
 
 
 def find_session(reference: str, *, owner_id: int) -> SessionRecord:
@@ -193,6 +213,19 @@ def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str
     if owner_id is not None:
         rows = rows.filter(owned_by(owner_id))
     return dict(rows.values_list("id", "title"))
+
+
+def load_trashed(session_id: str, *, owner_id: int) -> SessionRecord:
+    """:raises SessionNotFoundError: there is no such session in the trash, or it belongs to another person."""
+    row = _IN_TRASH.filter(owned_by(owner_id), id=session_id).first()
+    if row is None:
+        raise errors.SessionNotFoundError(session_id=session_id)
+    return _session(row)
+
+
+def trashed_with(session: SessionRecord) -> list[str]:
+    """Return the sub-agents of a session in the trash that were moved there with it, at any depth."""
+    return _below(session.id, _TRASHED.filter(origin=SUB_AGENT, trashed_at=session.trashed_at))
 
 
 def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
@@ -289,10 +322,14 @@ def load_children(session_id: str) -> list[SessionNode]:
 
 
 def load_launched(session_id: str) -> list[str]:
-    """Return the sub-agents of a session and theirs, at any depth; one query for each level."""
+    """Return the sub-agents of a session and theirs, at any depth."""
+    return _below(session_id, visible_sessions().filter(origin=SUB_AGENT))
+
+
+def _below(session_id: str, rows: QuerySet[Any]) -> list[str]:
+    """Return those rows whose parents lead to a session; one query for each level."""
     found: list[str] = []
     above = [session_id]
-    rows = visible_sessions().filter(origin=SUB_AGENT)
     for _ in range(LONGEST_LINE):
         above = list(rows.filter(parent_id__in=above).order_by("created_at", "id").values_list("id", flat=True))
         found += above

@@ -1,7 +1,7 @@
 """The only writer of sessions and of the directory: which sessions exist, whose they are, and their heads over time.
 
 The directory is one chain for the whole site, so its writers wait for each other. An entry is written when a session is
-created, imported or deleted, last in that transaction, and by each web process every five minutes; never by a turn.
+created, imported, deleted or restored, last in that transaction, and by each web process every five minutes; never by a turn.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from sessions_app.ownership import HOME
 from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
 from sessions_app.record.organisation_store import ref_of
+from sessions_app.search import index
 
 WRITER = 7_663_912  # the writers' advisory lock on PostgreSQL; SQLite has one writer anyway
 RECORD_SECONDS = 300.0  # between two rounds of a process
@@ -219,11 +220,18 @@ def update_session(
     title: str | None = None,
     labels: dict[str, str] | None = None,
     config: dict[str, Any] | None = None,
+    pinned: bool | None = None,
     hosting: Hosting | None = None,
 ) -> None:
-    """:raises PeerNameTaken: another session of its owner in host mode has this name."""
+    """Change what is not ``None``; a session that is pinned already keeps its place.
+
+    :raises PeerNameTaken: another session of its owner in host mode has this name.
+    """
     given = {"title": title, "labels": labels, "config": config}
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    pins = Session.objects.filter(id=record.session_id, pinned_at__isnull=False)
+    if pinned is not None and pinned != pins.exists():
+        values["pinned_at"] = record.now if pinned else None
     if hosting is not None:
         values |= {"host_mode": hosting.is_on, "peer_name": hosting.name}
     if values:
@@ -279,8 +287,38 @@ def reopen_session(record: Change) -> None:
 
 
 def soft_delete_session(record: Change) -> None:
-    """Hide a session. Every row of it stays (decision 1)."""
-    record.update(_SESSIONS, {"deleted_at": record.now}, id=record.session_id)
+    """Hide a session for good. Every row of it stays (decision 1)."""
+    _hide(record, {"deleted_at": record.now})
+
+
+def trash_session(record: Change) -> None:
+    """Hide a session until it is restored."""
+    _hide(record, {"deleted_at": record.now, "trashed_at": record.now})
+
+
+def delete_trashed_session(record: Change) -> None:
+    """Hide a session that is in the trash for good."""
+    _hide(record, {"trashed_at": None})
+
+
+def restore_session(record: Change) -> None:
+    """Take a session out of the trash, as it was.
+
+    :raises PeerNameTaken: it is in host mode, and another session of its owner has its name by now.
+    :raises DuplicateIDError: an import or a client has given its name to another session by now.
+    """
+    named = Session.objects.values_list("external_id", "peer_name", "host_mode", "archived_at")
+    external_id, peer_name, host_mode, archived_at = named.get(id=record.session_id)
+    with _named_once(external_id, peer_name if host_mode and archived_at is None else ""):
+        record.update(_SESSIONS, {"deleted_at": None, "trashed_at": None}, id=record.session_id)
+    record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=["deleted_at", "trashed_at"])
+    # An import leaves out of the search what is not visible.
+    index.rebuild_session(record.cursor, record.session_id)
+    _enter_at_end(DirectoryType.SESSION_RESTORED, record)
+
+
+def _hide(record: Change, marks: dict[str, Any]) -> None:
+    record.update(_SESSIONS, marks, id=record.session_id)
     record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)
     _enter_at_end(DirectoryType.SESSION_DELETED, record)
 

@@ -279,6 +279,12 @@ def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
     return _call(row)
 
 
+def stop_sequence_of(session_id: str, message_id: str) -> str | None:
+    """Return the stop text at which the call that an answer came from ended, if its provider said so."""
+    rows = _calls(session_id).filter(message_id=message_id).order_by("-created_at", "-id")
+    return rows.values_list("stop_sequence", flat=True).first()
+
+
 def load_last_body(session_id: str) -> tuple[str, str, int] | None:
     """Return the newest call through the gateway of a session, its bytes as text, and how many calls these rest on."""
     row = _calls(session_id).filter(purpose=GATEWAY).order_by("-created_at", "-id").first()

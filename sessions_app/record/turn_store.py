@@ -314,5 +314,6 @@ def _end_columns(record: Change, end: MessageEnd, attempts: int) -> dict[str, An
         "attempts": attempts,
         "ended_at": record.now,
         "usage_said": end.usage_said or None,
+        "stop_sequence": end.stop_sequence,
         **end_columns(end),
     }

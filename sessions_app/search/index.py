@@ -44,6 +44,7 @@ from mnesis_core.messages import (
 from mnesis_core.search.words import IndexWord, words_of
 from mnesis_core.text import decode_text, encode_text, spaced_json
 from mnesis_core.values import dataclass
+from sessions_app.database.guards.checks import SITE
 from sessions_app.database.tables import fetch, run
 
 # ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
@@ -442,7 +443,7 @@ def _differences(present: set[Columns], expected: set[Columns]) -> Iterator[str]
 
 
 def register_checks() -> None:
-    register(check_fts5)
+    register(check_fts5, SITE)
     register(check_index, Tags.database)
 
 

@@ -15,6 +15,7 @@ from mnesis_core.text import excerpt
 from sessions_app.conf import default_model
 from sessions_app.llm.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.pages import markdown
+from sessions_app.pages.sidebar import sidebar_context
 from sessions_app.pages.views import label_text
 
 SOURCES = {
@@ -35,6 +36,13 @@ register.filter("characters", markdown.format_characters)
 register.filter("money", markdown.format_money)
 register.filter("duration", markdown.format_duration)
 register.filter("label_text", label_text)
+
+
+@register.inclusion_tag("sessions_app/_sidebar.html", takes_context=True)
+def sidebar(context: dict[str, Any], current: str = "") -> dict[str, Any]:
+    """Show the reader's sessions, in one query; ``current`` is the one that the page is about."""
+    request = context["request"]
+    return sidebar_context(request) | {"current": current, "path": request.path}
 
 
 @register.filter

@@ -5,15 +5,16 @@ const SHORT = 1_500; // milliseconds: shorter interruptions are not shown
 export class Connection {
   #lostAt = 0;
 
-  constructor(line, { onSignIn }) {
-    Object.assign(this, { line, onSignIn });
+  constructor(line, { onSignIn, onGone }) {
+    Object.assign(this, { line, onSignIn, onGone });
   }
 
   show(state) {
     if (state === "live") this.#lostAt = 0;
     if (state === "reconnecting") this.#lost();
-    else if (state === "signed-out") this.#offerSignIn();
-    else this.say(state === "gone" ? "This session no longer exists." : "");
+    else if (state === "signed-out") this.offer("You are signed out. What you write is kept. ", "Sign in", this.onSignIn);
+    else if (state === "gone") this.onGone();
+    else this.say("");
   }
 
   say(words) {
@@ -26,13 +27,15 @@ export class Connection {
     this.#lostAt ||= Date.now();
   }
 
-  #offerSignIn() {
+  // Says something with a button that does something about it, and returns the button.
+  offer(words, label, act) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "link-button";
-    button.textContent = "Sign in";
-    button.addEventListener("click", this.onSignIn);
-    this.say("You are signed out. What you write is kept. ");
+    button.textContent = label;
+    button.addEventListener("click", act);
+    this.say(words);
     this.line.append(button);
+    return button;
   }
 }

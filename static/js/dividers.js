@@ -12,6 +12,12 @@ function outMark() {
   return mark;
 }
 
+// A click that has begun must end on the same element, so the divider itself stays.
+function replaceParts(shown, divider) {
+  shown.dataset.measured = divider.dataset.measured;
+  for (const part of [".divider-line", ".divider-body"]) shown.querySelector(part).replaceWith(divider.querySelector(part));
+}
+
 export class Dividers {
   #timer = 0;
 
@@ -43,12 +49,12 @@ export class Dividers {
     for (const divider of dividers) {
       if ("live" in divider.dataset) continue;
       const shown = document.getElementById(divider.id);
-      // What a compaction has kept is measured after its end.
+      // What a compaction has kept is measured after its end, one summary after the other.
       if (shown && (shown.open || shown.dataset.measured === divider.dataset.measured)) continue;
-      if (shown) shown.replaceWith(divider);
+      if (shown) replaceParts(shown, divider);
       else this.#insert(divider);
-      window.htmx.process(divider);
-      enhance(divider);
+      window.htmx.process(shown ?? divider);
+      enhance(shown ?? divider);
     }
   }
 

@@ -7,7 +7,7 @@ export const isWriting = (element) => element.closest("input, textarea, select, 
 // A key without modifiers that no other handler has consumed.
 export const isPlain = (event) => !(event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey);
 
-function isOn() {
+export function isOn() {
   try {
     return localStorage.getItem(KEPT) !== "off";
   } catch {

@@ -1,7 +1,11 @@
-// Shared by every page: local times, menus that close, copy buttons.
+// Shared by every page: local times, menus that close, copy buttons, the palette.
 import { watchCopyButtons } from "./copy.js";
 import { enhance, letScroll } from "./enhance.js";
+import { isPlain } from "./keys.js";
 import { showTimes } from "./times.js";
+
+// Tells the server the user's time zone, so that "Today" is right from the next request on.
+document.cookie = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; SameSite=Lax`;
 
 enhance(document);
 setInterval(() => showTimes(document), 30_000);
@@ -25,6 +29,32 @@ document.addEventListener("keydown", (event) => {
     event.stopImmediatePropagation();
   }
 });
+
+// Ctrl+K or Cmd+K, also while writing. The palette is loaded when it is first opened; what is typed meanwhile is for it.
+let typed = null;
+async function showPalette(path) {
+  typed = "";
+  try {
+    const { openPalette } = await import("./palette.js");
+    await openPalette(path, () => typed);
+  } finally {
+    typed = null;
+  }
+}
+document.addEventListener(
+  "keydown",
+  (event) => {
+    const { palette } = document.body.dataset;
+    const isOpening = palette && event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
+    const isForIt = typed !== null && event.key.length === 1 && isPlain(event);
+    if (!isOpening && !isForIt) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (isForIt) typed += event.key;
+    else if (typed === null) showPalette(palette).catch(() => {});
+  },
+  true,
+);
 
 // Shows a failed htmx request at the place that asked for it.
 function showLoadError({ detail: { elt, target } }) {

@@ -1,11 +1,17 @@
 // Rows of the list of sessions: their menus, and live states for the visible ones.
-import { call, fetchPart, makeFork } from "./api.js";
+import { call, makeFork } from "./api.js";
 import { showError } from "./composer.js";
+import { isOn, isPlain } from "./keys.js";
 import { LabelsDialog } from "./labels.js";
+import { setPinned } from "./pins.js";
+import { watchStates } from "./row-states.js";
 import { showTimes } from "./times.js";
 
-const PACE = 4_000; // milliseconds
-const NOTES = { archive: ["is in the archive now.", "reopen"], reopen: ["is out of the archive.", "archive"] };
+const NOTES = {
+  archive: ["is in the archive now.", "reopen"],
+  reopen: ["is out of the archive.", "archive"],
+  trash: ["is in the trash now.", "restore"],
+};
 
 const apiOf = (row) => `/api/sessions/${encodeURIComponent(row.id)}`;
 const titleOf = (row) => row.querySelector(".session-link").textContent;
@@ -67,6 +73,7 @@ function leaveNote(list, row, act) {
     try {
       await call("POST", `${apiOf(row)}/${back}`);
       refresh(list, note);
+      document.dispatchEvent(new Event("mnesis:sessions"));
     } catch (error) {
       note.append(` ${error.message} (${error.code})`);
     }
@@ -89,6 +96,7 @@ async function attempt(row, work) {
 async function move(list, row, act) {
   await call("POST", `${apiOf(row)}/${act}`);
   leaveNote(list, row, act);
+  document.dispatchEvent(new Event("mnesis:sessions")); // for the sidebar
 }
 
 async function fork(row) {
@@ -101,13 +109,24 @@ async function fork(row) {
   location.assign(row.querySelector(".session-link").href.replace(encodeURIComponent(row.id), encodeURIComponent(made)));
 }
 
+function showFacts(facts) {
+  const old = document.getElementById(facts.id);
+  if (!old || old.contains(document.activeElement)) return false;
+  showTimes(facts);
+  old.replaceWith(facts);
+  return true;
+}
+
 export function watchRows(list, dialog) {
   const labels = new LabelsDialog(dialog);
   const acts = {
     rename: (row) => rename(list, row),
     labels: (row) => attempt(row, async () => (await labels.edit(apiOf(row))) && refresh(list, row)),
+    pin: (row) => attempt(row, async () => (await setPinned(row.id, true), refresh(list, row))),
+    unpin: (row) => attempt(row, async () => (await setPinned(row.id, false), refresh(list, row))),
     archive: (row) => attempt(row, () => move(list, row, "archive")),
     reopen: (row) => attempt(row, () => move(list, row, "reopen")),
+    trash: (row) => attempt(row, () => move(list, row, "trash")),
     fork: (row) => attempt(row, () => fork(row)),
   };
   list.addEventListener("click", (event) => {
@@ -116,41 +135,9 @@ export function watchRows(list, dialog) {
     button.closest("details").open = false;
     acts[button.dataset.act](button.closest(".session-row"));
   });
-  watchStates(list);
-}
-
-/* Polling: only visible rows, and only while the page is visible. */
-
-function watchStates(list) {
-  const seen = new Set();
-  const known = new Map();
-  const watcher = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) isIntersecting ? seen.add(target) : seen.delete(target);
+  list.addEventListener("keydown", (event) => {
+    const isDelete = event.key === "Delete" && isPlain(event) && isOn() && event.target.matches(".session-link");
+    if (isDelete && list.dataset.mayDelete) acts.trash(event.target.closest(".session-row"));
   });
-
-  function watchNew() {
-    for (const row of seen) if (!row.isConnected) seen.delete(row);
-    for (const row of list.querySelectorAll(".session-row:not(.row-note)")) watcher.observe(row);
-  }
-
-  function show(facts) {
-    const old = document.getElementById(facts.id);
-    if (!old || known.get(facts.id) === facts.outerHTML || old.contains(document.activeElement)) return;
-    known.set(facts.id, facts.outerHTML);
-    showTimes(facts);
-    old.replaceWith(facts);
-  }
-
-  async function look() {
-    const ids = [...seen].filter((row) => row.isConnected).map((row) => row.id);
-    if (document.hidden || !ids.length) return;
-    const search = new URLSearchParams(ids.map((id) => ["id", id]));
-    const part = await fetchPart(`${list.dataset.states}?${search}`).catch(() => null);
-    for (const facts of part?.querySelectorAll(".session-facts") ?? []) show(facts);
-  }
-
-  watchNew();
-  list.addEventListener("htmx:load", watchNew);
-  setInterval(look, PACE);
-  document.addEventListener("visibilitychange", look);
+  watchStates(list, { path: list.dataset.states, rows: ".session-row:not(.row-note)", idOf: (row) => row.id, facts: ".session-facts", show: showFacts });
 }

@@ -10,6 +10,7 @@ import { Dividers } from "./dividers.js";
 import { Edges } from "./edges.js";
 import { watchKeys } from "./keys.js";
 import { LiveFeed } from "./live.js";
+import { watchPinButton } from "./pins.js";
 import { Queue, QueueList } from "./queue.js";
 import { Reading } from "./reading.js";
 import { keepingPlace } from "./scrolling.js";
@@ -39,6 +40,7 @@ const reading = new Reading({ transcript, edges, jump: find("jump"), looking: is
 const versions = new Versions(transcript, edges, { onError: complain, say: (words) => (find("announcer").textContent = words) });
 const attachments = composer && new Attachments(find("attachments"), { sessionId, status: find("attachments-status"), onChange: filesChanged });
 const title = watchTitle(find("title-form"), api);
+const showPinned = watchPinButton(find("pin"), sessionId, complain);
 const queue = new Queue(sessionId);
 // The model for the next turn if it is not the session's own, else "".
 const otherModel = () => (picker.value === page.dataset.model ? "" : picker.value);
@@ -51,7 +53,7 @@ const sending = new Sending({
   onChange: showState,
   onError: complain,
 });
-const connection = new Connection(find("connection"), { onSignIn: () => sending.signIn.ask() });
+const connection = new Connection(find("connection"), { onSignIn: () => sending.signIn.ask(), onGone: sayDeleted });
 // htmx would follow a 401 for a part by taking the whole page to the login. Here the user signs in without leaving it.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
   if (event.detail.xhr.status !== 401) return;
@@ -135,6 +137,7 @@ function turnWaits(partIds) {
 }
 
 function turnGoesOn() {
+  transcript.drawing.prepare();
   sending.turnGoesOn();
   showBadge("running");
 }
@@ -210,13 +213,34 @@ const meanings = {
   "map.completed": runsChanged,
   "file.explored": ({ file_id: id }) => attachments?.explored(id),
   "branch.chosen": ({ branch }) => branchChosen(String(branch)),
-  "session.updated": () => title.refresh(),
+  "session.updated": (data) => (data.fields.includes("deleted_at") ? location.reload() : sessionUpdated(data)),
+  "session.closed": sayDeleted,
   "session.archived": () => location.reload(),
 };
 
+async function sessionUpdated() {
+  const session = await title.refresh();
+  if (session) showPinned(session.pinned);
+}
+
 function takeEvent(event) {
   meanings[event.type]?.(event.data);
+  if (/^(turn|session)\./.test(event.type)) document.dispatchEvent(new Event("mnesis:session")); // for the sidebar
   showState();
+}
+
+// The session is in the trash, or deleted for good: here, in another tab or by a program.
+async function sayDeleted() {
+  if (composer) composer.hidden = true;
+  document.dispatchEvent(new Event("mnesis:sessions")); // for the sidebar
+  try {
+    await call("GET", api);
+  } catch (error) {
+    if (error.code !== "SESSION_IN_TRASH") return connection.say("This session no longer exists.");
+    const restore = () => call("POST", `${api}/restore`).then(() => location.reload(), complain);
+    const button = connection.offer("This session is in the trash. ", "Restore it", restore);
+    if (document.activeElement === document.body) button.focus();
+  }
 }
 
 /* Composer */
@@ -369,6 +393,7 @@ function watchDialogs() {
       m: () => textarea?.focus(),
       y: () => (find("announcer").textContent = reading.copyLast() ? "The last answer is copied." : "There is no answer yet."),
       n: () => location.assign("/"),
+      p: () => find("pin").click(),
       c: togglePanels,
       i: () => find("inspect-link")?.click(),
     },
@@ -389,6 +414,10 @@ function watchPanels() {
   find("context-toggle")?.addEventListener("click", togglePanels);
   find("context-toggle")?.setAttribute("aria-expanded", String(getComputedStyle(find("panels")).display !== "none"));
   find("archive")?.addEventListener("click", () => call("POST", `${api}/archive`).catch(complain));
+  find("delete")?.addEventListener("click", ({ target }) => {
+    target.closest("details").open = false;
+    call("POST", `${api}/trash`).then(sayDeleted, complain);
+  });
   find("reopen")?.addEventListener("click", () => call("POST", `${api}/reopen`).then(() => location.reload(), complain));
   find("context").addEventListener("click", async (event) => {
     if (event.target.id !== "compact") return;

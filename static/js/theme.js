@@ -23,6 +23,12 @@
   };
 
   apply(remembered());
+  // Whether the sidebar is shown (sidebar.js), for the same reason: the page must not jump.
+  try {
+    if (localStorage.getItem("mnesis-sidebar") === "closed") root.dataset.sidebar = "closed";
+  } catch {
+    // storage is forbidden
+  }
   addEventListener("storage", (event) => {
     if (event.key === "mnesis-theme") {
       apply(event.newValue);

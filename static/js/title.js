@@ -44,6 +44,7 @@ export function watchTitle(form, api) {
     async refresh() {
       const session = await call("GET", api).catch(() => null);
       if (session && document.activeElement !== input) show(session.title);
+      return session;
     },
   };
 }

@@ -1,13 +1,12 @@
-// The messages on the page, which are those of one branch. The server renders all HTML; this inserts each message once, in
-// order of seq.
+// The messages on the page, which are those of one branch. The server renders all HTML but that of a running answer; this
+// inserts each message once, in order of seq.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { LiveDrawing } from "./live-drawing.js";
 import { LiveTexts } from "./live.js";
 import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 30; // milliseconds: events come in bursts, and one request serves them all
-const DRAW = 600; // milliseconds between two renderings of a running answer, plus one per LETTERS characters
-const LETTERS = 20;
 
 // Describes the focused element of a message so that it can be found in a newer version: by the nearest element with an
 // id and, within that, by position. Links are matched by their address.
@@ -28,8 +27,6 @@ function focusAgain(message, { id, selector, index }) {
   (place ?? message).focus({ preventScroll: true });
 }
 
-const BLOCKS = "p, ul, ol, li, blockquote, h3, h4, h5, h6, figure:not(.math), pre, pre > code";
-
 function newLive({ index, type }) {
   const place = document.createElement("div");
   place.className = type === "reasoning" ? "live live-reasoning" : "live prose";
@@ -38,45 +35,14 @@ function newLive({ index, type }) {
   return place;
 }
 
-// Appends streamed text after the rendered text, inside its last paragraph or list item. If the rendering is ahead of the
-// socket, there is nothing to append yet.
-function showTail(place, part) {
-  if (part.length < Number(place.dataset.length ?? 0)) return;
-  const tail = place.querySelector(".live-tail") ?? newTail(place, part);
-  tail.firstChild.appendData(part.text.slice(Number(tail.dataset.from) + tail.firstChild.length));
-}
-
-function newTail(place, part) {
-  const tail = document.createElement("span");
-  tail.className = "live-tail";
-  tail.dataset.from = Array.from(part.text).slice(0, Number(place.dataset.length ?? 0)).join("").length;
-  tail.append(document.createTextNode(""));
-  let end = place;
-  while (end.lastElementChild?.matches(BLOCKS)) end = end.lastElementChild;
-  end.append(tail);
-  return tail;
-}
-
-// Unchanged blocks stay in place, because the user may have selected text in them.
-function redraw(place, drawn, part) {
-  place.querySelector(".live-tail")?.remove();
-  const [old, fresh] = [[...place.children], [...drawn.children]];
-  const changed = fresh.findIndex((block, at) => block.outerHTML !== old[at]?.outerHTML);
-  const kept = changed < 0 ? fresh.length : changed;
-  for (const block of old.slice(kept)) block.remove();
-  place.append(...fresh.slice(kept));
-  place.dataset.length = drawn.dataset.length;
-  showTail(place, part);
-}
-
 export class Transcript {
   #dirty = new Set();
   #wantsNew = false;
   #timer = 0;
   #busy = false;
   #final = new Set();
-  #drawing = 0;
   texts = new LiveTexts();
+  drawing = new LiveDrawing();
 
   // onGrown() is called after new messages were added at the end.
   constructor(root, { path, branch, onChange, onGrown }) {
@@ -146,8 +112,7 @@ export class Transcript {
     if (part === undefined) return false;
     if (part === null) return true;
     const message = this.message(delta.message_id);
-    if (message) keepingPlace(() => this.#showLive(message, part));
-    if (message && part.type === "text") this.#drawSoon(delta.message_id, part.length);
+    if (message) this.#showLive(message, part);
     this.onChange();
     return true;
   }
@@ -257,26 +222,6 @@ export class Transcript {
     // The server has already rendered this part in full.
     if (body.querySelector(`:scope > [data-part="${part.index}"]`)) return;
     const place = body.querySelector(`:scope > [data-live="${part.index}"]`) ?? body.appendChild(newLive(part));
-    showTail(place, part);
-  }
-
-  // The server renders a running answer as it will look when finished. Text streamed since then is appended.
-  #drawSoon(id, length) {
-    this.#drawing ||= setTimeout(async () => {
-      await this.#drawLive(id).catch(() => {}); // the next delta tries again
-      this.#drawing = 0;
-    }, DRAW + length / LETTERS);
-  }
-
-  async #drawLive(id) {
-    const drawn = await fetchPart(this.onBranch(`${this.path}${encodeURIComponent(id)}/`));
-    const message = this.message(id);
-    keepingPlace(() => {
-      for (const fresh of drawn.querySelectorAll("[data-live]")) {
-        const place = message?.querySelector(`[data-live="${fresh.dataset.live}"]`);
-        const part = this.texts.of(id).get(Number(fresh.dataset.live));
-        if (place && part) redraw(place, fresh, part);
-      }
-    });
+    this.drawing.draw(place, part);
   }
 }

@@ -41,7 +41,7 @@ async def test_what_the_journal_did_not_take_is_in_it_later_once(
             raise OperationalError("the server closed the connection")
 
     monkeypatch.setattr(message_store, "append_journal", break_off)
-    message_id = await db(begin_answer, session)
+    _, message_id = await db(begin_answer, session)
     config = replace(StreamConfig(), journal_bytes=1)
     answer = Answer(
         session_id=session.id, message_id=message_id, config=config, made_by=dict, owner_id=session.owner_id
@@ -52,10 +52,10 @@ async def test_what_the_journal_did_not_take_is_in_it_later_once(
     assert [text.text for text in await db(journal_texts, session.id, message_id=message_id)] == [SAID]
 
 
-def begin_answer(session: SessionRecord) -> str:
-    """The stub of an answer in a running turn."""
-    turn: TurnRecord = claim_turn(
+def begin_answer(session: SessionRecord) -> tuple[TurnRecord, str]:
+    """A running turn, and the id of its answer."""
+    turn = claim_turn(
         session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="here"
     ).turn
     with held(turn) as record:
-        return message_store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
+        return turn, message_store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))

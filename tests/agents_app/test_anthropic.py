@@ -94,6 +94,21 @@ async def test_a_stream_that_breaks_ends_with_its_error(script, session, program
     assert told[-1]["request_id"]
 
 
+async def test_a_repeated_request_says_again_where_the_answer_stopped(script, session, program):
+    script(Step(text="Half.", finish_reason="stop_sequence", stop_sequence="E\x00N\ud800D"))
+    program.headers = program.headers | {"Idempotency-Key": "once"}
+    for _ in range(2):
+        answer = (await program.ask("Go", session=session.id, stop_sequences=["END"])).json()
+        assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "E\x00N\ufffdD")
+
+
+@pytest.mark.parametrize("end", [Step(text="All."), Step(text="All.", finish_reason="stop_sequence")])
+async def test_where_no_provider_says_which_text_stopped_it_none_is_named(script, session, program, end):
+    script(end)
+    answer = (await program.ask("Go", session=session.id, stop_sequences=["END"])).json()
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("end_turn", None)
+
+
 async def test_a_silent_stream_says_that_it_is_there(script, session, program, monkeypatch):
     monkeypatch.setattr(anthropic, "PING_SECONDS", 0.05)
     gate = asyncio.Event()

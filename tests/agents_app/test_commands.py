@@ -159,8 +159,19 @@ def test_an_archived_session_takes_no_message(alice: User, session: SessionRecor
     assert run("resume", session.id, "Hello")[2] == 8
 
 
+def test_a_session_goes_to_the_trash_and_comes_back(alice: User, session: SessionRecord) -> None:
+    assert run("sessions", "trash", "last")[2] == 0
+    assert run("sessions", "read", session.id)[2] == 4
+    assert session.id in run("sessions", "list", "--trashed")[0]
+    assert run("sessions", "restore", session.id)[2] == 0
+    assert session.id not in run("sessions", "list", "--trashed")[0]
+    assert run("sessions", "trash", session.id)[2] == 0
+    assert run("sessions", "delete", session.id)[2] == 0
+    assert run("sessions", "restore", session.id)[2] == 4
+
+
 def test_somebody_elses_session_is_not_found(bob: User, session: SessionRecord) -> None:
-    for verb in ("read", "interrupt", "archive", "reopen", "compact", "delete"):
+    for verb in ("read", "interrupt", "archive", "reopen", "compact", "trash", "restore", "delete"):
         assert run("sessions", verb, session.id, user="bob")[2] == 4
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,8 +14,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
+from django.db.backends.utils import CursorWrapper
 
-from agents_app.turns import gateway
+from agents_app.turns import gateway, lifecycle
 from agents_app.turns.claim import write_ended_turn
 from agents_app.turns.gateway import bodies, memory
 from audit_app.proof.verify import verify_session
@@ -25,10 +28,11 @@ from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
 from sessions_app.models import LanguageModel, Session
 from sessions_app.record.branch_queries import path_in
-from sessions_app.record.change import change
+from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_calls, list_turns
+from tests.support.drawings import drawing
 from tests.support.programs import Program
 from tests.support.raw_provider import RawProvider, Saying
 from tests.support.story import spoken
@@ -40,6 +44,9 @@ PATHS = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 BODY = """{ "model" : "raw-1","max_tokens":64, "stream": STREAM,
  "messages": [{"role":"user", "content":"Gr\\u00fc\\u00dfe  ☕"}], "unknown_field": [1.0, 2e3],
  "system": [{"type":"text","text":"S","cache_control":{"type":"ephemeral"}}]}"""
+COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+MOST_STATEMENTS = 20
+"""Key, owner, model, session, what was said there later, and the change: what a known conversation takes."""
 CLAUDE = {"metadata": {"user_id": "user_0a_account_0b_session_6a1fe2c8-31f4-4b2e-9c11-000000000001"}}
 
 
@@ -493,6 +500,148 @@ async def test_pages_and_the_api_show_what_was_sent(client, provider, alice, asy
     assert (payload["body"], payload["digest_matches"]) == (provider.last.got.decode(), True)
 
 
+async def test_the_page_of_a_call_shows_what_is_new_in_its_request(client, provider, alice, async_client):
+    history = [user("Hi")]
+    for asked in ("How high?", "<b>And now?</b>"):
+        response = await client.send(history, tools=[{"name": "look", "input_schema": {"type": "object"}}])
+        history += [said(f"Answer {len(provider.exchanged)}."), user(asked)]
+    response = await client.send(history, system="Be long.")
+    session_id = response.headers["X-Mnesis-Session"]
+    await settled(session_id)
+    third, second, first = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+
+    async def changes(call: Any, **query: str) -> list[str]:
+        address = f"/sessions/{session_id}/inspect/calls/{call.id}/"
+        page = await async_client.get(address, {"section": "difference", **query})
+        assert page.status_code == 200
+        assert b"<b>And now" not in page.content
+        rows = page.content.decode().partition("<tbody")[2].split("<tr")[1:]
+        return [" ".join(re.sub("<[^>]*>", " ", row.partition(">")[2]).split()) for row in rows]
+
+    assert [row.split(" ", 2)[:2] for row in await changes(first)] == [
+        *(["entered", "System"], ["entered", "Tool"], ["entered", "Message"])
+    ]
+    new = await changes(second)
+    assert [row.rpartition(" ")[0] for row in new] == [
+        "entered Message 2 assistant Answer 1. The program sent it with this request.",
+        "entered Message 3 user How high? The program sent it with this request.",
+    ]
+    assert [row.partition(" ")[0] for row in await changes(third)] == ["changed", "left", "entered", "entered"]
+    assert len(await changes(third, compare=first.id)) == 6
+    assert len(await changes(third, change="left")) == 1
+
+
+async def test_pictures_of_a_request_are_shown_and_nothing_else_is_taken_for_one(
+    client, provider, alice, bob, async_client
+):
+    png, page = drawing(400, 300), b"<script>alert(1)</script>"
+
+    def block(data: bytes) -> dict[str, Any]:
+        coded = base64.b64encode(data).decode()
+        return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": coded}}
+
+    away = {"type": "image", "source": {"type": "url", "url": "https://evil.example/a.png"}}
+    odd = [away, block(page), block(b"<svg xmlns='http://www.w3.org/2000/svg'/>"), {"type": "image", "source": 5}]
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [block(png)]}
+    response = await client.send([user([{"type": "text", "text": "What is this?"}, block(png), *odd, result])])
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    address = f"/sessions/{session_id}/inspect/calls/{call.id}/blocks/2/"
+    await async_client.aforce_login(alice)
+    shown = (await async_client.get(address)).content.decode()
+    assert re.findall(r'<img class="block-picture"\s+src="([^"]*)"', shown) == [
+        f"{address}pictures/{place}/" for place in (1, 2)
+    ]
+    assert "What is this?" in shown
+    assert base64.b64encode(png).decode() not in shown
+    for place in (1, 2):
+        picture = await async_client.get(f"{address}pictures/{place}/")
+        assert (picture.status_code, picture.content, picture["Content-Type"]) == (200, png, "image/png")
+        assert (picture["X-Content-Type-Options"], "sandbox" in picture["Content-Security-Policy"]) == ("nosniff", True)
+    for other in ("2/pictures/0", "2/pictures/3", f"2/pictures/{10**30}", "1/pictures/1", "9/pictures/1"):
+        assert (await async_client.get(f"{address[:-2]}{other}/")).status_code == 404
+    await async_client.aforce_login(bob)
+    assert (await async_client.get(f"{address}pictures/1/")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tools": [{"name": "look"}, {"type": "function", "function": {"name": "find", "description": "Finds."}}]},
+        {
+            "tools": [
+                {},
+                "tool",
+                {"name": 7, "description": ["x"], "function": "f"},
+                {"function": {"description": None}},
+            ]
+        },
+        {"tools": {"name": "look"}, "system": [{"type": "text", "text": "\u202e\x00"}, 5, None]},
+        {"messages": [user([{"type": "text"}, {"type": "image", "source": None}, {"type": 3}, None, "Hi"])]},
+        {"messages": [user("Hi"), said(None), user([{"type": "tool_result", "tool_use_id": "no", "content": [[]]}])]},
+    ],
+)
+async def test_the_page_of_a_call_shows_whatever_a_client_sends(client, provider, alice, async_client, odd):
+    response = await client.send(odd.pop("messages", [user("Hi")]), **odd)
+    if response.status_code >= 400:
+        assert (response.status_code, provider.exchanged) == (400, [])
+        return
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+    for section in ("", "?section=payload", "?section=difference"):
+        page = await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/{section}")
+        assert page.status_code == 200
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else []
+
+
+@pytest.mark.parametrize("depth", [90, 150, 860, 900])
+async def test_the_page_of_a_call_shows_a_request_however_deep_it_is(client, provider, alice, async_client, depth):
+    content = [{"type": "text", "text": "Hi", "more": nested(depth)}]
+    response = await client.send([{"role": "user", "content": content}])
+    if response.status_code == 400:  # too deep to be read
+        assert depth > 800
+        return
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+    pages = [
+        await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/{section}")
+        for section in ("", "?section=payload", "?section=difference")
+    ]
+    assert [page.status_code for page in pages] == [200, 200, 200 if depth < 100 else 422]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_text_at_which_an_answer_stopped_is_in_the_record(client, provider, stream):
+    provider.say = lambda body: Saying(text="High.", stop="END")
+    response = await client.send([user("Hi")], stream=stream, stop_sequences=["END"])
+    assert b'"END"' in await content_of(response)
+    session_id = response.headers["X-Mnesis-Session"]
+    await settled(session_id)
+    [call] = await db(list_calls, session_id)
+    assert (call.finish_reason, call.stop_sequence) == ("stop_sequence", "END")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_searches_that_anthropic_runs_are_in_the_cost(client, provider, alice, stream):
+    name = "anthropic/claude-sonnet-4-5"
+    about = {"litellm_model": name, "prices_source": "litellm", "input_micros_per_million": 3_000_000}
+    await db(LanguageModel.objects.filter(alias="raw").update, **about)
+    costs = []
+    for searches in (0, 2):
+        provider.say = lambda body, searches=searches: Saying(text="High.", searches=searches)
+        response = await client.send([user(f"Look {searches}")], stream=stream)
+        await content_of(response)
+        [turn] = await settled(response.headers["X-Mnesis-Session"])
+        costs.append(turn.usage.cost_micros)
+    assert costs[1] - costs[0] == 20_000
+
+
 async def test_a_count_of_tokens_goes_on_unrecorded_and_is_ours_without_the_gateway(client, provider, alice):
     body = {"model": "raw", "messages": [user("How long am I?")]}
     counted = await client.post("/v1/messages/count_tokens", **body)
@@ -550,3 +699,67 @@ async def test_a_session_that_another_process_changes_before_the_claim_is_read_a
     await content_of(await client.send([user("One"), said("Answer 1."), user("Two")]))
     spoken_there = [("user", "One"), ("assistant", "Answer 1."), ("user", "Two"), ("assistant", "Answer 2.")]
     assert await path_of(session.id) == spoken_there, "what came between is on another branch"
+
+
+async def test_one_change_and_few_statements_lie_before_the_request_goes_on(client, provider, monkeypatch, settings):
+    settings.DEBUG = True  # then the hot paths use Django's cursors, too, and are counted
+    statements: list[str] = []
+    changes: list[Any] = []
+    before: list[tuple[int, list[str]]] = []
+    run, begin = CursorWrapper.execute, Change.__init__
+
+    def counted(cursor: Any, sql: Any, params: Any = None) -> Any:
+        statements.append(str(sql))
+        return run(cursor, sql, params)
+
+    def begun(record: Any, *args: Any, **kwargs: Any) -> None:
+        changes.append(record)
+        begin(record, *args, **kwargs)
+
+    def say(_: Any) -> Saying:
+        before.append((len(changes), [sql for sql in statements if sql.startswith(COUNTED)]))
+        return Saying(text="Yes.")
+
+    provider.say = say
+    monkeypatch.setattr(CursorWrapper, "execute", counted)
+    monkeypatch.setattr(Change, "__init__", begun)
+    history = [user("One")]
+    for text in ("Two", "Three", "Four"):
+        statements.clear()
+        changes.clear()
+        response = await client.send(history, stream=True)
+        await content_of(response)
+        await settled(response.headers["X-Mnesis-Session"])
+        history += [said("Yes."), user(text)]
+    assert [count for count, _ in before] == [2, 1, 1], "a new session is a change of its own"
+    fewest = min((counted_before for _, counted_before in before[1:]), key=len)  # leases may be renewed meanwhile
+    assert len(fewest) <= MOST_STATEMENTS, fewest
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("protocol", ["messages", "chat/completions", "responses"])
+async def test_a_spending_limit_refuses_in_the_protocols_own_words_and_nothing_is_sent(
+    client, provider, alice, protocol, stream
+):
+    limits = {"limits": {"session": {"tokens": 10}}}
+    session = await db(partial(lifecycle.create_session, owner=alice, model="raw", config=limits))
+    client.headers = client.headers | {"X-Mnesis-Session": session.id}
+    said: Any = {"model": "raw", "max_tokens": 500, "messages": [user("Spend")]}
+    if protocol != "messages":
+        said = {"model": "raw-openai", **as_openai([user("Spend")], protocol)}
+    response = await client.raw(json.dumps(said | {"stream": stream}).encode(), f"/v1/{protocol}")
+    error = json.loads(await content_of(response))["error"]
+    assert (response.status_code, provider.exchanged) == (429, []), error
+    assert error["type"]
+    assert "limit" in error["message"].lower()
+    [turn] = await settled(session.id)
+    assert (turn.state, turn.error_code) == ("incomplete", "BUDGET_EXHAUSTED")
+    assert (await path_of(session.id), await db(list_calls, session.id)) == ([("user", "Spend")], [])
+
+
+async def test_a_body_of_twenty_megabytes_is_passed_on_and_kept(client, provider):
+    data = json.dumps({"model": "raw", "max_tokens": 5, "messages": [user("tide " * 4_000_000)]}).encode()
+    response = await client.raw(data)
+    assert response.status_code == 200, response.content
+    assert provider.last.got == data.replace(b'"raw"', b'"raw-1"', 1)
+    await settled(response.headers["X-Mnesis-Session"])

@@ -120,7 +120,7 @@ async def test_a_batch_has_a_limit(caller: Caller) -> None:
 
 async def test_it_says_which_methods_there_are(caller: Caller) -> None:
     described = (await call(caller, "initialize"))["methods"]
-    listed = "create list read archive interrupt fork record compact history"
+    listed = "create list read archive trash restore delete interrupt fork record compact history"
     assert {f"session/{name}" for name in listed.split()} <= set(described)
     assert {"turn/start", "turn/read", "context/get", "search", "events/list", "events/subscribe"} <= set(described)
     assert described["session/read"]["required"] == ["session_id"]
@@ -175,6 +175,12 @@ async def test_record_fork_compact_and_archive(caller: Caller, session: SessionR
     assert (error["code"], error["data"]["code"]) == (-32012, "SESSION_ARCHIVED")
     assert (await call(caller, "session/reopen", session_id=session.id))["archived"] is False
     assert (await call(caller, "session/record", session_id=session.id, user="hi", assistant="again"))["seq"] == 2
+    assert (await call(caller, "session/trash", session_id=session.id))["state"] == "trashed"
+    error = await call(caller, "session/read", session_id=session.id)
+    assert (error["code"], error["data"]["code"]) == (-32004, "SESSION_IN_TRASH")
+    assert [one["id"] for one in (await call(caller, "session/list", trashed=True))["items"]] == [session.id]
+    assert (await call(caller, "session/restore", session_id=session.id))["trashed"] is False
+    assert (await call(caller, "session/delete", session_id=session.id)) == {"id": session.id, "deleted": True}
 
 
 async def test_busy_and_interrupt(caller: Caller, session: SessionRecord, script: Any) -> None:

@@ -176,6 +176,19 @@ async def test_a_program_that_will_not_end_is_ended_with_its_children(tmp_path):
     await until(lambda: not _alive(pids))
 
 
+@pytest.mark.slow
+async def test_closing_waits_for_a_program_that_a_caller_gave_up(over_http, tmp_path):
+    given_up = asyncio.create_task(call_tool(attached(hostile("stays", str(tmp_path / "pids"))), "act", {}))
+    await until(lambda: len(_pids(tmp_path / "pids")) == 2)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    # Whoever connects next forgets the connections that calls no longer use.
+    assert await call_tool(attached(over_http), "add", {"a": 20, "b": 22}) == "42"
+    await connections.close()
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "mcp hostile"]
+    assert not _alive(_pids(tmp_path / "pids"))
+
+
 PARENT = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)

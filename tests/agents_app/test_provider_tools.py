@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from anthropic.types import Message as AnthropicMessage
 from django.test import Client
 from django.urls import reverse
 
@@ -154,9 +155,13 @@ async def test_the_endpoints_take_them_and_show_the_sources(alice: Any) -> None:
     assert choice["message"]["content"] == "It is 14 m high."
     cited = {"url": ADDRESS, "title": "A <b>page</b>", "start_index": 6, "end_index": 10}
     assert choice["message"]["annotations"] == [{"type": "url_citation", "url_citation": cited}]
-    [block] = json.loads(message.content)["content"]
+    block, search, found = AnthropicMessage.model_validate(json.loads(message.content)).content
+    assert (search.type, search.input) == ("server_tool_use", {"query": "tide"})  # type: ignore[union-attr]
+    assert (found.type, found.tool_use_id, found.content[0].title) == ("web_search_tool_result", search.id, "tide")  # type: ignore[union-attr, index]
+    block = block.model_dump()
     assert [source["url"] for source in block["citations"]] == [ADDRESS]
-    [item] = json.loads(hosted.content)["output"]
+    [item, search] = json.loads(hosted.content)["output"]
+    assert (search["type"], search["action"]["query"]) == ("web_search_call", "tide")
     assert item["content"][0]["annotations"] == [{"type": "url_citation", **cited}]
     assert coded.headers["X-Mnesis-Unused"] == "tools.hosted"
 

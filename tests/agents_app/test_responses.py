@@ -100,6 +100,20 @@ async def test_a_key_makes_a_request_safe_to_repeat(script, program):
     assert (await program.post(model="demo", input="Bye")).json()["error"]["code"] == "IDEMPOTENCY_MISMATCH"
 
 
+async def test_a_response_reads_as_it_was_given(script, program):
+    script(Step(text="One"), Step(text="Two"))
+    one = await program.respond("Hello", metadata={"topic": "tides \u00e9\u202e", "\ud83d": ""})
+    two = await program.respond("And?", previous_response_id=one["id"], metadata={"topic": "ebb"})
+    assert (two["previous_response_id"], two["metadata"], two["store"]) == (one["id"], {"topic": "ebb"}, True)
+    for given in (one, two):
+        read = (await program.get(f"{PATH}/{given['id']}")).json()
+        assert {name: read[name] for name in given if name != "output"} == {
+            name: value for name, value in given.items() if name != "output"
+        }
+    refused = await program.post(model="demo", input="Hi", metadata={str(number): "" for number in range(17)})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "metadata")
+
+
 async def test_a_reference_to_an_item_continues_its_session(script, program):
     script(Step(text="One"), Step(text="Two"))
     one = await program.respond("Hello")

@@ -40,6 +40,7 @@ from tests.support.thinking_sessions import (
     GEMINI,
     MANUAL,
     MODELS,
+    OPENAI,
     WEATHER,
     Imagined,
     check_calls,
@@ -58,12 +59,13 @@ def _keys(monkeypatch) -> None:
 
 
 def thinks(body: dict[str, Any]) -> Any:
-    return body.get("thinking") or body.get("generationConfig", {}).get("thinkingConfig")
+    return body.get("thinking") or body.get("reasoning") or body.get("generationConfig", {}).get("thinkingConfig")
 
 
 def sealed(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what of a request its model has signed."""
+    """Return what of a request its model has signed or encrypted."""
     said = [part for one in body.get("contents", ()) for part in one["parts"] if "thoughtSignature" in part]
+    said += [item for item in body.get("input", ()) if item.get("type") == "reasoning"]
     blocks = [block for one in body.get("messages", ()) for block in one["content"]]
     return said + [block for block in blocks if block["type"] in OPAQUE]
 
@@ -78,7 +80,8 @@ SCRIPT: list[list[Block]] = [
     [("think", "Enough."), ("text", "Ledgers.")],
     [("text", "As I said.")],
 ]
-SENT = {MANUAL: [0, 3, 3, 3], ADAPTIVE: [0, 3, 4, 5], GEMINI: [0, 1, 2, 3]}  # how much of it each call sends back
+SENT = {MANUAL: [0, 3, 3, 3], ADAPTIVE: [0, 3, 4, 5], GEMINI: [0, 1, 2, 3], OPENAI: [0, 3, 4, 4]}
+"""How much of it each call sends back; to OpenAI, what led to calls."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -113,13 +116,13 @@ CHANGES = ("compactions", "waits", "thinking", "sealed", "thinking with results"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [6, pytest.param(1_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [8, pytest.param(1_000, marks=pytest.mark.soak)])
 async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, count: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(count):
         imagined = Imagined(seed)
         with ThinkingProvider(imagined.say, window=30_000) as provider:
-            session = await thinking_session(alice, provider, list(MODELS)[seed % 3], window=30_000)
+            session = await thinking_session(alice, provider, list(MODELS)[seed % len(MODELS)], window=30_000)
             await imagined.live(session, provider)
         seen += imagined.seen
         for body in provider.requests:

@@ -115,6 +115,18 @@ async def test_another_process_reads_the_text_so_far_from_the_journal(session, s
     assert spoken((await history(session))[1]) == whole
 
 
+async def test_what_a_model_said_before_a_silence_is_in_the_journal_without_another_word(session, script):
+    gate = asyncio.Event()
+    model = script(Step(text=("Give me ", "a moment."), gate=gate, gate_after=2))
+    turn = await begin(session, "Go", until=model)
+    async with asyncio.timeout(20):
+        while [text.text for text in await db(journal_texts, session.id)] != ["Give me a moment."]:  # noqa: ASYNC110 - the journal has no event
+            await asyncio.sleep(0.02)
+    gate.set()
+    await ended(turn)
+    assert await db(journal_texts, session.id) == []
+
+
 async def test_a_second_turn_while_one_runs_is_busy_and_leaves_no_trace(session, script):
     gate = asyncio.Event()
     model = script(Step(text="slow", gate=gate, gate_after=0))

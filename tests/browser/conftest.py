@@ -44,7 +44,7 @@ class Portal:
         return session_id
 
     def wait_until_idle(self, session_id: str) -> None:
-        wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running", seconds=60)
+        wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running", seconds=120)
 
     def context(self, **options: Any) -> BrowserContext:
         """A browser window with the same cookies."""

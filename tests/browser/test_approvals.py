@@ -35,7 +35,7 @@ def test_a_call_is_approved_by_keyboard_and_the_answer_follows(
     expect(approve).to_be_visible()
     expect(page.locator("#state-badge")).to_have_text("waiting")
     expect(page.locator("#working")).to_be_hidden()
-    page.get_by_label("A note to the model").focus()
+    page.get_by_label("Reason").focus()
     # Enter in the note decides nothing, and Escape does not end the turn.
     page.keyboard.press("Enter")
     page.keyboard.press("Escape")
@@ -50,14 +50,14 @@ def test_a_call_is_approved_by_keyboard_and_the_answer_follows(
 def test_a_call_is_refused_with_a_word_after_a_reload(portal: Portal, open_page: Open, session_id: str) -> None:
     page = open_page(f"/sessions/{session_id}/")
     write(page, MESSAGE)
-    expect(page.get_by_role("button", name="Refuse")).to_be_visible()
-    listed = open_page("/")
+    expect(page.get_by_role("button", name="Deny")).to_be_visible()
+    listed = open_page("/sessions/")
     expect(listed.locator(f"#{session_id}")).to_contain_text("waiting")
     page.reload()
     expect(page.locator("#state-badge")).to_have_text("waiting")
-    page.get_by_label("A note to the model").fill("do it in your head")
-    page.get_by_role("button", name="Refuse").click()
-    expect(page.get_by_role("button", name="Refuse")).to_have_count(0)
+    page.get_by_label("Reason").fill("do it in your head")
+    page.get_by_role("button", name="Deny").click()
+    expect(page.get_by_role("button", name="Deny")).to_have_count(0)
     wait_until(lambda: portal.call("GET", f"/api/sessions/{session_id}")["state"] == "idle", seconds=60)
     expect(page.locator(".tool-error")).to_contain_text("do it in your head")
 

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import Portal
 from tests.browser.test_chat import act
 from tests.browser.test_live import wait_for_end, wait_for_words, write
+from tests.support.site import wait_until
 
 Open = Callable[..., Page]
 
@@ -23,9 +24,10 @@ def switcher(page: Page, message: str) -> Locator:
 
 
 def expect_path(page: Page, *seqs: int) -> None:
+    # These wait for the page, should it be loading; a window that follows another one may show both branches for a moment.
     expect(page.locator(".message")).to_have_count(len(seqs))
     expect(page.locator(".message").last).to_have_id(f"msg-{seqs[-1]}")
-    assert shown(page) == [str(seq) for seq in seqs]
+    wait_until(lambda: shown(page) == [str(seq) for seq in seqs], seconds=60)
 
 
 def test_an_edit_is_switched_and_reloaded_and_the_other_window_follows(portal: Portal, open_page: Open) -> None:

@@ -162,7 +162,7 @@ def test_from_the_first_visit_to_the_first_answer(first_link: str, open_page: Op
     page.get_by_label("New password", exact=True).fill("high-tide-at-ten")
     page.get_by_label("New password confirmation").fill("high-tide-at-ten")
     page.keyboard.press("Enter")
-    expect(page.locator("#session-rows")).to_contain_text("No sessions yet")
+    expect(page.locator("#sidebar-rows")).to_contain_text("No sessions yet")
     page.get_by_label("First message").fill("Good morning")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/sessions/sess_"))

@@ -27,7 +27,7 @@ def test_a_card_leads_to_the_sub_agent_and_back_live_and_by_keyboard(portal: Por
     page.get_by_role("link", name="Harbour survey").click()
     expect(card).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.goto("/")
+    page.goto("/sessions/")
     expect(page.locator(".session-link", has_text="Harbour survey")).to_be_visible()
     expect(page.locator(".session-link", has_text="A dozen dozens")).to_have_count(0)
     page.get_by_label("Sub-agents").check()

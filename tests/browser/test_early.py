@@ -75,7 +75,7 @@ def test_a_button_pressed_before_the_scripts_came_acts_when_they_are_there(porta
 
 
 @pytest.mark.parametrize(
-    ("path", "field"), [("/search/", "#search-query"), ("/", "#session-query"), ("ledger/", "#ledger-query")]
+    ("path", "field"), [("/search/", "#search-query"), ("/sessions/", "#session-query"), ("ledger/", "#ledger-query")]
 )
 def test_words_typed_before_the_scripts_came_are_looked_for(
     path: str, field: str, portal: Portal, open_page: Open
@@ -106,6 +106,6 @@ def test_what_is_ticked_before_the_scripts_came_filters_the_list(portal: Portal,
     page.get_by_role("button", name="Archive this session").click()
     expect(page.get_by_role("button", name="Unarchive it")).to_be_attached()
     with slow_modules(page):
-        page.goto("/", wait_until="commit")
+        page.goto("/sessions/", wait_until="commit")
         page.locator("#session-archived").check()
     expect(page.locator("#session-rows")).to_contain_text("Put away early")

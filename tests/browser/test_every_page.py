@@ -29,7 +29,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "session-list": (), "session": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
+    "new-chat": (), "session-list": (), "trash": (), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
@@ -43,12 +43,12 @@ PAGES: dict[str, tuple[str, ...]] = {
 QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden"}
 """What is asked for besides, so that there is something to show."""
 PARTS = {
-    "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
+    "palette", "sidebar-rows", "sidebar-states", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
     "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
-    "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-payload", "inspect-payload-file",
+    "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-payload", "inspect-payload-file",
     "inspect-verification", "inspect-verify", "inspect-ledger-body",
 }  # fmt: skip
 """Parts of those pages, and files."""

@@ -66,7 +66,7 @@ def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_messag
     expect(page.locator(".message-assistant .prose")).to_be_visible()
     question.get_by_role("link", name="gauge.log").click()
     expect(page.get_by_role("heading", name="gauge.log")).to_be_visible()
-    expect(page.get_by_role("link", name="Message 1")).to_be_visible()
+    expect(page.get_by_role("main").get_by_role("link", name="Message 1")).to_be_visible()
     page.wait_for_load_state()  # with its scripts, which make room for every line
     find_the_needle(page)
 
@@ -92,11 +92,9 @@ def test_pictures_are_shown_where_they_were_given_and_open_by_themselves(
     expect(pictures).to_have_count(2)
     for place, name, width in ((0, "tide.png", 1600), (1, "small.jpg", 60)):
         picture = question.get_by_role("img", name=name)
-        picture.scroll_into_view_if_needed()
+        picture.evaluate("picture => picture.scrollIntoView()")  # the message may just be drawn anew, with its end
         expect(picture).to_have_js_property("naturalWidth", width)
-        box = pictures.nth(place).bounding_box()
-        assert box
-        assert box["width"] <= page.evaluate("innerWidth")
+        assert pictures.nth(place).evaluate("picture => picture.getBoundingClientRect().width <= innerWidth")
     with page.expect_popup() as opened:
         question.get_by_role("link", name="tide.png").first.click()
     expect(opened.value.locator("img")).to_have_js_property("naturalWidth", 1600)

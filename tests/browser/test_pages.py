@@ -58,7 +58,15 @@ def test_no_page_scrolls_sideways_on_a_small_phone(portal: Portal, open_page: Op
     tool_call = '!tool calculator {"expression": "1 + 1"}'
     session_id = portal.new_session(HOSTILE, tool_call, "!fail 500", "```\n" + "x" * 300 + "\n```", title="w" * 200)
     page = open_page("/", **PHONE)
-    for path in ("/", f"/sessions/{session_id}/", "/tools/", "/files/", "/sessions/sess_nowhere/", "/password/"):
+    for path in (
+        "/",
+        "/sessions/",
+        f"/sessions/{session_id}/",
+        "/tools/",
+        "/files/",
+        "/sessions/sess_nowhere/",
+        "/password/",
+    ):
         page.goto(path)
         page.emulate_media(color_scheme="light")
         assert not has_sideways_scroll(page), path
@@ -175,13 +183,13 @@ def test_who_reads_the_end_stays_there_while_the_box_grows_over_it(long_talk: st
 def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(portal: Portal, open_page: Open) -> None:
     for number in range(55):
         portal.call("POST", "/api/sessions", {"model": "demo", "title": f"Row {number:02}"})
-    page = open_page("/")
+    page = open_page("/sessions/")
     expect(page.locator(".session-row")).to_have_count(50)
     page.get_by_role("button", name="Load more").click()
     wait_until(lambda: page.locator(".session-row").count() > 55, seconds=60)
     page.get_by_label("Search titles").fill("row 07")
     expect(page.locator(".session-row")).to_have_count(1)
-    assert page.url.endswith("/?q=row+07")
+    assert page.url.endswith("/sessions/?q=row+07")
     page.reload()
     expect(page.locator(".session-row")).to_have_count(1)
     page.get_by_label("Archived").check()
@@ -209,6 +217,7 @@ def test_a_compaction_in_the_worker_shows_its_divider_and_the_summary_opens(port
     divider = page.locator("details.divider").first
     expect(divider).to_contain_text("Compacted", timeout=60_000)
     expect(divider).to_contain_text(re.compile(r"→ .* tokens"))
+    expect(divider).to_have_attribute("data-measured", re.compile(r"\d"))
     usual, warning, at_level_3 = divider.evaluate(COLOURS)
     assert usual != warning == at_level_3
     divider.locator("summary").first.click()

@@ -166,8 +166,7 @@ def test_the_card_of_the_tool_leads_to_the_run_and_the_run_to_its_session(portal
     assert not has_sideways_scroll(page)
     # The drawing of an answer that has ended, with its tokens, takes the focus away.
     expect(page.locator(".message-assistant").last).to_contain_text("· provider")
-    card.get_by_role("link").focus()
-    page.keyboard.press("Enter")
+    card.get_by_role("link").press("Enter")
     expect(page.locator(".run-percent")).to_contain_text("2 of 2 items")
     page.get_by_role("link", name="Tides").click()
     page.get_by_label("More about this session").click()

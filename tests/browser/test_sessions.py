@@ -25,7 +25,7 @@ def harbour(portal: Portal) -> str:
 def test_a_phrase_that_was_compacted_away_is_found_marked_and_opened(
     harbour: str, portal: Portal, open_page: Open
 ) -> None:
-    page = open_page("/")
+    page = open_page("/sessions/")
     page.locator("#sessions-title").click()
     page.keyboard.press("/")
     page.keyboard.type("tern-44")
@@ -50,7 +50,7 @@ def test_a_phrase_that_was_compacted_away_is_found_marked_and_opened(
     expect(page.locator("#msg-1")).to_be_in_viewport()
 
 
-@pytest.mark.parametrize("path", ["/", "/files/", "/search/?q=harbour", "/sessions/{harbour}/inspect/ledger/"])
+@pytest.mark.parametrize("path", ["/sessions/", "/files/", "/search/?q=harbour", "/sessions/{harbour}/inspect/ledger/"])
 def test_a_search_that_is_asked_again_before_its_answer_is_no_error(path: str, harbour: str, open_page: Open) -> None:
     page = open_page(path.format(harbour=harbour))
     form = page.locator("form[hx-sync]")
@@ -63,7 +63,7 @@ def test_a_search_that_is_asked_again_before_its_answer_is_no_error(path: str, h
 
 def test_the_menu_of_a_row_renames_labels_archives_and_forks(portal: Portal, open_page: Open) -> None:
     portal.new_session("Hello", title="Quay")
-    page = open_page("/", viewport={"width": 390, "height": 800})
+    page = open_page("/sessions/", viewport={"width": 390, "height": 800})
     row = page.locator(".session-row", has=page.get_by_role("link", name="Quay", exact=True))
 
     def choose(name: str) -> None:
@@ -101,7 +101,7 @@ def test_the_menu_of_a_row_renames_labels_archives_and_forks(portal: Portal, ope
 
 def test_the_list_says_by_itself_what_a_session_does(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session("Hello", title="Beacon")
-    page = open_page("/")
+    page = open_page("/sessions/")
     row = page.locator(f"#{session_id}")
     expect(row.locator(".session-facts")).to_contain_text("2 messages")
     portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "!fail 401"})

@@ -105,7 +105,7 @@ def test_the_context_says_what_it_is_measured_by(session_id: str, inspector: Cli
     add_turn(session_id, "How high is the tide?")
     page = inspector.get(reverse("admin:inspect_context", args=[session_id])).content.decode()
     assert "Window 8,000 (configured), answer up to 1,000 (configured), usable 6,125." in page
-    assert "corrected by 1 report of the provider" in page
+    assert "of what the provider counted in 1 call." in page
     with change(session_id) as record:
         session_store.soft_delete_session(record)
     assert context_at(inspector, session_id).measured == ""

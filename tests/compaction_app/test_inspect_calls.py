@@ -394,4 +394,4 @@ async def test_a_question_for_a_summary_is_shown_as_well(session, script, reader
     assert "MNESIS-SUMMARISE" in block
     assert "Block 1: System prompt" in block
     refused = await db(page, reader, "inspect-call", session.id, call.id, section="difference")
-    assert "Only calls of turns can be compared." in refused
+    assert "Only calls of turns and of the gateway can be compared." in refused

@@ -123,7 +123,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     assert [segment["x"] for segment in view["segments"]] == [0, *ends[:-1]]
     assert ends[-1] == BAR_WIDTH
     assert (view["percent"], view["hard_x"]) == (29, 525)
-    assert view["counted"] == "Estimated; the provider has not reported yet."
+    assert view["counted"] == "Estimate; the provider has not reported a count yet."
     assert view["window_source"] == "assumed, because its size is not known"
 
 
@@ -146,7 +146,7 @@ def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pr
     view = view_meter(meter)
     assert meter.pressure == pressure
     counted = view["counted"].replace("\N{NO-BREAK SPACE}", " ")
-    assert counted == "Estimated, and corrected by 1 report of the provider (+12 %); the last were missed by 3.4 %."
+    assert counted == "Estimate, within 3.4 % of what the provider counted in 1 call."
     assert all(0 <= segment["x"] <= segment["x"] + segment["width"] <= BAR_WIDTH for segment in view["segments"])
 
 
@@ -160,7 +160,7 @@ def test_a_divider_says_what_happened_and_where(owner_client: Client, owner: Use
         assert text in page
     assert re.search(r"<span>\d+ m?s</span>", page)  # how long it took
     assert "divider-level3" not in page
-    assert "It ended because the context had become small enough." in page
+    assert "It ended because the context was small enough." in page
 
 
 def test_the_panel_says_how_the_last_compaction_ended(owner_client: Client, owner: User) -> None:
@@ -171,7 +171,7 @@ def test_the_panel_says_how_the_last_compaction_ended(owner_client: Client, owne
     assert "A compaction is on its way." in owner_client.get(path).content.decode()
     compact_session(session_id, run_id=run_id)
     page = owner_client.get(path).content.decode()
-    assert "<b>Last compaction.</b> It ended because the context had become small enough." in page
+    assert "<b>Last compaction.</b> It ended because the context was small enough." in page
 
 
 def test_a_level_3_divider_warns_and_says_what_was_tried(owner_client: Client, owner: User) -> None:

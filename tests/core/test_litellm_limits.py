@@ -18,6 +18,10 @@ from mnesis_core.providers.litellm_ import load_litellm, stated_limits
     ("litellm_model", "expected"),
     [
         ("openai/gpt-4o", (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000))),
+        (
+            "openai/responses/gpt-4o",
+            (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000)),
+        ),
         ("gpt-4o", (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000))),
         (
             "anthropic/claude-sonnet-4-5",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -19,6 +22,7 @@ from mnesis_core.providers.demo_replies import prose
 from tests.faults.conftest import LEASE_SECONDS
 from tests.journeys.conftest import Caller
 from tests.support.openai_server import OpenAIServer
+from tests.support.raw_provider import RawProvider, Saying
 from tests.support.site import Site, wait_until
 from tests.support.webs import children, end_web, wait_until_it_runs_again
 
@@ -92,6 +96,41 @@ async def test_a_killed_web_process_keeps_what_was_seen_but_for_one_flush(
             check_text(caller, stream)
             assert caller.say(stream.session, "Hello again")["state"] == "completed"
         check_it_goes_on(caller, waiting)
+
+
+def test_a_gateway_killed_in_mid_stream_leaves_a_whole_record_and_its_client_goes_on(
+    site: Site, caller: Caller
+) -> None:
+    text, gate = " ".join(map(str, range(2_000))), threading.Event()
+    with RawProvider(lambda body: Saying(text=text, gate=gate)) as provider:
+        address = ("--api-base", provider.url, "--api-key-env", "LOOPBACK_KEY", "--context", "200000")
+        made = site.manage("model", "add", "--alias", "raw", "--litellm", "anthropic/raw-1", *address)
+        assert made.returncode == 0, made.stderr
+        headers = {"X-Mnesis-Mode": "gateway"}
+        history = [{"role": "user", "content": "Count"}]
+        body = {"model": "raw", "max_tokens": 50, "stream": True, "messages": history}
+        with (
+            suppress(httpx.TransportError),
+            caller.client.stream("POST", "/v1/messages", json=body, headers=headers) as got,
+        ):
+            session_id, turn_id = got.headers["X-Mnesis-Session"], got.headers["X-Mnesis-Turn"]
+            for line in got.iter_lines():
+                if '" 999"' in line:  # The provider says no more until the gate opens.
+                    time.sleep(4 * StreamConfig().journal_seconds)
+                    end_web(site, signal.SIGKILL)
+        gate.set()
+        wait_until_it_runs_again(site)
+        turn = {"id": turn_id, "session_id": session_id}
+        ended = caller.wait(turn, seconds=LEASE_SECONDS + SWEEP_SECONDS + 20)
+        assert (ended["state"], ended["error"]["code"]) == ("interrupted", "TURN_INTERRUPTED")
+        heard = caller.texts(session_id)[1]
+        assert heard == text[: text.index(" 1000")]
+        history += [{"role": "assistant", "content": heard}, {"role": "user", "content": "Go on"}]
+        again = caller.client.post("/v1/messages", json=body | {"stream": False}, headers=headers)
+        assert (again.status_code, again.headers["X-Mnesis-Session"]) == (200, session_id)
+    assert caller.texts(session_id)[2:] == ["Go on", text]
+    verified = site.manage("verify", session_id)
+    assert verified.returncode == 0, verified.stdout
 
 
 async def test_a_stop_in_the_middle_of_an_answer_keeps_all_of_it_and_says_so_at_once(

@@ -16,6 +16,7 @@ from anthropic.types import Message
 from mnesis_core.files.pictures import OPENAI
 from tests.journeys.conftest import Caller
 from tests.journeys.test_models_that_fail import options_of
+from tests.support.caching_provider import CachingProvider
 from tests.support.drawings import document, drawing
 from tests.support.openai_server import OpenAIServer
 from tests.support.site import wait_until
@@ -323,6 +324,28 @@ def test_parameters_reach_the_provider(caller: Caller, client: Anthropic, echo: 
     assert {name: body.get(name) for name in expected} == expected
     [call] = caller.call("GET", f"/api/sessions/{session}/calls")["items"]
     assert caller.call("GET", f"/api/calls/{call['id']}/payload")["digest_matches"]
+
+
+@BOTH
+def test_an_answer_says_at_which_text_it_stopped(caller: Caller, client: Anthropic, way: Any):
+    with CachingProvider(lambda _: "The tide is high. END And more. STOP") as provider:
+        alias = f"stops-{way.__name__}"
+        about = ("--alias", alias, "--litellm", "anthropic/claude-sonnet-4-5", "--context", "200000")
+        added = caller.site.manage("model", "add", *about, "--api-base", provider.url, "--api-key-env", "LOOPBACK_KEY")
+        assert added.returncode == 0, added.stderr
+        session, stopped = way(client, "new", user("Hi"), model=alias, stop_sequences=["STOP", "END"])
+        _, whole = way(client, session, user("And?"), model=alias, stop_sequences=["never"])
+    assert (text_of(stopped), stopped.stop_reason, stopped.stop_sequence) == (
+        "The tide is high. ",
+        "stop_sequence",
+        "END",
+    )
+    assert (whole.stop_reason, whole.stop_sequence) == ("end_turn", None)
+    last, first = caller.call("GET", f"/api/sessions/{session}/calls")["items"]
+    assert [(call["finish_reason"], call["stop_sequence"]) for call in (first, last)] == [
+        ("stop_sequence", "END"),
+        ("stop", None),
+    ]
 
 
 @pytest.mark.parametrize(

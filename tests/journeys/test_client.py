@@ -158,6 +158,11 @@ def test_a_session_goes_to_a_file_and_comes_back(client: Client, tmp_path: Path)
     [made] = client.wait_import(client.import_files(talk, model="demo"))["sessions"]
     assert [message["parts"][0].get("text") for message in client.messages(made["id"])] == ["Ahoy", "Hello"]
     assert client.reopen_session(session["id"])["archived"] is False
+    assert client.trash_session(session["id"])["trashed"] is True
+    assert [found["id"] for found in client.sessions(trashed=True)] == [session["id"]]
+    assert client.restore_session(session["id"])["trashed"] is False
+    client.delete_session(made["id"])
+    assert made["id"] not in [found["id"] for found in (*client.sessions(), *client.sessions(trashed=True))]
     assert "Tern-4471" in client.say(session["id"], "What is the harbour code?").text
 
 

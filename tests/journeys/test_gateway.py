@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,7 +15,7 @@ from openai import OpenAI
 
 from tests.journeys.conftest import Caller
 from tests.support.raw_provider import RawProvider, Saying
-from tests.support.site import wait_until
+from tests.support.site import environment_for, lay_database, manage, wait_until
 
 MODE = {"X-Mnesis-Mode": "gateway"}
 LOOK = (("call_1", "look", {"at": "the tide"}),)
@@ -175,3 +177,33 @@ def test_a_client_that_hangs_up_leaves_a_whole_record(caller: Caller, provider: 
     assert caller.spoken(session_id)[1][1].startswith("One two three")
     calls = caller.call("GET", f"/api/sessions/{session_id}/calls")["items"]
     assert [call["state"] for call in calls] == ["failed"] or calls[0]["outcome"] == "cancelled"
+
+
+def test_a_session_of_the_gateway_is_imported_into_another_site_verified_and_forked(
+    caller: Caller, provider: RawProvider, models: None, tmp_path: Path
+) -> None:
+    provider.say = lambda body: Saying(text="High.")
+    history: list[Any] = [{"role": "user", "content": "The tide?"}]
+    for _ in range(2):
+        body = {"model": "raw-a", "max_tokens": 50, "messages": history}
+        answer = caller.client.post("/v1/messages", json=body, headers=MODE)
+        assert answer.status_code == 200, answer.text
+        history += [{"role": "assistant", "content": "High."}, {"role": "user", "content": "And now?"}]
+    session_id = answer.headers["X-Mnesis-Session"]
+    last = caller.messages(session_id)[-1]["id"]
+    fork = caller.call("POST", f"/api/sessions/{session_id}/fork", {"at_message_id": last})
+    assert len(caller.spoken(session_id)) == 4
+    assert caller.spoken(fork["id"]) == caller.spoken(session_id)
+    file = tmp_path / "session.jsonl"
+    exported = caller.site.manage("export", session_id, "--out", str(file))
+    assert exported.returncode == 0, exported.stderr
+    lay_database(tmp_path)
+    elsewhere = partial(manage, environment=environment_for(tmp_path))
+    person = "from django.contrib.auth.models import User; User.objects.create_user('ada')"
+    for command in (
+        ("shell", "-v0", "-c", person),
+        ("import_session", str(file), "--user", "ada"),
+        ("verify", session_id),
+    ):
+        done = elsewhere(*command)
+        assert done.returncode == 0, (done.stdout, done.stderr)

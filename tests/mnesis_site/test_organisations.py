@@ -67,6 +67,7 @@ def ids_of(alice: Person, things: Things) -> dict[str, list[Any]]:
         "attempt": [1],
         "seq": [1],
         "item": [1],
+        "place": [1],
     }
 
 
@@ -102,7 +103,17 @@ def test_no_address_shows_it(alice: Person, things: Things) -> None:
         assert answer.status_code in ({404} if seen[path] == 200 else {404, 405, 422}), path
         assert SECRET.encode() not in shown(answer).replace(f"q={SECRET}".encode(), b""), path
     assert sum(status == 200 for status in seen.values()) > 90
-    for path in ("/", "/sessions/", "/search/", "/files/", "/runs/", "/usage/", "/api/sessions", "/api/search"):
+    for path in (
+        "/",
+        "/sessions/",
+        "/sessions/rows/",
+        "/search/",
+        "/files/",
+        "/runs/",
+        "/usage/",
+        "/api/sessions",
+        "/api/search",
+    ):
         answer = client.get(path, {"q": SECRET} if "search" in path else {})
         assert alice.session_id.encode() not in shown(answer), path
 

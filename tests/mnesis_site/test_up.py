@@ -46,9 +46,7 @@ def test_the_web_server_lives_and_the_worker_makes_it_ready(site: Site) -> None:
 def test_a_worker_is_known_by_its_signs_of_life(site: Site) -> None:
     wait_until_ready(site)
     [cluster] = [
-        child
-        for child in site.processes()[1:]
-        if child.cmdline()[-1:] == ["qcluster"] and child.ppid() == site.launcher.pid
+        child for child in site.processes()[1:] if "qcluster" in child.cmdline() and child.ppid() == site.launcher.pid
     ]
     ask = "from mnesis_site.readiness import worker_gives_sign as sign; print(sign({}), sign({}))"
     done = site.manage("shell", "-v0", "-c", ask.format(cluster.pid, site.launcher.pid))
@@ -191,6 +189,16 @@ def test_a_wrong_setting_stops_the_start_in_one_sentence(tmp_path: Path, name: s
     assert done.returncode == 1
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_configuration_that_names_a_tool_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    lay_database(tmp_path)
+    config = tmp_path / "mnesis.toml"
+    config.write_text('[turn]\ntools = ["calculatr"]\n')
+    done = manage("up", environment=environment_for(tmp_path, MNESIS_CONFIG=str(config)))
+    assert done.returncode == 1
+    assert "(mnesis.E010) The configuration (MNESIS_CONFIG) names the tool 'calculatr'" in done.stderr
 
 
 @pytest.mark.slow

@@ -71,6 +71,7 @@ from tests.support.inspected import (
     tool_part,
 )
 
+admin.autodiscover()
 RECORD_MODELS = [
     model
     for model, page in admin.site._registry.items()

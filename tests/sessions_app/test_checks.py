@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
 from django.core.checks import registry
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
@@ -14,6 +16,7 @@ from django.db.utils import ConnectionHandler
 
 from sessions_app.database.guards import checks
 from sessions_app.database.guards.triggers import remove_guards
+from sessions_app.management.acting import SiteCommand
 from sessions_app.models import Event
 
 pytestmark = pytest.mark.both_databases
@@ -38,6 +41,19 @@ def test_the_project_passes_its_own_checks(db: None) -> None:
 
 def test_the_checks_are_registered() -> None:
     assert {checks.check_settings, checks.check_databases} <= set(registry.registry.get_checks())
+
+
+def test_a_command_runs_the_checks_of_mnesis_that_need_no_database() -> None:
+    tagged = {check.__name__ for check in registry.registry.get_checks() if checks.SITE in check.tags}
+    assert tagged == {"check_settings", "check_fts5", "check_tool_names"}
+    assert {*SiteCommand.requires_system_checks} == {checks.SITE}
+
+
+def test_the_check_of_the_admin_looks_at_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    call_command("check", tags=["admin"], verbosity=0)
+    monkeypatch.setattr(admin.site._registry[User], "list_display", ["nosuch"])
+    with pytest.raises(SystemCheckError, match=r"admin\.E108"):
+        call_command("check", tags=["admin"], verbosity=0)
 
 
 @pytest.mark.owner

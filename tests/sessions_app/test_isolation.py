@@ -288,6 +288,9 @@ NOT_SCOPED: dict[Query, str] = {
     compaction_queries.held_facts: "it reads nothing by itself",
     compaction_queries.reaches: "it reads nothing",
     compaction_queries.still_held: "it reads nothing by itself",
+    session_queries.list_pinned: "whose sessions it lists: tests/sessions_app/test_sidebar.py",
+    session_queries.load_trashed: "whose sessions it finds: tests/agents_app/test_trash.py",
+    session_queries.trashed_with: "its caller has found the session by its owner",
     session_queries.imported_since: "it reads nothing by itself",
     fact_queries.find_reflection: "for workers, who work at everybody's reflections",
     fact_queries.forgotten_reflections: "for workers, who work at everybody's reflections",
@@ -299,7 +302,10 @@ NOT_SCOPED: dict[Query, str] = {
         "whose they find: tests/agents_app/test_gateway.py",
     ),
     **dict.fromkeys(
-        (session_queries.gateway_family, turn_queries.load_last_body, message_queries.find_calls),
+        (
+            *(session_queries.gateway_family, turn_queries.load_last_body, turn_queries.stop_sequence_of),
+            message_queries.find_calls,
+        ),
         "their caller has found the session by its owner",
     ),
     message_queries.find_answer: "its caller has found the sessions by their owner",
@@ -363,7 +369,10 @@ NOT_SCOPED: dict[Query, str] = {
         "it reads nothing by itself",
     ),
     agent_queries.owners_who_left: "workers look after every run",
-    context.compare_calls: "it is asked through load_call, which is told whose calls it may see",
+    **dict.fromkeys(
+        (context.compare_calls, context.calls_to_compare),
+        "they are asked through load_call, which is told whose calls it may see",
+    ),
     **dict.fromkeys(
         (
             agent_queries.accepted_outputs,

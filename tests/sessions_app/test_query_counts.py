@@ -160,6 +160,12 @@ def reopened(scene: Scene) -> None:
     in_change(lambda record, _: session_store.reopen_session(record))(scene)
 
 
+def hidden_for_good(scene: Scene) -> None:
+    in_change(lambda record, _: session_store.trash_session(record))(scene)
+    with change(scene.id, trashed=True) as record:
+        session_store.delete_trashed_session(record)
+
+
 def late(record: Change, scene: Scene) -> None:
     message_store.finish_tool(record, scene.works, output=None, error="over")
     message_store.keep_late_output(record, scene.works, "high")
@@ -196,6 +202,13 @@ WRITES: dict[str, Row] = {
     "archive_session": (in_change(lambda r, s: session_store.archive_session(r)), 4, "session.archived"),
     "reopen_session, with its archiving": (reopened, 9, "session.archived", "session.updated"),
     "soft_delete_session": (in_change(lambda r, s: session_store.soft_delete_session(r)), (6, 7), "session.closed"),
+    "trash_session": (in_change(lambda r, s: session_store.trash_session(r)), (6, 7), "session.closed"),
+    "delete_trashed_session, with its way to the trash": (
+        hidden_for_good,
+        (12, 14),
+        "session.closed",
+        "session.closed",
+    ),
     "start_turn": (in_idle(lambda r, s: turn_store.start_turn(r, model="demo")), 5, "turn.started"),
     "claim_turn": (in_idle(lambda r, s: turn_store.claim_turn(r, model="demo")), 5, "turn.started"),
     "start_calls, twenty": (in_change(start_calls), 4, "map.items_claimed"),
@@ -457,5 +470,5 @@ def test_every_operation_of_the_store_is_counted() -> None:
         for name, function in getmembers(store, isfunction)
         if function.__module__ == store.__name__ and not name.startswith("_")
     }
-    # The last two are parts of start_call and finish_call.
-    assert operations - counted == {"require_turn_of_session", "add_call", "end_call"}
+    # Two are parts of start_call and finish_call, and what is restored is entered in the search again, however long it is.
+    assert operations - counted == {"require_turn_of_session", "add_call", "end_call", "restore_session"}

@@ -53,10 +53,10 @@ def test_a_sub_agents_page_leads_up_and_calls_nothing_imported(ask: Ask, family:
 
 def test_the_list_shows_sub_agents_when_asked_and_names_their_parent(ask: Ask, family: tuple[str, str]) -> None:
     parent, child = family
-    own = ask("/sessions/")
+    own = ask("/sessions/rows/")
     assert f'id="{parent}"' in own
     assert f'id="{child}"' not in own
-    page = ask("/sessions/", sub_agents="1")
+    page = ask("/sessions/rows/", sub_agents="1")
     row = page[page.index(f'id="{child}"') :]
     assert f'sub-agent of <a href="/sessions/{parent}/">' in row
 
@@ -66,7 +66,7 @@ def test_a_fork_beside_a_sub_agent_of_the_same_session_is_called_a_fork(
 ) -> None:
     parent, _child = family
     fork = new_session(reader, title="Another way", parent_id=parent, origin=FORK)
-    page = ask("/sessions/", sub_agents="1")
+    page = ask("/sessions/rows/", sub_agents="1")
     row = page[page.index(f'id="{fork}"') :].split("</li>")[0]
     assert f'fork of <a href="/sessions/{parent}/">' in row
     assert "sub-agent" not in row
@@ -81,9 +81,9 @@ def test_an_imported_session_says_how_it_comes_from_its_parent(
     parent = new_session(reader, title="Parent")
     imported = {"origin": "import:chatgpt", "agent": agent, "labels": {"link": link}}
     child = new_session(reader, title="Child", parent_id=parent, **imported)
-    page = ask("/sessions/", sub_agents="1")
+    page = ask("/sessions/rows/", sub_agents="1")
     assert f'{word} of <a href="/sessions/{parent}/">' in page[page.index(f'id="{child}"') :]
-    assert (f'id="{child}"' in ask("/sessions/")) == (word == "fork")
+    assert (f'id="{child}"' in ask("/sessions/rows/")) == (word == "fork")
 
 
 def test_the_api_lists_sub_agents_alone_or_leaves_them_out(browser: Client, family: tuple[str, str]) -> None:

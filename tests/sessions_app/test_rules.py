@@ -24,7 +24,8 @@ FREE = {
     "Organisation": {"name", "settings"},
     "Person": {"organisation"},
     "Session": {
-        *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
+        *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "pinned_at", "updated_at"),
+        *("deleted_at", "trashed_at"),
         *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
@@ -87,7 +88,7 @@ ERASABLE = {
     "Message": {"external_id", "error_message"},
     "MessagePart": {"content", "label", "tool_input", "output", "error_message", "decision_note", "late_output"},
     "PromptText": {"digest", "content"},
-    "ModelCall": {"parameters", "manifest", "digest", "usage_said", "error_message"},
+    "ModelCall": {"parameters", "manifest", "digest", "usage_said", "stop_sequence", "error_message"},
     "CompactionRun": {"error_message"},
     "SummaryTry": {"text", "reasoning", "tool_calls"},
     "SummaryNode": {"text"},

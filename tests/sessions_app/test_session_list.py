@@ -33,13 +33,22 @@ READING_A_SESSION = 2
 @pytest.mark.both_databases
 @pytest.mark.parametrize("cursor", ["x", "~", "2026-01-01~sess_1\x00", "0001-01-01T00:00:00+14:00~x", "9" * 5_000])
 def test_a_foreign_cursor_is_refused_or_finds_nothing(cursor: str, browser: Client) -> None:
-    assert browser.get("/sessions/", {"cursor": cursor}).status_code in (200, 422)
+    assert browser.get("/sessions/rows/", {"cursor": cursor}).status_code in (200, 422)
 
 
 def test_an_empty_list_says_what_to_do(ask: Ask) -> None:
+    rows = ask("/sessions/rows/")
+    assert "No sessions yet." in rows
+    assert '<a href="/">Start a new chat</a>' in rows
+
+
+@pytest.mark.both_databases
+def test_a_new_chat_offers_models_and_beginnings_beside_the_sidebar(ask: Ask, reader: User) -> None:
+    new_session(reader, title="Earlier")
     page = ask("/")
-    assert "No sessions yet." in page
     assert page.count("data-example=") == 3
+    assert '<option value="demo"' in page
+    assert "Earlier" in page.partition('id="sidebar-rows"')[2].partition("</nav>")[0]
 
 
 @pytest.mark.both_databases
@@ -47,7 +56,7 @@ def test_the_list_shows_the_newest_first_with_state_and_model(ask: Ask, reader: 
     exchange(new_session(reader, title="Earlier"), "q", "a")
     failed = new_session(reader, title="Later", model="gpt-4o")
     say(failed, ("user", [TextPart(text="q")]), state=TurnState.FAILED, error_code="MODEL_UNREACHABLE")
-    page = ask("/")
+    page = ask("/sessions/")
     assert page.index("Later") < page.index("Earlier")
     assert "badge-failed" in page
     assert "gpt-4o" in page
@@ -57,8 +66,8 @@ def test_the_list_shows_the_newest_first_with_state_and_model(ask: Ask, reader: 
 def test_archived_sessions_are_listed_apart(ask: Ask, reader: User) -> None:
     with change(new_session(reader, title="Put away")) as record:
         session_store.archive_session(record)
-    assert "Put away" not in ask("/")
-    page = ask("/sessions/", archived="1")
+    assert "Put away" not in ask("/sessions/rows/")
+    page = ask("/sessions/rows/", archived="1")
     assert "Put away" in page
     assert '<span class="badge">archived</span>' in page
 
@@ -67,11 +76,11 @@ def test_archived_sessions_are_listed_apart(ask: Ask, reader: User) -> None:
 def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader: User) -> None:
     new_session(reader, title="Lighthouses of Brittany")
     new_session(reader, title="Bread")
-    answer = browser.get("/sessions/", {"q": "LIGHT", "archived": ""})
+    answer = browser.get("/sessions/rows/", {"q": "LIGHT", "archived": ""})
     assert b"Brittany" in answer.content
     assert b"Bread" not in answer.content
-    assert answer["HX-Replace-Url"] == "/?q=LIGHT"
-    assert "No title contains “<bdi>zz</bdi>”" in browser.get("/sessions/", {"q": "zz"}).content.decode()
+    assert answer["HX-Replace-Url"] == "/sessions/?q=LIGHT"
+    assert "No title contains “<bdi>zz</bdi>”" in browser.get("/sessions/rows/", {"q": "zz"}).content.decode()
 
 
 @pytest.mark.both_databases
@@ -91,21 +100,21 @@ def test_thousands_of_sessions_are_paged_without_counting_them(browser: Client, 
         for number in range(2_000)
     )
     with CaptureQueriesContext(connection) as queries:
-        page = browser.get("/").content.decode()
-    assert len(queries) <= READING_A_SESSION + 3  # models, who may use them, sessions
+        page = browser.get("/sessions/").content.decode()
+    assert len(queries) <= READING_A_SESSION + 3  # sessions, for the page and for the sidebar, and pinned ones
     assert not any("COUNT(" in query["sql"].upper() for query in queries)
     seen = re.findall(r'<li class="session-row" id="(\w+)"', page)
     for _ in range(3):
         cursor = re.search(r'"cursor": "([^"]+)"', page)
         assert cursor
-        page = browser.get("/sessions/", {"cursor": cursor[1]}).content.decode()
+        page = browser.get("/sessions/rows/", {"cursor": cursor[1]}).content.decode()
         seen += re.findall(r'<li class="session-row" id="(\w+)"', page)
     assert len(seen) == len(set(seen)) == 200
 
 
 def test_a_hostile_title_is_text(ask: Ask, reader: User) -> None:
     session_id = new_session(reader, title=f'"><b>{HOSTILE}')
-    for page in (ask("/"), ask(f"/sessions/{session_id}/")):
+    for page in (ask("/sessions/"), ask(f"/sessions/{session_id}/")):
         assert "<b>" not in page
         assert "<script>alert" not in page
         assert "⟨U+202E⟩" in page
@@ -125,21 +134,21 @@ def test_the_choice_of_a_model_shows_its_window_and_whether_it_is_known(ask: Ask
 def test_labels_are_shown_and_lead_to_the_sessions_that_have_them(ask: Ask, reader: User) -> None:
     new_session(reader, title="Tagged", labels={"stage": "review & more", "<b>": HOSTILE})
     new_session(reader, title="Plain")
-    page = ask("/")
-    address = re.search(r'href="(/\?label=stage[^"]+)"', page)
+    page = ask("/sessions/")
+    address = re.search(r'href="(/sessions/\?label=stage[^"]+)"', page)
     assert address
     assert "<b>" not in page
     assert "<script>alert" not in page
-    filtered = ask(address[1].replace("&amp;", "&"))
+    filtered = ask(address[1].replace("&amp;", "&")).partition("<main")[2]
     assert "Tagged" in filtered
     assert "Plain" not in filtered
-    assert "No session has the label" in ask("/", label="stage=other")
-    assert "No session has the label" in ask("/", label="\x00__gt")
+    assert "No session has the label" in ask("/sessions/", label="stage=other")
+    assert "No session has the label" in ask("/sessions/", label="\x00__gt")
 
 
 def test_a_label_and_a_search_keep_their_address(browser: Client, reader: User) -> None:
-    answer = browser.get("/sessions/", {"q": "x", "label": "a=b"})
-    assert answer["HX-Replace-Url"] == "/?q=x&label=a%3Db"
+    answer = browser.get("/sessions/rows/", {"q": "x", "label": "a=b"})
+    assert answer["HX-Replace-Url"] == "/sessions/?q=x&label=a%3Db"
 
 
 def test_days_stand_above_the_rows_in_the_readers_own_time(browser: Client, reader: User) -> None:
@@ -148,7 +157,7 @@ def test_days_stand_above_the_rows_in_the_readers_own_time(browser: Client, read
         Session.objects.filter(pk=new_session(reader)).update(updated_at=now - timedelta(days=days))
 
     def headings() -> list[str]:
-        return re.findall(r"<h3>(.*?)</h3>", browser.get("/").content.decode())
+        return re.findall(r"<h2>(.*?)</h2>", browser.get("/sessions/rows/").content.decode())
 
     assert headings() == ["Today", "Yesterday", "Previous 7 days", "Previous 30 days"]
     for zone in ("Pacific/Kiritimati", "../../etc/passwd", "\x01", "Nowhere/Land"):
@@ -159,9 +168,9 @@ def test_days_stand_above_the_rows_in_the_readers_own_time(browser: Client, read
 def test_rows_of_the_next_page_do_not_repeat_the_heading(browser: Client, reader: User) -> None:
     for _ in range(51):
         new_session(reader)
-    cursor = re.search(r'"cursor": "([^"]+)"', browser.get("/").content.decode())
+    cursor = re.search(r'"cursor": "([^"]+)"', browser.get("/sessions/rows/").content.decode())
     assert cursor
-    page = browser.get("/sessions/", {"cursor": cursor[1]}).content.decode()
+    page = browser.get("/sessions/rows/", {"cursor": cursor[1]}).content.decode()
     assert 'class="session-row"' in page
     assert "<h3>" not in page
 
@@ -189,5 +198,5 @@ def test_the_menu_of_an_archived_session_takes_it_out_again(ask: Ask, browser: C
     assert 'data-act="reopen"' in ask(f"/sessions/{session_id}/menu/")
     for act in ("reopen", "reopen"):
         assert not browser.post(f"/api/sessions/{session_id}/{act}").json()["archived"]
-    assert session_id in ask("/")
+    assert session_id in ask("/sessions/")
     assert verify_session(session_id).ok

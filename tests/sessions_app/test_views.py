@@ -15,11 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart, ToolState
-from mnesis_core.messages import Message as MessageValue
 from mnesis_core.records import TurnState, new_id
-from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record import session_store
 from sessions_app.record.change import change
-from sessions_app.record.hub import hub
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +41,7 @@ def test_a_stranger_is_sent_to_the_sign_in_page_and_back() -> None:
 
 
 def test_a_part_of_a_page_tells_the_whole_page_to_sign_in() -> None:
-    answer = Client().get("/sessions/", headers={"HX-Request": "true"})
+    answer = Client().get("/sessions/rows/", headers={"HX-Request": "true"})
     assert (answer.status_code, answer["HX-Redirect"]) == (401, "/sign-in/?next=/")
 
 
@@ -280,7 +278,7 @@ def test_the_number_of_queries_does_not_grow_with_the_session(browser: Client, r
     for _ in range(30):
         say(session_id, ("user", [TextPart(text="q")]), ("assistant", parts))
     assert count_queries(browser, f"/sessions/{session_id}/") == few
-    assert few <= READING_A_SESSION + 8
+    assert few <= READING_A_SESSION + 10  # two of them for the sidebar
 
 
 def test_a_child_session_and_its_parent_link_to_each_other(ask: Ask, reader: User) -> None:
@@ -295,24 +293,6 @@ def test_a_session_says_with_which_parameters_its_model_is_asked(ask: Ask, reade
     page = " ".join(ask(f"/sessions/{new_session(reader, config={'parameters': asked})}/").split())
     assert "Asked with <code>temperature</code> 0.0, <code>stop</code> [&#x27;&lt;b&gt;&#x27;]" in page
     assert "Asked with" not in ask(f"/sessions/{new_session(reader)}/")
-
-
-def test_a_running_answer_is_drawn_as_it_will_be_and_says_how_much_of_it(ask: Ask, reader: User) -> None:
-    session_id, said = new_session(reader), f"**bold** {HOSTILE} and"
-    with change(session_id) as record:
-        turn_id = turn_store.start_turn(record, model="demo")
-        message_id = message_store.append_message(
-            record, turn_id=turn_id, message=MessageValue(role="assistant", parts=())
-        )
-    hub.add_text(session_id, message_id, 0, "reasoning", "**well**")
-    hub.add_text(session_id, message_id, 1, "text", said)
-    page = ask(f"/sessions/{session_id}/messages/{message_id}/")
-    hub.drop_text(session_id, message_id)
-    assert "<strong>bold</strong>" in page
-    assert re.findall(r'data-live="(\d)"\s+data-length="(\d+)"', page) == [("1", str(len(said)))]
-    assert "well" not in page  # what is no prose needs no drawing
-    assert "<script>alert" not in page
-    assert "data-live" not in ask(f"/sessions/{session_id}/messages/{message_id}/")
 
 
 def test_an_archived_session_can_be_read_and_not_written(ask: Ask, reader: User) -> None:
@@ -342,4 +322,4 @@ def test_a_session_of_another_program_says_where_it_comes_from(
     single = new_session(reader, origin=origin, title="Asked once", labels={"one_turn": "yes"})
     assert f"Started by an {client} client." in ask(f"/sessions/{begun}/")
     assert "as a single call" in ask(f"/sessions/{single}/")
-    assert ask("/sessions/").count("single call") == 1
+    assert ask("/sessions/rows/").count("single call") == 1

@@ -60,6 +60,6 @@ def test_what_came_late_is_shown_as_that_and_can_be_read_whole(waiting, browser:
 
 
 def test_the_list_says_that_a_session_waits(waiting, browser: Client) -> None:
-    page = browser.get("/").content.decode()
+    page = browser.get("/sessions/").content.decode()
     assert "badge-suspended" in page
     assert ">waiting for approval</span>" in page

@@ -106,7 +106,8 @@ class CachingProvider(ThreadedServer):
             bill = self._bill_beginning(json.dumps([body.get("tools")]) + json.dumps(body["messages"]), step=128)
             speak = _openai
         self.bills.append(bill)
-        return speak(self.answer(len(self.bills) - 1), bill, len(self.bills))
+        answer, stop = stopped(self.answer(len(self.bills) - 1), body)
+        return speak(answer, bill, len(self.bills), stop)
 
     def _bill_blocks(self, body: dict[str, Any]) -> Bill:
         row = list(blocks_of(body))
@@ -297,7 +298,21 @@ def _check_roles(messages: Sequence[dict[str, Any]]) -> None:
 Events = Iterator[tuple[str, dict[str, Any]]]
 
 
-def _anthropic(answer: Answer, bill: Bill, number: int) -> Events:
+def stopped(answer: Any, body: dict[str, Any]) -> tuple[Any, str | None]:
+    """Return a text up to the first stop sequence in it, and which one that is."""
+    asked = body.get("stop_sequences") or body.get("stop") or ()
+    if not isinstance(answer, str):
+        return answer, None
+    places = {answer.find(stop): stop for stop in ([asked] if isinstance(asked, str) else asked) if stop in answer}
+    return (answer[: min(places)], places[min(places)]) if places else (answer, None)
+
+
+def ending(reason: str, stop: str | None) -> dict[str, Any]:
+    """Return why an answer of Anthropic's ended. https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons"""
+    return {"stop_reason": "stop_sequence" if stop else reason, "stop_sequence": stop}
+
+
+def _anthropic(answer: Answer, bill: Bill, number: int, stop: str | None) -> Events:
     usage = {
         "input_tokens": bill.fresh,
         "cache_read_input_tokens": bill.read,
@@ -317,11 +332,11 @@ def _anthropic(answer: Answer, bill: Bill, number: int) -> Events:
     yield "content_block_delta", {"index": 0, "delta": delta}
     yield "content_block_stop", {"index": 0}
     reason = "end_turn" if isinstance(answer, str) else "tool_use"
-    yield "message_delta", {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 20}}
+    yield "message_delta", {"delta": ending(reason, stop), "usage": {"output_tokens": 20}}
     yield "message_stop", {}
 
 
-def _openai(answer: Answer, bill: Bill, number: int) -> Events:
+def _openai(answer: Answer, bill: Bill, number: int, _: str | None) -> Events:
     delta: dict[str, Any] = {"role": "assistant", "content": answer}
     if not isinstance(answer, str):
         function = {"name": answer[0], "arguments": json.dumps(answer[1])}
@@ -335,7 +350,7 @@ def _openai(answer: Answer, bill: Bill, number: int) -> Events:
     yield "", head | {"choices": [], "usage": counts | {"prompt_tokens_details": {"cached_tokens": bill.read}}}
 
 
-def _gemini(answer: Answer, bill: Bill, number: int) -> Events:
+def _gemini(answer: Answer, bill: Bill, number: int, _: str | None) -> Events:
     part = {"text": answer} if isinstance(answer, str) else {"functionCall": {"name": answer[0], "args": answer[1]}}
     content = {"role": "model", "parts": [part]}
     counts = {"promptTokenCount": bill.total, "candidatesTokenCount": 20, "totalTokenCount": bill.total + 20}

@@ -22,7 +22,9 @@ class EventProvider(CachingProvider):
         return iter(tuple(self.answers(len(self.requests) - 1)))
 
 
-def claude(*blocks: tuple[Event, Sequence[Event]], stop: str = "end_turn") -> Iterator[tuple[str, Event]]:
+def claude(
+    *blocks: tuple[Event, Sequence[Event]], stop: str = "end_turn", at: Any = None, searches: int | None = None
+) -> Iterator[tuple[str, Event]]:
     """Yield an answer of Anthropic's Messages: blocks as they begin, each with its deltas."""
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "content": []}
     usage = {"input_tokens": 5, "output_tokens": 1}
@@ -31,7 +33,8 @@ def claude(*blocks: tuple[Event, Sequence[Event]], stop: str = "end_turn") -> It
         yield "content_block_start", {"index": index, "content_block": block}
         yield from (("content_block_delta", {"index": index, "delta": delta}) for delta in deltas)
         yield "content_block_stop", {"index": index}
-    yield "message_delta", {"delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": 9}}
+    ran = {} if searches is None else {"server_tool_use": {"web_search_requests": searches}}
+    yield "message_delta", {"delta": {"stop_reason": stop, "stop_sequence": at}, "usage": {"output_tokens": 9, **ran}}
     yield "message_stop", {}
 
 
@@ -62,8 +65,8 @@ def responses(
     ended = {"status": "incomplete" if cut else "completed", "incomplete_details": {"reason": cut} if cut else None}
     found: list[Event] = [{"type": "response.created", "response": begun}]
     for index, item in enumerate(items):
-        content = {"content": []} if item["type"] == "message" else {}
-        begins = item | {"status": "in_progress"} | content
+        empty = {"message": {"content": []}, "function_call": {"arguments": ""}}.get(item["type"], {})
+        begins = item | {"status": "in_progress"} | empty
         found.append({"type": "response.output_item.added", "output_index": index, "item": begins})
         found += [{"output_index": index, **event} for event in (between or {}).get(index, ())]
         found.append({"type": "response.output_item.done", "output_index": index, "item": item})

@@ -68,7 +68,7 @@ def act(id: Any) -> None:
         say({"id": id, "result": {"content": "this is no list"}})
     elif MODE == "error":
         say({"id": id, "error": {"code": -32500, "message": "no, " + "x" * 5_000}})
-    elif MODE != "silent":
+    elif MODE not in ("silent", "stays"):
         texts = [{"type": "text", "text": f"done by {os.getpid()}"}]
         image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
         say({"id": id, "result": {"content": [*texts, image], "structuredContent": {"other": 1}}})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -73,11 +74,19 @@ def addresses() -> Iterator[str]:
 
 def _patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
     for pattern in resolver.url_patterns:
-        address = f"{prefix}{pattern.pattern}"
+        address = f"{prefix}{_APPS.sub(_in_order, str(pattern.pattern))}"
         if isinstance(pattern, URLResolver):
             yield from _patterns(pattern, address)
         else:
             yield address, pattern
+
+
+# The admin lists its apps in the order in which their modules were first imported.
+_APPS = re.compile(r"(?<=\(\?P<app_label>)[\w|]+")
+
+
+def _in_order(apps: re.Match[str]) -> str:
+    return "|".join(sorted(apps[0].split("|")))
 
 
 def _methods(view: Any) -> list[str]:

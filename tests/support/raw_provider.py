@@ -19,6 +19,8 @@ class Saying:
     """What is answered: a text, calls as ``(id, name, arguments)``, or an error's status and body."""
 
     text: str = ""
+    searches: int = 0  # that Anthropic runs
+    stop: str | None = None  # the stop sequence at which it ends
     calls: tuple[tuple[str, str, dict[str, Any]], ...] = ()
     status: int = 200
     error: bytes = b""
@@ -52,6 +54,7 @@ class RawProvider(ThreadedServer):
 class _Handler(BaseHTTPRequestHandler):
     server: RawProvider
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a piece would wait 40 ms for the acknowledgement of the one before
 
     def do_POST(self) -> None:
         got = self.rfile.read(int(self.headers["Content-Length"]))
@@ -101,14 +104,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _messages(saying: Saying, number: int, is_stream: bool) -> Iterator[bytes]:
-    reason = "tool_use" if saying.calls else "end_turn"
+    reason = "tool_use" if saying.calls else "stop_sequence" if saying.stop else "end_turn"
     usage = {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 3}
+    ran: Any = {"server_tool_use": {"web_search_requests": saying.searches}} if saying.searches else {}
+    usage |= ran
     head = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "raw-1", "usage": usage}
     blocks = [{"type": "text", "text": saying.text}] if saying.text else []
     blocks += [{"type": "tool_use", "id": id, "name": name, "input": given} for id, name, given in saying.calls]  # type: ignore[dict-item]
     if not is_stream:
         # With a form that no library of ours would write.
-        whole = head | {"content": blocks, "stop_reason": reason, "stop_sequence": None}
+        whole = head | {"content": blocks, "stop_reason": reason, "stop_sequence": saying.stop}
         yield json.dumps(whole, indent=3, ensure_ascii=False).encode()
         return
     yield _event("message_start", message=head | {"content": [], "stop_reason": None, "stop_sequence": None})
@@ -127,7 +132,9 @@ def _messages(saying: Saying, number: int, is_stream: bool) -> Iterator[bytes]:
                     "content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": half}
                 )
         yield _event("content_block_stop", index=index)
-    yield _event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": 21})
+    yield _event(
+        "message_delta", delta={"stop_reason": reason, "stop_sequence": saying.stop}, usage={"output_tokens": 21, **ran}
+    )
     yield _event("message_stop")
 
 

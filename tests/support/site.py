@@ -88,7 +88,7 @@ def environment_for(directory: Path, **settings: str) -> dict[str, str]:
     }
 
 
-def manage(*arguments: str, environment: dict[str, str], seconds: float = 120) -> subprocess.CompletedProcess[str]:
+def manage(*arguments: str, environment: dict[str, str], seconds: float = 170) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, for so many seconds at the most."""
     command = [sys.executable, "manage.py", *arguments]
     return subprocess.run(

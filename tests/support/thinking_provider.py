@@ -16,6 +16,8 @@ Anthropic's Messages (``…/v1/messages``), beside what ``caching_provider`` ref
 Gemini's (``…:streamGenerateContent``), by https://ai.google.dev/gemini-api/docs/thought-signatures: in the current turn, a
 first call of an answer without its signature, a signature that another model made or that stands at another call.
 A signature says who made it, so nothing has to be kept to check it.
+
+OpenAI's Responses (``…/responses``): ``reasoning_items``.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from hashlib import sha256
 from typing import Any
 
 from tests.support.caching_provider import Bill, CachingProvider, Events, Refused, check
+from tests.support.reasoning_items import answer, check_reasoning
 from tests.support.strict import check_gemini
 
 Block = tuple[str, Any]
@@ -45,6 +48,10 @@ class ThinkingProvider(CachingProvider):
     def respond(self, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         self.requests.append(body)
         number = len(self.bills)
+        if path.endswith("/responses"):
+            check_reasoning(body)
+            self.bills.append(Bill(fresh=len(json.dumps(body["input"])) // 4))
+            return answer(body, self.say(number), number)
         if not path.endswith("/messages"):
             model = path.rpartition("/")[2].partition(":")[0]
             check_signatures(body, model)

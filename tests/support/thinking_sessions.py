@@ -30,7 +30,8 @@ from tests.support.thinking_provider import Block, ThinkingProvider
 MANUAL = "anthropic/claude-sonnet-4-5"
 ADAPTIVE = "anthropic/claude-opus-4-6"
 GEMINI = "gemini/gemini-3-pro-preview"
-MODELS = {MANUAL: "manual", ADAPTIVE: "adaptive", GEMINI: "gemini"}
+OPENAI = "openai/responses/gpt-5"
+MODELS = {MANUAL: "manual", ADAPTIVE: "adaptive", GEMINI: "gemini", OPENAI: "openai"}
 WEATHER = ToolSpec(name="weather", description="The weather of a town.", parameters={"type": "object"})
 EFFORTS = ("high", "high", "high", "low", "none", None)
 SHOWS = 23  # Every so many numbers of shelves there is a picture on it.

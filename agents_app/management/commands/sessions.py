@@ -1,4 +1,4 @@
-"""``manage.py sessions list|read|branches|choose|interrupt|archive|reopen|fork|compact|approve|refuse|host|send|inbox|delete``."""
+"""``manage.py sessions list|read|branches|choose|interrupt|archive|reopen|fork|compact|approve|refuse|host|send|inbox|trash|restore|delete``."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sessions_app.api import MessageList, SessionList, message_page, session_pag
 from sessions_app.management.acting import find_user
 from sessions_app.record.branch_queries import load_path
 from sessions_app.record.message_queries import load_messages
-from sessions_app.record.session_queries import find_session, load_session
+from sessions_app.record.session_queries import BACK, find_session, load_session
 from sessions_app.schemas import Out, SessionOut, TurnOut
 
 VERBS = (
     *("read", "branches", "choose", "interrupt", "archive", "reopen", "fork", "compact"),
-    *("approve", "refuse", "host", "send", "inbox", "delete"),
+    *("approve", "refuse", "host", "send", "inbox", "trash", "restore", "delete"),
 )
 _CHOICE = {"yes": True, "no": False, "all": None}
 
 
 class Command(RunCommand):
     help = (
-        "List, read, interrupt, archive, reopen, fork, compact or delete sessions; list the branches of one, and choose one "
-        "of them; approve or refuse a tool call; have one stay alive for messages, send it one, or list its inbox. Deleted sessions are hidden; all their rows stay."
+        "List, read, interrupt, archive, reopen, fork, compact, trash, restore or delete sessions; list the branches of one, and choose one "
+        "of them; approve or refuse a tool call; have one stay alive for messages, send it one, or list its inbox. Sessions in the trash, and deleted ones, are hidden; all their rows stay."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -79,6 +79,7 @@ class Command(RunCommand):
         listing.add_argument("--q", default="", help="a word of the title")
         listing.add_argument("--label", help="key=value")
         listing.add_argument("--archived", choices=tuple(_CHOICE), default="all")
+        listing.add_argument("--trashed", action="store_true", help="only sessions in the trash")
         listing.add_argument("--parent", metavar="SESSION", help="only sessions launched by this one or forked from it")
         listing.add_argument("--sub-agents", choices=tuple(_CHOICE), default="all", help="sessions launched by turns")
         listing.add_argument("--limit", type=int, default=100)
@@ -88,7 +89,10 @@ class Command(RunCommand):
         if options["verb"] == "list":
             self.do_list(owner_id, options)
             return
-        session_id = find_session(options["session"], owner_id=owner_id).id
+        session_id = options["session"]
+        # A session in the trash is found by its id only, and only to be restored or deleted for good.
+        if options["verb"] not in ("restore", "delete") or BACK.fullmatch(session_id):
+            session_id = find_session(session_id, owner_id=owner_id).id
         getattr(self, f"do_{options['verb']}")(session_id, owner_id, options)
 
     def do_list(self, owner_id: int, options: dict[str, Any]) -> None:
@@ -99,6 +103,7 @@ class Command(RunCommand):
             q=options["q"],
             parent_id=options["parent"],
             sub_agents=_CHOICE[options["sub_agents"]],
+            trashed=options["trashed"],
             limit=min(max(options["limit"], 1), 500),
             cursor=None,
         )
@@ -184,6 +189,12 @@ class Command(RunCommand):
         messages = _every(partial(inbox_page, waiting=None), InboxList, session_id, owner_id)
         lines = [f"{_line_of(message)}  {excerpt(message['text'], 100)}" for message in messages]
         self.show(lambda: messages, lambda: lines, as_json=options["as_json"])
+
+    def do_trash(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        self._print(SessionOut, lifecycle.trash_session(session_id, owner_id=owner_id), options)
+
+    def do_restore(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        self._print(SessionOut, lifecycle.restore_session(session_id, owner_id=owner_id), options)
 
     def do_delete(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         lifecycle.delete_session(session_id, owner_id=owner_id)

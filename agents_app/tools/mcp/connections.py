@@ -195,6 +195,10 @@ class Connection:
     def is_open(self) -> bool:
         return not self._closing.is_set()
 
+    @property
+    def has_ended(self) -> bool:
+        return self._task.done()
+
     async def ask(self, question: Callable[[Client], Awaitable[Result]]) -> Result:
         """Ask the server something; raise as ``Connections.ask`` does, and ``ConnectionGone``."""
         self._calls += 1
@@ -269,6 +273,8 @@ class Connection:
 class Connections:
     def __init__(self) -> None:
         self._open: dict[str, Connection] = {}
+        # Those in use, and those that still end their program: a loop that ends first would leave its pipes open.
+        self._running: list[Connection] = []
 
     async def ask(self, server: AttachedServer, question: Callable[[Client], Awaitable[Result]]) -> Result:
         """Ask a server something, over the connection that is open or a new one.
@@ -284,15 +290,17 @@ class Connections:
     async def close(self) -> None:
         """End all connections of this event loop, and their programs."""
         loop = asyncio.get_running_loop()
-        ours = {id: connection for id, connection in self._open.items() if connection.loop is loop}
-        self._open = {id: connection for id, connection in self._open.items() if id not in ours}
-        await asyncio.gather(*(connection.close() for connection in ours.values()))
+        ours = [connection for connection in self._running if connection.loop is loop]
+        self._open = {id: connection for id, connection in self._open.items() if connection.loop is not loop}
+        self._running = [connection for connection in self._running if connection.loop is not loop]
+        await asyncio.gather(*(connection.close() for connection in ours))
 
     def _connection(self, server: AttachedServer) -> Connection:
         found = self._open.get(server.id)
         if found is None or not found.is_open or found.loop is not asyncio.get_running_loop():
             self._open = {id: connection for id, connection in self._open.items() if connection.is_open}
             found = self._open[server.id] = Connection(server.address)
+            self._running = [connection for connection in self._running if not connection.has_ended] + [found]
         return found
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from audit_app.evaluation.charts import draw_report, write_pictures
 from audit_app.evaluation.estimate import estimate_micros
@@ -36,6 +36,7 @@ from mnesis_core.compaction.evaluation.planting import MOST_FACTS
 from mnesis_core.compaction.evaluation.values import LARGEST_NUMBER, POLICIES, Measurement, Report, Told
 from mnesis_core.errors import MnesisError
 from mnesis_core.records import is_id
+from sessions_app.management.acting import SiteCommand
 from sessions_app.pages.markdown import format_money
 
 SMALLEST_WINDOW, LARGEST_WINDOW = 512, 10_000_000
@@ -44,7 +45,7 @@ INTERRUPTED = 130
 """The exit status of a command that Ctrl-C ended."""
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Measure what prompts still show of long conversations: facts are planted in each, it is lived turn by turn in "
         "a database of its own, and the prompts of Mnesis are compared with truncation, a rolling summary and the full "

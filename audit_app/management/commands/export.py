@@ -12,17 +12,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from audit_app.terminal import ProgressLine, add_session_arguments, chosen_sessions
 from audit_app.transfer.export import export_readable, export_session, not_deleted, parents_first, parents_of
 from audit_app.transfer.readable import memory_files
 from mnesis_core.errors import MnesisError
+from sessions_app.management.acting import SiteCommand
 
 ENDINGS = {"markdown": ".md", "html": ".html"}
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Write whole sessions to a file of JSON Lines, which 'manage.py import_session' imports again as they were. "
         "With --format markdown or html, write transcripts to read: a file for each session in a directory or a .zip; "

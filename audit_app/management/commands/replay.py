@@ -7,14 +7,15 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from audit_app.proof.verify import check_replay, replay_session
 from audit_app.terminal import add_session_arguments, chosen_sessions
 from mnesis_core.errors import MnesisError
+from sessions_app.management.acting import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Rebuild context items, states and counters from the ledger alone. With --check, compare them with the rows "
         "and exit with 1 if they differ."

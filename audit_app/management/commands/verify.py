@@ -8,13 +8,14 @@ from argparse import ArgumentParser
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from audit_app.proof.verify import DAMAGED, Report, reason_of, verify_all, verify_sessions
 from audit_app.terminal import ProgressLine, add_session_arguments, chosen_sessions
+from sessions_app.management.acting import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Prove that ledgers are whole and that the rows match them: every entry's hash, every commitment, nothing "
         "missing, nothing added. Exits with 1 if anything is not as it was written."

@@ -158,6 +158,18 @@ class AsyncClient(AsyncConnection):
         """Let an archived session take turns again."""
         return await self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
+    async def trash_session(self, session_id: str) -> values.Session:
+        """Hide a session and those of its sub-agents until they are restored."""
+        return await self._send(values.Session, requests.post("sessions", session_id, "trash"))
+
+    async def restore_session(self, session_id: str) -> values.Session:
+        """Take a session out of the trash, with the sub-agents' that were moved there with it."""
+        return await self._send(values.Session, requests.post("sessions", session_id, "restore"))
+
+    async def delete_session(self, session_id: str) -> None:
+        """Hide a session for good, in the trash or not."""
+        await self._send(dict[str, Any], requests.delete("sessions", session_id))
+
     async def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
     ) -> values.Session:

@@ -158,6 +158,18 @@ class Client(Connection):
         """Let an archived session take turns again."""
         return self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
+    def trash_session(self, session_id: str) -> values.Session:
+        """Hide a session and those of its sub-agents until they are restored."""
+        return self._send(values.Session, requests.post("sessions", session_id, "trash"))
+
+    def restore_session(self, session_id: str) -> values.Session:
+        """Take a session out of the trash, with the sub-agents' that were moved there with it."""
+        return self._send(values.Session, requests.post("sessions", session_id, "restore"))
+
+    def delete_session(self, session_id: str) -> None:
+        """Hide a session for good, in the trash or not."""
+        self._send(dict[str, Any], requests.delete("sessions", session_id))
+
     def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
     ) -> values.Session:

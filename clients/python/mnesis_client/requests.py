@@ -40,7 +40,7 @@ class ToolResult(TypedDict):
     error: NotRequired[str]
 
 
-class SessionChanges(TypedDict, total=False):
+class SessionSettings(TypedDict, total=False):
     title: str
     labels: dict[str, str]
     config: dict[str, Any]
@@ -48,7 +48,11 @@ class SessionChanges(TypedDict, total=False):
     peer_name: str
 
 
-class SessionValues(SessionChanges, total=False):
+class SessionChanges(SessionSettings, total=False):
+    pinned: bool
+
+
+class SessionValues(SessionSettings, total=False):
     model: str
     agent: str
     system_prompt: str
@@ -61,9 +65,12 @@ class SessionFilters(TypedDict, total=False):
     q: str
     """A word in the title."""
     archived: bool
+    pinned: bool
     parent_id: str
     sub_agents: bool
     """True for only the sessions that turns have launched, false for only the others."""
+    trashed: bool
+    """True for only the sessions in the trash."""
 
 
 class Limits(TypedDict, total=False):
@@ -248,6 +255,10 @@ def post(*steps: str, **body: Any) -> Request:
 
 def patch(*steps: str, **body: Any) -> Request:
     return Request(method="PATCH", path=_path(*steps), body=_given(body), is_safe=True)
+
+
+def delete(*steps: str) -> Request:
+    return Request(method="DELETE", path=_path(*steps))
 
 
 def post_keyed(*steps: str, **body: Any) -> Request:

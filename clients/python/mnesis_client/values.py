@@ -39,6 +39,8 @@ class Session(TypedDict):
     agent: str
     title: str
     archived: bool
+    pinned: bool
+    trashed: bool
     labels: dict[str, str]
     config: dict[str, Any]
     origin: str
@@ -166,6 +168,7 @@ class ModelCall(TypedDict):
     """The provider's own token counts as JSON, even those that cannot be true."""
     outcome: str | None
     finish_reason: str | None
+    stop_sequence: str | None
     error: ErrorInfo | None
     created_at: str
     ended_at: str | None

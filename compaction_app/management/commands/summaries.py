@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from compaction_app import queries
 from compaction_app.lineage.align import request_alignment
@@ -17,13 +17,14 @@ from mnesis_core.compaction.dag import Span
 from mnesis_core.errors import MnesisError
 from mnesis_core.messages import text_of
 from mnesis_core.text import printable
+from sessions_app.management.acting import SiteCommand
 from sessions_app.pages.markdown import format_money
 from sessions_app.record.session_queries import load_session
 
 MESSAGES_AT_ONCE = 200
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Look into the summary DAG: its tree, one summary, what a summary stands for, and whether the contexts stand "
         "for every message exactly once. 'cover' exits with 1 where they do not. 'align' lets a worker find what the "

@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError, ProgrammingError, connection, connections
 
 from mnesis_core.errors import ModelNotFoundError
@@ -26,13 +26,13 @@ from mnesis_site.readiness import unguarded, worker_gives_sign
 from mnesis_site.sign_in import first_admin, sign_in_link
 from sessions_app.conf import default_model, get_spec, site_config, site_prompts
 from sessions_app.database.guards.migrating import damage_told
+from sessions_app.management.acting import SiteCommand
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - only to recognise them
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = "Prepare the database, then run the web server and the worker until Ctrl-C."
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")

@@ -25,11 +25,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from sessions_app.database.guards.rights import grant_differences
 from sessions_app.database.guards.triggers import DIALECTS, guard_differences
 
+SITE = "mnesis"
+"""The tag of the checks that ``manage.py up`` and each command of Mnesis runs: of settings and of the configuration."""
 SYNCED = (2, 3)  # PRAGMA synchronous: FULL and EXTRA
 
 
 def register_checks() -> None:
-    register(check_settings)
+    register(check_settings, SITE)
     register(check_databases, Tags.database)
 
 

@@ -7,15 +7,16 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
 from mnesis_core.network.rate_limits import MODES, SCOPES
 from mnesis_core.text import write_time
 from sessions_app.llm.model_store import create_key, list_keys, revoke_key
+from sessions_app.management.acting import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = "Make, end and list API keys. 'create' prints the key, alone on its line, this one time."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -6,15 +6,16 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from mnesis_core.errors import ModelError, ModelNotFoundError
 from sessions_app.conf import embedding_spec
+from sessions_app.management.acting import SiteCommand
 from sessions_app.search.vector_store import coverage, forget_all
 from sessions_app.search.vectors import fill
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     """Make the vectors that search.embedding_model lacks, as workers do by themselves, and say how far they are.
 
     Without such a model, remove those that are left of an earlier one.

@@ -7,13 +7,14 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
 from sessions_app.llm.spending_store import list_account_limits, load_account_limits, put_account_limits
+from sessions_app.management.acting import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "What one person may spend. A name is a scope and a measure: turn, session, user or day; "
         "tokens, cost_micros, seconds or tool_calls. For example: limit set ada day.tokens=100000"

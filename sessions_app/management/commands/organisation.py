@@ -7,14 +7,15 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
 from mnesis_core.text import write_time
+from sessions_app.management.acting import SiteCommand
 from sessions_app.record.organisation_store import add_organisation, find_organisation, list_organisations, move_person
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = "Organisations own sessions beside the person. Each account is in one, and 'default' is that of all who were not moved."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from sessions_app.management.acting import SiteCommand
 from sessions_app.search.index import rebuild
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     """Make the search index again from the record. The site may run meanwhile; it finds what is done so far."""
 
     help = __doc__

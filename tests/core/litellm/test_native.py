@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.llm.interface import MadePicture, ModelSpec, Outcome, RefusalDelta, Reply, Request, TextDelta
+from mnesis_core.llm.interface import (
+    LimitSource,
+    MadePicture,
+    ModelSpec,
+    Outcome,
+    RefusalDelta,
+    Reply,
+    Request,
+    TextDelta,
+    cost_micros,
+)
 from mnesis_core.messages import CitationPart, ProviderToolPart
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from tests.support.drawings import drawing
@@ -32,7 +42,7 @@ SAYS_NO = {
 REFUSAL = [{"role": "assistant", "content": None, "refusal": ""}, {"refusal": "I will "}, {"refusal": "not."}]
 
 
-async def answer(name: str, events: Iterable[tuple[str, dict[str, Any]]]) -> list[Any]:
+async def answer(name: str, events: Iterable[tuple[str, dict[str, Any]]], **about: Any) -> list[Any]:
     with EventProvider(lambda _: events) as provider:
         spec = ModelSpec(
             alias="a",
@@ -42,6 +52,7 @@ async def answer(name: str, events: Iterable[tuple[str, dict[str, Any]]]) -> lis
             context_window=9_000,
             max_output_tokens=500,
             listed_addresses=None,
+            **about,
         )
         return [item async for item in LiteLLMModel(spec).stream(ASKED)]
 
@@ -73,6 +84,46 @@ async def test_an_answer_that_filled_the_window_says_so() -> None:
     assert (reply.text, reply.outcome) == ("Half", Outcome.INCOMPLETE)
     assert reply.error.code == "CONTEXT_WINDOW_EXCEEDED"
     assert "Compact the session" in reply.error.message
+
+
+@pytest.mark.parametrize(
+    ("stop", "at", "kept"),
+    [("stop_sequence", "END", "END"), ("end_turn", None, None), ("stop_sequence", ["END"], None)],
+)
+async def test_the_text_at_which_an_answer_stopped_is_said(stop: str, at: Any, kept: str | None) -> None:
+    *_, reply = await answer(CLAUDE, claude(said("Half"), stop=stop, at=at))
+    assert (reply.text, reply.outcome, reply.stop_sequence) == ("Half", Outcome.COMPLETE, kept)
+    assert reply.finish_reason == ("stop_sequence" if stop == "stop_sequence" else "stop")
+
+
+OPENED = {"id": "ws_2", "type": "web_search_call", "status": "completed", "action": {"type": "open_page", "url": "u"}}
+LOOKED = OPENED | {"id": "ws_1", "action": {"type": "search", "query": "tide"}}
+GROUNDED = {"groundingMetadata": {"webSearchQueries": ["tide", "quay"]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "events", "dollars"),
+    [
+        pytest.param(CLAUDE, claude(said("14"), searches=3), 0.03, id="claude"),
+        pytest.param(CLAUDE, claude(said("14"), searches=-3), 0, id="no count"),
+        pytest.param(CLAUDE, claude(said("14"), searches=10**9), 0, id="a count that cannot be true"),
+        pytest.param(RESPONSES, responses(LOOKED, OPENED, LOOKED), 0.02, id="responses"),
+        pytest.param(GEMINI, gemini({"text": "14"}, **GROUNDED), 0.035, id="a gemini that bills the answer"),
+        pytest.param(
+            "gemini/gemini-3-pro-preview", gemini({"text": "14"}, **GROUNDED), 0.028, id="one that bills each"
+        ),
+    ],
+)
+async def test_searches_cost_what_the_table_says(name: str, events: Any, dollars: float) -> None:
+    *_, reply = await answer(name, events, prices_source=LimitSource.LITELLM)
+    assert reply.usage.searches_micros == round(dollars * 1_000_000)
+    spec = ModelSpec(alias="a", litellm_model=name, context_window=9_000, max_output_tokens=500)
+    assert cost_micros(spec, reply.usage) == reply.usage.searches_micros  # whose tokens are free
+
+
+async def test_searches_of_a_model_with_prices_of_its_own_cost_nothing_that_is_known() -> None:
+    *_, reply = await answer(CLAUDE, claude(said("14"), searches=3))
+    assert reply.usage.searches_micros == 0
 
 
 async def test_a_refused_answer_calls_no_tools() -> None:

@@ -1,0 +1,246 @@
+"""The page on which a session's owner says what its model is told, how it is asked, and what it may use and spend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import asdict
+from decimal import Decimal
+from itertools import groupby
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.forms.boundfield import BoundWidget
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from agents_app.tools.registry import EVERY, SHIPPED, list_tools
+from agents_app.turns import lifecycle
+from mnesis_core.config import BOUNDS, LONGEST_INSTRUCTIONS
+from mnesis_core.errors import MnesisError
+from mnesis_core.llm.parameters import EFFORTS, PROVIDER_TOOLS, VERBOSITIES, read_stored
+from mnesis_core.records import SessionRecord
+from mnesis_core.turns.mcp_servers import SEPARATOR
+from sessions_app.conf import instructions_of, session_config, site_config
+from sessions_app.pages.views import reader_of, signed_in_to_change
+from sessions_app.record.session_queries import load_session
+
+PLACES = {
+    "effort": "parameters.effort",
+    "verbosity": "parameters.verbosity",
+    "temperature": "parameters.temperature",
+    "provider_tools": "parameters.provider_tools",
+    "max_output_tokens": "max_output_tokens",
+    "max_steps": "turn.max_steps",
+    "read_only": "turn.read_only",
+    "tools": "turn.tools",
+    "ask_before": "turn.ask_before",
+    "tokens": "limits.session.tokens",
+    "cost": "limits.session.cost_micros",
+    "instructions": "instructions",
+}
+"""Where a session's configuration has what a field of the form says."""
+SITE, OWN = "site", "own"
+MICROS = 1_000_000
+DEFAULT = "Model default"
+
+
+def value_at(config: Mapping[str, Any], place: str) -> Any:
+    """Return what a configuration says at a place such as ``turn.tools``; ``None`` if it says nothing."""
+    value: Any = config
+    for name in place.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with other values at some places; ``None`` leaves a place to the site."""
+    changed = deepcopy(dict(config))
+    for place, value in values.items():
+        *path, name = place.split(".")
+        section = changed
+        for step in path:
+            inner = section.get(step)
+            section[step] = section = inner if isinstance(inner, dict) else {}
+        if value is None:
+            section.pop(name, None)
+        else:
+            section[name] = value
+    return _without_empty(changed)
+
+
+def _without_empty(config: dict[str, Any]) -> dict[str, Any]:
+    pruned = {name: _without_empty(value) if isinstance(value, dict) else value for name, value in config.items()}
+    return {name: value for name, value in pruned.items() if value != {}}
+
+
+def _whole(place: str, label: str, help_text: str = "", *, default: str = "") -> forms.IntegerField:
+    least, most = BOUNDS[place]
+    attrs = {"placeholder": default} if default else {}
+    return forms.IntegerField(
+        required=False,
+        min_value=max(1, int(least)),
+        max_value=int(most),
+        label=label,
+        help_text=help_text,
+        widget=forms.NumberInput(attrs=attrs),
+    )
+
+
+class SettingsForm(forms.Form):
+    instructions = forms.CharField(
+        required=False,
+        strip=False,
+        max_length=LONGEST_INSTRUCTIONS,
+        widget=forms.Textarea(attrs={"rows": 8, "dir": "auto"}),
+        label="Instructions",
+        help_text="Sent to the model at the start of every prompt: who it is, how to answer, what to keep in mind.",
+    )
+    effort = forms.ChoiceField(
+        required=False,
+        choices=[("", DEFAULT), *((name, name.capitalize()) for name in EFFORTS)],
+        label="Effort",
+        help_text="How much the model thinks before it answers, if it can.",
+    )
+    verbosity = forms.ChoiceField(
+        required=False,
+        choices=[("", DEFAULT), *((name, name.capitalize()) for name in VERBOSITIES)],
+        label="Length of answers",
+        help_text="Not every model supports this.",
+    )
+    temperature = forms.FloatField(
+        required=False,
+        min_value=0,
+        max_value=2,
+        label="Temperature",
+        help_text="Lower is more predictable. Reasoning models ignore it.",
+        widget=forms.NumberInput(attrs={"step": "0.1", "placeholder": DEFAULT}),
+    )
+    max_output_tokens = _whole("max_output_tokens", "Longest answer", "Tokens.", default=DEFAULT)
+    tools_from = forms.ChoiceField(
+        choices=[(SITE, "Default tools of this site"), (OWN, "Only the tools chosen here")],
+        widget=forms.RadioSelect,
+        label="Tools",
+    )
+    tools = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Chosen tools")
+    read_only = forms.BooleanField(
+        required=False, label="Read-only tools only", help_text="Tools that write or send are not offered."
+    )
+    ask_before = forms.MultipleChoiceField(
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        label="Ask me before",
+        help_text="The session waits for your approval before each call of these.",
+    )
+    provider_tools = forms.MultipleChoiceField(
+        required=False,
+        choices=[(name, name.replace("_", " ").capitalize()) for name in PROVIDER_TOOLS],
+        widget=forms.CheckboxSelectMultiple,
+        label="Tools that the provider runs",
+        help_text="Used only where the model's entry permits them.",
+    )
+    max_steps = _whole("turn.max_steps", "Model calls per turn")
+    tokens = _whole("limits.session.tokens", "Tokens")
+    cost = forms.DecimalField(
+        required=False,
+        min_value=Decimal(1) / MICROS,
+        max_value=BOUNDS["limits.session.cost_micros"][1] // MICROS,
+        decimal_places=6,
+        label="Cost in dollars",
+    )
+
+    def __init__(self, data: Any = None, *, session: SessionRecord) -> None:
+        self.session, self.own = session, session.config
+        config = session_config(self.own)
+        # An import may bring values that no version understood: the form shows what they come to.
+        valid = asdict(config) | {"parameters": read_stored(config.parameters).as_dict()}
+        said = {name: place for name, place in PLACES.items() if value_at(self.own, place) is not None}
+        initial = dict.fromkeys(PLACES) | {name: value_at(valid, place) for name, place in said.items()}
+        initial["instructions"] = instructions_of(session)
+        initial["tools_from"] = SITE if initial["tools"] is None else OWN
+        initial["tools"] = list(config.turn.tools)
+        initial["ask_before"] = list(config.turn.ask_before)
+        initial["read_only"] = config.turn.read_only
+        if initial["cost"]:
+            initial["cost"] = f"{initial['cost'] / MICROS:.10g}"
+        super().__init__(data, initial=initial)
+        self._tools = {tool.spec.name: tool for tool in list_tools(user_id=session.owner_id)}
+        every = sorted({tool.source + SEPARATOR + EVERY for tool in self._tools.values() if tool.source != SHIPPED})
+        names = dict.fromkeys((*self._tools, *every, *config.turn.tools))
+        self.fields["tools"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        asked = dict.fromkeys(
+            (*(name for name, tool in self._tools.items() if not tool.needs_approval), *config.turn.ask_before)
+        )
+        self.fields["ask_before"].choices = [(name, name) for name in asked]  # type: ignore[attr-defined]
+        limits = site_config().limits.session
+        self.fields["max_steps"].widget.attrs["placeholder"] = f"{site_config().turn.max_steps:,}"
+        self.fields["tokens"].widget.attrs["placeholder"] = f"{limits.tokens:,}" if limits.tokens else "No limit"
+        self.fields["cost"].widget.attrs["placeholder"] = (
+            f"{limits.cost_micros / MICROS:.10g}" if limits.cost_micros else "No limit"
+        )
+        for field in self.fields.values():
+            if not isinstance(field.widget, (forms.RadioSelect, forms.CheckboxSelectMultiple, forms.CheckboxInput)):
+                field.widget.attrs["class"] = "input"
+
+    def tool_groups(self) -> list[tuple[str, list[tuple[BoundWidget, str]]]]:
+        """Return the tools by who brings them, each with what it is for."""
+        described = [(self._source(name), box, self._about(name)) for name, box in self._boxes()]
+        described.sort(key=lambda row: (row[0] != "Built in", row[0]))
+        return [(source, [row[1:] for row in rows]) for source, rows in groupby(described, key=lambda row: row[0])]
+
+    def _boxes(self) -> Iterator[tuple[str, BoundWidget]]:
+        for box in self["tools"]:
+            yield str(box.data["value"]), box
+
+    def _source(self, name: str) -> str:
+        if name in self._tools and self._tools[name].source == SHIPPED:
+            return "Built in"
+        return name.partition(SEPARATOR)[0] if SEPARATOR in name else "Not available"
+
+    def _about(self, name: str) -> str:
+        if name.endswith(EVERY):
+            return "All tools of this server, also those that it adds later."
+        if name not in self._tools:
+            return "Not available any more."
+        return self._tools[name].spec.description.partition("\n")[0]
+
+    def clean_instructions(self) -> str:
+        return str(self.cleaned_data["instructions"]).replace("\r\n", "\n")
+
+    def changed_config(self) -> dict[str, Any]:
+        """Return the session's configuration as the form has it; only of a valid form. What it does not show stays."""
+        given = self.cleaned_data
+        said: dict[str, Any] = {name: given[name] or None for name in PLACES}
+        said["temperature"] = given["temperature"]
+        said["tools"] = given["tools"] if given["tools_from"] == OWN else None
+        default = set(given["ask_before"]) == set(site_config().turn.ask_before)
+        said["ask_before"] = None if default else given["ask_before"]
+        said["cost"] = None if given["cost"] is None else int(given["cost"] * MICROS)
+        said["read_only"] = None if given["read_only"] == site_config().turn.read_only else given["read_only"]
+        told = given["instructions"]
+        if told == instructions_of(self.session).replace("\r\n", "\n"):
+            said["instructions"] = self.own.get("instructions")
+        else:
+            said["instructions"] = None if told == self.session.system_prompt else told
+        return with_values(self.own, {place: said[name] for name, place in PLACES.items()})
+
+    def refuse(self, error: MnesisError) -> None:
+        names = {place: name for name, place in PLACES.items()}
+        self.add_error(names.get(str(error.details.get("field"))), error.message)
+
+
+@signed_in_to_change
+def session_settings(request: HttpRequest, session_id: str) -> HttpResponse:
+    session = load_session(session_id, owner_id=reader_of(request))
+    form = SettingsForm(request.POST if request.method == "POST" else None, session=session)
+    if request.method == "POST" and form.is_valid():
+        try:
+            lifecycle.update_session(session.id, owner_id=session.owner_id, config=form.changed_config())
+        except MnesisError as error:
+            form.refuse(error)
+        else:
+            messages.success(request, "Settings saved. They apply from the next message.")
+            return redirect("session", session.id)
+    context = {"form": form, "session": session}
+    return render(request, "agents_app/session_settings.html", context)

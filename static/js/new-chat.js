@@ -1,0 +1,53 @@
+// A new chat: its first message makes the session.
+import { call } from "./api.js";
+import { Draft, sendOnEnter, showError } from "./composer.js";
+
+const form = document.getElementById("new-session");
+const textarea = form.elements.message;
+const errorBox = document.getElementById("new-session-error");
+const button = form.querySelector('button[type="submit"]');
+const attach = document.getElementById("attach");
+const draft = new Draft("new-session");
+
+// Files belong to a session, so attaching one creates the session first and keeps the message as its draft.
+async function create({ forFiles = false } = {}) {
+  if (button.disabled) return;
+  button.disabled = attach.disabled = textarea.readOnly = true;
+  errorBox.hidden = true;
+  const message = textarea.value;
+  try {
+    const body = { model: form.elements.model.value, ...(message.trim() && !forFiles ? { message } : {}) };
+    const session = await call("POST", "/api/sessions", body);
+    if (forFiles) new Draft(session.id).change(message);
+    draft.forget();
+    const page = form.dataset.page.replace("SESSION", encodeURIComponent(session.id));
+    location.assign(forFiles ? `${page}#attach` : page);
+    return;
+  } catch (error) {
+    showError(errorBox, error);
+  }
+  button.disabled = attach.disabled = textarea.readOnly = false;
+}
+
+textarea.value = draft.textWith(textarea.value);
+textarea.addEventListener("input", () => draft.change(textarea.value));
+sendOnEnter(textarea, () => create());
+attach.addEventListener("click", () => create({ forFiles: true }));
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  create();
+});
+document.addEventListener("click", (event) => {
+  const example = event.target.closest("[data-example]");
+  if (!example) return;
+  textarea.value = example.dataset.example;
+  textarea.dispatchEvent(new Event("input"));
+  create();
+});
+
+// The back/forward cache restores the page as it was left, with its button still disabled.
+addEventListener("pageshow", (event) => {
+  if (!event.persisted) return;
+  button.disabled = attach.disabled = textarea.readOnly = false;
+  textarea.value = draft.text;
+});
