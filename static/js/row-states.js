@@ -16,6 +16,7 @@ export function watchStates(list, { path, rows, idOf, facts, show, isQuiet = () 
   });
 
   function watchNew() {
+    known.clear(); // rows that were drawn anew may show an older state than the one that was put into them before
     for (const row of seen) if (!row.isConnected) seen.delete(row);
     for (const row of list.querySelectorAll(rows)) watcher.observe(row);
   }

@@ -40,7 +40,7 @@ from tests.core.contexts import prose
 from tests.support.cast import make_user
 from tests.support.databases import site_database
 from tests.support.openai_server import OpenAIServer
-from tests.support.site import ROOT, environment_for, manage, migrated_file
+from tests.support.site import ROOT, environment_for, lay_database, migrated_file
 from tests.support.talks import exchange, new_session
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases, pytest.mark.slow]
@@ -262,11 +262,13 @@ def test_a_model_that_costs_money_is_not_asked_before_someone_agrees(chat: str) 
 
 
 def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
-    with site_database("evaluated") as database:
-        environment = environment_for(tmp_path / "site", **database)
-        assert manage("migrate", "--verbosity=0", environment=environment).returncode == 0
+    site = tmp_path / "site"
+    site.mkdir()
+    lay_database(site)
+    with site_database("evaluated", is_prepared=True) as database:
+        environment = environment_for(site, **database)
         with subprocess.Popen(
-            [sys.executable, "manage.py", "evaluate_memory", chat, "--windows", "2048,1500,1024", "--plant", "200"],
+            [sys.executable, "manage.py", "evaluate_memory", chat, "--windows", "2048,1024", "--plant", "50"],
             cwd=ROOT,
             env=environment,
             stderr=subprocess.PIPE,
@@ -282,7 +284,7 @@ def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
     assert process.returncode == 130, problem
     assert "Interrupted" in problem
     assert "truncation" in said
-    [file] = (tmp_path / "site" / "evaluations").iterdir()
+    [file] = (site / "evaluations").iterdir()
     report = read_report(json.loads(file.read_text()))
     assert (report.is_whole, report.progress, report.problem) == (False, "", "It was interrupted.")
     assert {one.policy for one in report.measurements} >= {"mnesis", "truncation"}
