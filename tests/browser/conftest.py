@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 ON_PURPOSE = (
@@ -47,7 +48,7 @@ class Portal:
         return session_id
 
     def wait_until_idle(self, session_id: str) -> None:
-        wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running", seconds=120)
+        wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running")
 
     def context(self, **options: Any) -> BrowserContext:
         """A browser window with the same cookies."""
@@ -119,7 +120,7 @@ def browser() -> Iterator[Browser]:
     path = find_chromium()
     if not path:
         pytest.skip("no Chromium: install one (apt-get install chromium)")
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=1_000 * PATIENCE_SECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser

@@ -58,7 +58,7 @@ def test_a_call_is_refused_with_a_word_after_a_reload(portal: Portal, open_page:
     page.get_by_label("Reason").fill("do it in your head")
     page.get_by_role("button", name="Deny").click()
     expect(page.get_by_role("button", name="Deny")).to_have_count(0)
-    wait_until(lambda: portal.call("GET", f"/api/sessions/{session_id}")["state"] == "idle", seconds=60)
+    wait_until(lambda: portal.call("GET", f"/api/sessions/{session_id}")["state"] == "idle")
     expect(page.locator(".tool-error")).to_contain_text("do it in your head")
 
 

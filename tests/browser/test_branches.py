@@ -27,7 +27,7 @@ def expect_path(page: Page, *seqs: int) -> None:
     # These wait for the page, should it be loading; a window that follows another one may show both branches for a moment.
     expect(page.locator(".message")).to_have_count(len(seqs))
     expect(page.locator(".message").last).to_have_id(f"msg-{seqs[-1]}")
-    wait_until(lambda: shown(page) == [str(seq) for seq in seqs], seconds=60)
+    wait_until(lambda: shown(page) == [str(seq) for seq in seqs])
 
 
 def test_an_edit_is_switched_and_reloaded_and_the_other_window_follows(portal: Portal, open_page: Open) -> None:

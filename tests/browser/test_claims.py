@@ -42,7 +42,7 @@ def summary(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> str:
     portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
     found = portal.call("GET", f"/api/sessions/{session_id}/summaries")["items"]
     leaf = next(one for one in found if one["kind"] == "leaf")
-    wait_until(lambda: claims_of(portal, leaf["id"]), seconds=60)
+    wait_until(lambda: claims_of(portal, leaf["id"]))
     return f"/sessions/{session_id}/inspect/summaries/{leaf['id']}/"
 
 

@@ -52,11 +52,11 @@ def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_messag
     chooser.value.set_files(str(log))
     chip = page.locator(".attachment", has_text="gauge.log")
     expect(chip).to_contain_text("MB")
-    expect(chip).to_contain_text("ready · log", timeout=30_000)
+    expect(chip).to_contain_text("ready · log")
     assert chip.locator("progress").evaluate("bar => bar.value") == 1
     page.evaluate(DROP, ["tide.py", "def tide():\n    return 'high'\n"])
     assert page.evaluate("window.sawZone")
-    expect(page.locator(".attachment", has_text="tide.py")).to_contain_text("ready · python", timeout=30_000)
+    expect(page.locator(".attachment", has_text="tide.py")).to_contain_text("ready · python")
     page.reload()
     expect(page.locator(".attachment")).to_have_count(2)
     page.get_by_role("button", name="Send").click()
@@ -82,7 +82,7 @@ def test_pictures_are_shown_where_they_were_given_and_open_by_themselves(
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Attach files").press("Enter")
     chooser.value.set_files([str(tmp_path / name) for name in ("tide.png", "small.jpg", "not.png")])
-    expect(page.locator(".attachment-state", has_text="ready")).to_have_count(3, timeout=60_000)
+    expect(page.locator(".attachment-state", has_text="ready")).to_have_count(3)
     page.get_by_role("button", name="Send").click()
     question = page.locator(".message-user")
     # Said as soon as the answer is there, without a reload.
@@ -138,7 +138,7 @@ def test_an_upload_goes_on_after_a_lost_connection_and_can_be_given_up(
     chip = page.locator(".attachment")
     expect(chip).to_contain_text("resumes by itself")
     expect(page.get_by_role("button", name="Send")).to_be_disabled()
-    expect(chip).to_contain_text("ready", timeout=30_000)
+    expect(chip).to_contain_text("ready")
     assert sent[0] == 0
     assert sent[-1] == sent[1] == 8 * 1024 * 1024
     page.get_by_role("button", name="Remove gauge.log").click()
@@ -167,7 +167,7 @@ def test_a_pasted_file_with_a_hostile_name_is_shown_and_fits_a_small_phone(porta
     page = open_page(f"/sessions/{session_id}/", viewport={"width": 360, "height": 740})
     page.evaluate(PASTE, [HOSTILE_NAME, "x = 1  # \u202e\n" * 300 + "y" * 3_000])
     chip = page.locator(".attachment")
-    expect(chip).to_contain_text("ready · python", timeout=30_000)
+    expect(chip).to_contain_text("ready · python")
     expect(chip).to_contain_text("<b>bill ⟨U+202E⟩gpj.exe")
     page.get_by_label("Message", exact=True).fill("Read this")
     page.get_by_role("button", name="Send").click()

@@ -21,7 +21,7 @@ def worked(portal: Portal) -> str:
     long = "Tell me of the harbour. " + "The tide table of the north port. " * 90
     session_id = portal.new_session(long, CALCULATOR, "!fail 500", long, CALCULATOR, "And the weather?")
     portal.call("POST", f"/api/sessions/{session_id}/compact")
-    wait_until(lambda: has_compacted(portal, session_id), seconds=120)
+    wait_until(lambda: has_compacted(portal, session_id))
     return session_id
 
 

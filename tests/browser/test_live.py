@@ -29,7 +29,7 @@ def wait_for_words(page: Page, count: int) -> None:
     """Wait until the running answer has so many words on the page."""
     # Not wait_for_function: it evaluates text inside the page, which the page's policy forbids.
     script = "count => (document.querySelector('.live')?.textContent.split(' ').length ?? 0) > count"
-    wait_until(lambda: page.evaluate(script, count), seconds=60)
+    wait_until(lambda: page.evaluate(script, count))
 
 
 def wait_for_end(page: Page) -> None:

@@ -144,10 +144,10 @@ def test_older_messages_come_while_scrolling_up_and_the_reader_stays_in_place(lo
     assert page.evaluate("scrollY + innerHeight > document.documentElement.scrollHeight - 100")
     first = f"#msg-{LONG_TALK - 49}"
     page.evaluate("selector => document.querySelector(selector).scrollIntoView()", first)
-    wait_until(lambda: page.locator(".message").count() == 100, seconds=60)
+    wait_until(lambda: page.locator(".message").count() == 100)
     assert abs(page.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", first)) < 200
     page.evaluate("scrollTo(0, 0)")
-    wait_until(lambda: page.locator(".message").count() == LONG_TALK, seconds=60)
+    wait_until(lambda: page.locator(".message").count() == LONG_TALK)
     seqs = page.locator(".message").evaluate_all("messages => messages.map(message => Number(message.dataset.seq))")
     assert seqs == list(range(1, LONG_TALK + 1))
 
@@ -174,9 +174,9 @@ def test_new_text_does_not_move_somebody_who_reads_further_up(long_talk: str, po
 def test_who_reads_the_end_stays_there_while_the_box_grows_over_it(long_talk: str, open_page: Open) -> None:
     page = open_page(f"/sessions/{long_talk}/")
     distance = "document.documentElement.scrollHeight - scrollY - innerHeight"
-    wait_until(lambda: page.evaluate(distance) < 2, seconds=60)
+    wait_until(lambda: page.evaluate(distance) < 2)
     page.get_by_label("Message", exact=True).fill("line\n" * 12)
-    wait_until(lambda: page.evaluate(distance) < 2, seconds=10)
+    wait_until(lambda: page.evaluate(distance) < 2)
     expect(page.get_by_role("button", name="Newest")).to_be_hidden()
 
 
@@ -186,7 +186,7 @@ def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(po
     page = open_page("/sessions/")
     expect(page.locator(".session-row")).to_have_count(50)
     page.get_by_role("button", name="Load more").click()
-    wait_until(lambda: page.locator(".session-row").count() > 55, seconds=60)
+    wait_until(lambda: page.locator(".session-row").count() > 55)
     page.get_by_label("Search titles").fill("row 07")
     expect(page.locator(".session-row")).to_have_count(1)
     assert page.url.endswith("/sessions/?q=row+07")
@@ -215,7 +215,7 @@ def test_a_compaction_in_the_worker_shows_its_divider_and_the_summary_opens(port
         if portal.call("GET", f"/api/sessions/{session_id}/compactions")["items"]:
             break
     divider = page.locator("details.divider").first
-    expect(divider).to_contain_text("Compacted", timeout=60_000)
+    expect(divider).to_contain_text("Compacted")
     expect(divider).to_contain_text(re.compile(r"→ .* tokens"))
     expect(divider).to_have_attribute("data-measured", re.compile(r"\d"))
     usual, warning, at_level_3 = divider.evaluate(COLOURS)
@@ -239,7 +239,7 @@ def test_a_message_and_a_block_of_code_are_copied_as_they_were_written(portal: P
     assert page.evaluate("navigator.clipboard.readText()") == text
     question.locator("figure").hover()
     question.get_by_role("button", name="Copy this code").click()
-    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == "x = 1\n", seconds=60)
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == "x = 1\n")
 
 
 def test_a_page_that_is_not_there_looks_like_the_others(open_page: Open) -> None:

@@ -28,7 +28,7 @@ def start(portal: Portal, items: list[Any], **values: Any) -> str:
 
 
 def wait_until_over(portal: Portal, run_id: str) -> None:
-    wait_until(lambda: portal.call("GET", f"/api/operators/{run_id}")["state"] == "completed", seconds=120)
+    wait_until(lambda: portal.call("GET", f"/api/operators/{run_id}")["state"] == "completed")
 
 
 @pytest.fixture(scope="module")

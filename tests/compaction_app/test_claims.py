@@ -146,7 +146,7 @@ def test_two_workers_that_align_a_summary_at_once_write_its_claims_once(
     with ThreadPoolExecutor() as workers:
         with change(session_id):  # Neither can write before both have seen that there are no claims.
             done = [workers.submit(run_child, __name__, first, file, seconds=60) for file in begun]
-            wait_until(lambda: all(file.exists() for file in begun), seconds=60)
+            wait_until(lambda: all(file.exists() for file in begun))
             time.sleep(1)
             assert [one.result() for one in done if one.done()] == []
         assert [one.result() for one in done] == ["", ""]

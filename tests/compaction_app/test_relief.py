@@ -87,7 +87,7 @@ async def test_a_slow_summary_does_not_hold_a_turn_up_and_is_used_when_it_comes(
     await answered(impatient, model)
     assert (await only_run(impatient)).state == "running"
     may_come.set()
-    await db(wait_until, lambda: list_runs(impatient.id)[0].state == "completed", seconds=60)
+    await db(wait_until, lambda: list_runs(impatient.id)[0].state == "completed")
     assert (await only_run(impatient)).summary_ids
     assert await db(is_whole, impatient)
 

@@ -168,12 +168,12 @@ def test_a_compaction_whose_worker_is_killed_while_it_asks_is_done_by_the_next(s
         for index in range(5):
             caller.say(session, f"Chapter {index}. {STORY * 12}")
         run = caller.call("POST", f"/api/sessions/{session}/compact")
-        wait_until(lambda: server.requests, seconds=60)
+        wait_until(lambda: server.requests)
         [worker] = [process for process in children(site, "qcluster") if process.ppid() == site.launcher.pid]
         worker.kill()
         server.release()
         runs = f"/api/sessions/{session}/compactions"
-        wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed", seconds=60)
+        wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed")
     [done] = caller.call("GET", runs)["items"]
     assert (done["id"], done["attempts"], len(done["summary_ids"])) == (run["id"], 2, 1)
     assert caller.say(session, "Hello again")["state"] == "completed"

@@ -88,8 +88,8 @@ def test_an_event_stream_that_is_not_read_is_cut_off(site: Site, caller: Caller)
     with small_connection(site) as raw:
         request = f"GET /api/sessions/{session}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n"
         raw.sendall(f"{request}Authorization: Bearer {caller.key}\r\n\r\n".encode())
-        wait_until(lambda: is_held(site, raw.getsockname()[1]), seconds=60)
-        wait_until(lambda: not is_held(site, raw.getsockname()[1]), seconds=SLOW_SECONDS + 60)
+        wait_until(lambda: is_held(site, raw.getsockname()[1]))
+        wait_until(lambda: not is_held(site, raw.getsockname()[1]))
 
 
 def is_held(site: Site, port: int) -> bool:

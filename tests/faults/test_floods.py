@@ -148,7 +148,7 @@ def is_closed_while_it_gets(line: socket.socket, piece: bytes) -> bool:
         time.sleep(0.1)
         return False
 
-    wait_until(is_closed, seconds=60)
+    wait_until(is_closed)
     return True
 
 
@@ -166,7 +166,7 @@ def dripped(line: socket.socket) -> httpx.Response:
             time.sleep(0.1)
         return bool(raw)
 
-    wait_until(is_answered, seconds=60)
+    wait_until(is_answered)
     head, _, body = raw.partition(b"\r\n\r\n")
     return httpx.Response(int(head.split(b" ", 2)[1]), content=body)
 
@@ -200,7 +200,7 @@ def uvicorn(site: Site) -> Iterator[tuple[int, psutil.Process]]:
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "mnesis_site.asgi:application", "--port", str(port)]
     server = subprocess.Popen(command, cwd=ROOT, env=site.environment, stderr=subprocess.DEVNULL)
-    wait_until(lambda: is_listening(port), seconds=60)
+    wait_until(lambda: is_listening(port))
     yield port, psutil.Process(server.pid)
     stop(server)
 

@@ -124,5 +124,5 @@ def test_an_upload_goes_on_after_the_web_process_was_killed(site: Site, caller: 
     wait_until_it_runs_again(site)
     offset = int(caller.client.head(place).headers["Upload-Offset"])
     file_id = send(caller, place, offset, b"hello world"[offset:]).headers["Mnesis-File"]
-    wait_until(lambda: caller.call("GET", f"/api/files/{file_id}")["state"] == "explored", seconds=60)
+    wait_until(lambda: caller.call("GET", f"/api/files/{file_id}")["state"] == "explored")
     assert caller.client.get(f"/api/files/{file_id}/content").content == b"hello world"

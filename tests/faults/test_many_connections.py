@@ -75,7 +75,7 @@ def test_summaries_that_are_asked_for_hold_no_connection_while_their_model_think
         assert made.returncode == 0, made.stderr
         previews = [threads.submit(preview, caller, summary) for _ in range(ASKED_AGAIN)]
         try:
-            wait_until(lambda: len(server.requests) == ASKED_AGAIN, seconds=2 * PATIENCE_SECONDS)
+            wait_until(lambda: len(server.requests) == ASKED_AGAIN)
             assert caller.call("GET", "/api/sessions")["items"]
         finally:
             server.release()
@@ -89,7 +89,7 @@ def summarised(caller: Caller) -> str:
         caller.say(session, f"Chapter {index}. {STORY * 12}")
     caller.call("POST", f"/api/sessions/{session}/compact")
     runs = f"/api/sessions/{session}/compactions"
-    wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed", seconds=PATIENCE_SECONDS)
+    wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed")
     [summary] = caller.call("GET", runs)["items"][0]["summary_ids"]
     return str(summary)
 

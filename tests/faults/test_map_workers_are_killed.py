@@ -58,7 +58,7 @@ def test_a_new_worker_of_a_site_goes_on_with_what_a_killed_one_left(site: Site) 
 def busy_worker(site: Site) -> psutil.Process:
     """A worker that works on runs now and did so half a second ago; one whose slice of the work is over is let go."""
     while True:
-        wait_until(lambda: worker_of(site), seconds=60)
+        wait_until(lambda: worker_of(site))
         time.sleep(0.5)
         if worker := worker_of(site):
             return worker

@@ -28,7 +28,7 @@ def test_every_turn_in_flight_ends_and_every_suspended_one_waits_on(
         '!tool calculator {"expression": "6 * 7"}',
     )
     path = f"/api/sessions/{waiting['session_id']}/turns/{waiting['id']}"
-    wait_until(lambda: caller.call("GET", path)["state"] == "suspended", seconds=60)
+    wait_until(lambda: caller.call("GET", path)["state"] == "suspended")
     end_web(site, how)
     wait_until_it_runs_again(site)
     ends = [caller.wait(turn, seconds=LEASE_SECONDS + SWEEP_SECONDS + 60) for turn in turns]

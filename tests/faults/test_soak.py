@@ -57,7 +57,7 @@ def talk(site: Site, key: str, ends: float) -> int:
         while time.monotonic() < ends:
             turn = client.post(f"/sessions/{session}/turns", json={"message": f"{turns}: " + "a word or two " * 40})
             address = f"/sessions/{session}/turns/{turn.raise_for_status().json()['id']}"
-            wait_until(lambda address=address: client.get(address).json()["state"] != "running", seconds=120)
+            wait_until(lambda address=address: client.get(address).json()["state"] != "running")
             assert client.get(address).json()["state"] == "completed"
             turns += 1
         check_ledger(client, session)

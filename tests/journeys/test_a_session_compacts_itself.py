@@ -19,7 +19,7 @@ def test_a_worker_compacts_in_another_process_and_the_facts_stay_reachable(calle
         caller.say(session, f"Chapter {index}. {STORY * 4}")
         if caller.call("GET", runs)["items"]:
             break
-    wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed", seconds=60)
+    wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed")
     [run] = caller.call("GET", runs)["items"]
     assert (run["trigger"], run["level"]) == ("soft", 1)
     assert run["tokens_after"] < run["tokens_before"]

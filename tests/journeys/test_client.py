@@ -95,7 +95,7 @@ def test_each_sentence_of_a_summary_leads_to_the_messages_that_it_rests_on(calle
         client.record_turn(session_id, user=said, assistant="Noted.")
     assert client.compact(session_id, wait=True)["state"] == "completed"
     [summary] = client.summaries(session_id)
-    wait_until(lambda: any(client.claims(summary["id"])), seconds=60)
+    wait_until(lambda: any(client.claims(summary["id"])))
     claims = list(client.claims(summary["id"]))
     assert [claim["number"] for claim in claims] == list(range(1, len(claims) + 1))
     assert all(summary["text"][claim["start"] : claim["end"]] == claim["text"] for claim in claims)

@@ -171,7 +171,7 @@ def test_a_client_that_hangs_up_leaves_a_whole_record(caller: Caller, provider: 
                 break
     try:
         path = f"/api/sessions/{session_id}/turns"
-        wait_until(lambda: caller.call("GET", path)["items"][0]["state"] == "cancelled", seconds=20)
+        wait_until(lambda: caller.call("GET", path)["items"][0]["state"] == "cancelled")
     finally:
         gate.set()
     assert caller.spoken(session_id)[1][1].startswith("One two three")

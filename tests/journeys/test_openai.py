@@ -161,7 +161,7 @@ def test_a_client_that_goes_away_does_not_end_the_turn(caller: Caller, client: O
     ) as stream:
         session = stream.response.headers[SESSION]
         next(iter(stream))
-    wait_until(lambda: caller.call("GET", f"/api/sessions/{session}")["state"] != "running", seconds=60)
+    wait_until(lambda: caller.call("GET", f"/api/sessions/{session}")["state"] != "running")
     assert caller.call("GET", f"/api/sessions/{session}/turns")["items"][0]["state"] == "completed"
     assert len(caller.spoken(session)[1][1].split()) > 60
 

@@ -164,7 +164,7 @@ def test_a_response_that_runs_is_cancelled(caller: Caller, client: OpenAI):
         last = list(stream)[-1]
     assert (cancelled.status, last.type, last.response.status) == ("cancelled", "response.incomplete", "cancelled")  # type: ignore[union-attr]
     assert client.responses.cancel(id).status == "cancelled"
-    wait_until(lambda: caller.call("GET", f"/api/sessions/{session_of(cancelled)}")["state"] != "running", seconds=60)
+    wait_until(lambda: caller.call("GET", f"/api/sessions/{session_of(cancelled)}")["state"] != "running")
 
 
 def test_only_a_response_that_stands_alone_is_hidden(caller: Caller, client: OpenAI):

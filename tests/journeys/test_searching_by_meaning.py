@@ -12,7 +12,6 @@ from tests.support.databases import site_database, with_a_role
 from tests.support.embedding_server import EmbeddingServer
 from tests.support.rerank_server import RerankServer
 from tests.support.site import running_site, wait_until, wait_until_ready
-from tests.support.waiting import PATIENCE_SECONDS
 
 QUESTION = "on which vessel?"
 
@@ -64,11 +63,8 @@ def test_what_no_word_finds_is_found_by_meaning(
     reader.say(session_id, "We crossed by ferry.")
     for text in ("The roses are out.", "The boiler broke.", "We had soup.", "The dog barked."):
         reader.say(session_id, text)
-    wait_until(lambda: "The dog barked." in embedding_server.asked, seconds=PATIENCE_SECONDS)
-    wait_until(
-        lambda: " 0 sessions have texts to read" in reader.site.manage("fill_vectors", "--show").stdout,
-        seconds=PATIENCE_SECONDS,
-    )
+    wait_until(lambda: "The dog barked." in embedding_server.asked)
+    wait_until(lambda: " 0 sessions have texts to read" in reader.site.manage("fill_vectors", "--show").stdout)
     for path in (f"/api/sessions/{session_id}/search", "/api/search"):
         items = reader.call("GET", f"{path}?q={quote(QUESTION)}")["items"]
         assert "We crossed by ferry." in [item["snippet"] for item in items]

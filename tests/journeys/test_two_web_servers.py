@@ -25,7 +25,7 @@ def other(caller: Caller) -> Iterator[Caller]:
     server = subprocess.Popen(command, cwd=ROOT, env=caller.site.environment, stderr=subprocess.DEVNULL)
     headers = {"Authorization": f"Bearer {caller.key}"}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
-        wait_until(lambda: answers(client), seconds=60)
+        wait_until(lambda: answers(client))
         yield Caller(site=caller.site, key=caller.key, client=client, port=port)
     stop(server)
 
@@ -61,7 +61,7 @@ def test_busy_interrupt_and_approval_hold_across_processes(caller: Caller, other
     session = caller.new_session(config={"turn": {"ask_before": ["calculator"]}})
     turn = caller.start(session, '!tool calculator {"expression": "6 * 7"}')
     path = f"/api/sessions/{session}/turns/{turn['id']}"
-    wait_until(lambda: other.call("GET", path)["state"] == "suspended", seconds=60)
+    wait_until(lambda: other.call("GET", path)["state"] == "suspended")
     [waiting] = other.call("GET", path)["waits_for"]
     approval = f"/api/sessions/{session}/approvals/{waiting['part_id']}"
     other.call("POST", approval, {"approved": True}, status=202)

@@ -99,7 +99,7 @@ def test_two_sites_start_at_once_on_a_new_database(tmp_path: Path) -> None:
             started(*ups[0], environment=environment, output=outputs[0]) as one,
             started(*ups[1], environment=environment, output=outputs[1]) as two,
         ):
-            wait_until(lambda: all("Mnesis runs at" in output.read_text() for output in outputs), seconds=240)
+            wait_until(lambda: all("Mnesis runs at" in output.read_text() for output in outputs))
             assert (one.poll(), two.poll()) == (None, None)
 
 
@@ -109,9 +109,9 @@ def test_who_waits_says_so_and_goes_on_when_the_other_is_killed(tmp_path: Path) 
         environment = environment_for(tmp_path, **database)
         holder, waiter = tmp_path / "holder", tmp_path / "waiter"
         with started("shell", "-v0", "-c", HOLD, environment=environment, output=holder) as killed:
-            wait_until(lambda: "held" in holder.read_text(), seconds=60)
+            wait_until(lambda: "held" in holder.read_text())
             with started("migrate", "-v0", environment=environment, output=waiter) as process:
-                wait_until(lambda: "Waiting for another process that migrates" in waiter.read_text(), seconds=60)
+                wait_until(lambda: "Waiting for another process that migrates" in waiter.read_text())
                 assert process.poll() is None
                 killed.kill()
                 assert process.wait(timeout=120) == 0

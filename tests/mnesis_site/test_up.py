@@ -79,7 +79,7 @@ def test_a_killed_worker_is_started_again_and_leaves_no_orphan(site: Site) -> No
     cluster.kill()
     _gone, alive = psutil.wait_procs(old, timeout=30)
     assert not alive
-    wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()), seconds=60)
+    wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()))
     assert "The worker stopped by itself (status -9) and is started again." in site.output()
 
 

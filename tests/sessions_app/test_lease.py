@@ -18,13 +18,13 @@ def test_a_process_lives_until_it_is_killed_and_not_while_it_is_stopped() -> Non
     with another_process() as (owner, process):
         assert lives(owner)
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, seconds=30)
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
         assert not lives(owner)
         process.send_signal(signal.SIGCONT)
-        wait_until(lambda: lives(owner), seconds=30)
+        wait_until(lambda: lives(owner))
         process.kill()
         # Nobody has waited for it yet: a zombie still has its process id.
-        wait_until(lambda: not lives(owner), seconds=30)
+        wait_until(lambda: not lives(owner))
         process.wait()
         assert not lives(owner)
 

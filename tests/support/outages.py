@@ -187,7 +187,7 @@ class RedisServer(Outage):
         """Start it, empty."""
         command = ["redis-server", "--port", str(self.port), "--save", "", "--appendonly", "no", "--dir", self.folder]
         self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        wait_until(self._answers, seconds=30)
+        wait_until(self._answers)
 
     def freeze(self) -> None:
         """Leave it there, doing nothing."""

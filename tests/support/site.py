@@ -20,6 +20,8 @@ from tempfile import TemporaryDirectory
 import httpx
 import psutil
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "mnesis.sqlite3"
 UNLIMITED = "[requests]\nper_second = 100_000\nburst = 100_000\n"
@@ -88,7 +90,9 @@ def environment_for(directory: Path, **settings: str) -> dict[str, str]:
     }
 
 
-def manage(*arguments: str, environment: dict[str, str], seconds: float = 170) -> subprocess.CompletedProcess[str]:
+def manage(
+    *arguments: str, environment: dict[str, str], seconds: float = PATIENCE_SECONDS
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, for so many seconds at the most."""
     command = [sys.executable, "manage.py", *arguments]
     return subprocess.run(
@@ -150,7 +154,7 @@ def running_site(directory: Path, *, is_prepared: bool = True, **settings: str) 
         )
     site = Site(port=port, directory=directory, launcher=launcher, environment=environment)
     try:
-        wait_until(lambda: "Mnesis runs at" in site.output() or launcher.poll() is not None, seconds=120)
+        wait_until(lambda: "Mnesis runs at" in site.output() or launcher.poll() is not None)
         assert launcher.poll() is None, site.output()
         yield site
     finally:
@@ -161,12 +165,12 @@ def stop(launcher: subprocess.Popen[bytes]) -> int:
     """Ask the launcher to stop, and return its exit status."""
     if launcher.poll() is None:
         launcher.send_signal(signal.SIGTERM)
-    return launcher.wait(timeout=60)
+    return launcher.wait(timeout=PATIENCE_SECONDS)
 
 
 def wait_until_ready(site: Site) -> None:
     """Wait until /readyz says that nothing is missing: the worker needs a moment longer than the web server."""
-    wait_until(lambda: _is_ready(site), seconds=60)
+    wait_until(lambda: _is_ready(site))
 
 
 def _is_ready(site: Site) -> bool:
@@ -177,7 +181,7 @@ def _is_ready(site: Site) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], object], *, seconds: float) -> None:
+def wait_until(condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
     """Look again and again until the condition holds.
 
     :raises TimeoutError: it does not, for so long.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 """For what takes a moment on an idle machine: only what never comes waits so long, and a busy machine is no failure."""
 
 

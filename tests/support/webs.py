@@ -27,7 +27,7 @@ def end_web(site: Site, how: signal.Signals) -> None:
 
 def wait_until_it_runs_again(site: Site) -> None:
     """Wait for the web process that takes the place of a dead one."""
-    wait_until(lambda: children(site, WEB), seconds=60)
+    wait_until(lambda: children(site, WEB))
     wait_until_ready(site)
 
 

@@ -47,6 +47,7 @@ from sessions_app.record.turn_queries import list_calls
 from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
+from tests.support.waiting import PATIENCE_SECONDS
 
 __all__ = ["alice", "script", "session"]
 
@@ -85,7 +86,7 @@ def working() -> Iterator[threading.Thread]:
         assert not thread.is_alive()
 
 
-def until(condition: Callable[[], Any], *, seconds: float = 20) -> None:
+def until(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
