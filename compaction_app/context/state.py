@@ -8,7 +8,6 @@ payload of a past call is made again from the record and compared with its diges
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,7 +16,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from compaction_app.context.manifests import load_manifest
 from compaction_app.context.refills import load_refill
 from compaction_app.queries import (
     load_drafts,
@@ -58,8 +56,7 @@ from mnesis_core.context.manifests import (
 )
 from mnesis_core.context.passages import Passages
 from mnesis_core.context.pictures import SHOWN_KINDS, picture_files
-from mnesis_core.context.prompt_diff import Difference, difference
-from mnesis_core.errors import InvalidRequest, NotFound
+from mnesis_core.errors import NotFound
 from mnesis_core.facts.held import without_contradictions
 from mnesis_core.facts.values import FactRecord
 from mnesis_core.files.pictures import MOST_AUDIO_BYTES, MOST_PDF_BYTES, rule_for
@@ -87,7 +84,6 @@ READ_MORE = 4
 _NAMING = ("message", "pinned")  # rows that show one message
 # Names of a call's texts beside its context: the schema of its answer, and what was wrong with the answer before.
 FORMAT, CORRECTION = "response_format", "correction"
-MOST_CHANGES = 1_000  # differences between two calls that are given one by one; all are counted
 DEEPEST_SHOWN = (
     100  # objects and lists inside each other in a request through the gateway; a deeper one is shown as its text alone
 )
@@ -504,78 +500,6 @@ def meter_of(state: ContextState) -> Meter:
         breakdown=breakdown,
         **state.calibration.as_dict(),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedCalls:
-    earlier: CallRecord | None  # None when the later one was the first
-    later: CallRecord
-    changes: list[Difference]
-    counts: dict[str, int]  # the number of all changes, by what happened
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-
-def compare_calls(call_id: str, *, owner_id: int | None, earlier_id: str | None = None) -> ComparedCalls:
-    """Return what a call showed in another way than an earlier one, by default the one before it.
-
-    :raises CallNotFoundError: one of them is not there, or belongs to another person.
-    :raises InvalidRequest: they are not of one session, not in this order, or no calls of turns.
-    """
-    earlier, later = calls_to_compare(call_id, owner_id=owner_id, earlier_id=earlier_id)
-    if later.purpose != "turn":
-        raise InvalidRequest("only calls of turns can be compared", field="call_id")
-    before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
-    gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
-    replaced = context_queries.replaced_items(later.session_id, sorted(gone))
-    elsewhere = _elsewhere(earlier, later, before, after) if earlier else set()
-    changes = list(difference(before, after, is_first=earlier is None, replaced=replaced, elsewhere=elsewhere))
-    return ComparedCalls(
-        earlier=earlier,
-        later=later,
-        changes=changes[:MOST_CHANGES],
-        counts=dict(Counter(change.change for change in changes)),
-    )
-
-
-def calls_to_compare(
-    call_id: str, *, owner_id: int | None, earlier_id: str | None
-) -> tuple[CallRecord | None, CallRecord]:
-    """Return a call and an earlier one of its kind, by default the one before it, if there is one.
-
-    :raises CallNotFoundError: one of them is not there, or belongs to another person.
-    :raises InvalidRequest: they are not of one session and one kind, or not in this order.
-    """
-    later = turn_queries.load_call(call_id, owner_id=owner_id)
-    if earlier_id is None:
-        return turn_queries.load_call_before(later), later
-    earlier = turn_queries.load_call(earlier_id, owner_id=owner_id)
-    if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
-        raise InvalidRequest("from must be a call of the same kind and session", field="from")
-    if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
-        raise InvalidRequest("from must be an earlier call", field="from")
-    return earlier, later
-
-
-def _elsewhere(earlier: CallRecord, later: CallRecord, before: Sequence[Row], after: Sequence[Row]) -> set[str]:
-    """Return what only one of two calls showed because they were made on different branches."""
-    numbers = [branch_of(call.manifest) for call in (earlier, later)]
-    if numbers[0] == numbers[1]:
-        return set()
-    paths = [load_path(later.session_id, number) or LINE for number in numbers]
-    had, has = ({row["id"] for row in side if "id" in row} for side in (before, after))
-    return context_queries.items_off(paths[0], later.session_id, has - had) | context_queries.items_off(
-        paths[1], later.session_id, had - has
-    )
-
-
-def _manifest_to_compare(call: CallRecord) -> list[Row]:
-    try:
-        return load_manifest(call)
-    except ValueError as error:
-        raise InvalidRequest(f"call {call.id}: {error}", field="call_id") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -13,22 +12,21 @@ from urllib.parse import quote
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 
-from compaction_app.context.state import (
+from compaction_app.context.comparison import (
     MOST_CHANGES,
     ComparedCalls,
-    PromptSources,
-    RebuiltPayload,
     calls_to_compare,
     compare_calls,
-    load_sources,
-    rebuild_payload,
+    compared,
+    request_changes,
 )
+from compaction_app.context.state import PromptSources, RebuiltPayload, load_sources, rebuild_payload
 from compaction_app.inspector.occupancy import call_at, draw, load_occupancy, place_of, size_of_call
 from compaction_app.templatetags.compaction import KINDS
 from mnesis_core.context.replay import Block, BlockKind, blocks_beside, blocks_of
-from mnesis_core.context.request_diff import compare_requests, pieces_of
+from mnesis_core.context.request_diff import pieces_of
 from mnesis_core.context.request_pictures import MOST_PICTURES, pictures_in
-from mnesis_core.errors import CallNotFoundError, InvalidRequest, NotFound
+from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.files.pictures import SentPicture
 from mnesis_core.providers.rendering import outgoing
 from mnesis_core.records import GATEWAY, CallRecord
@@ -92,34 +90,21 @@ def compare(
     :raises InvalidRequest: they cannot be compared.
     """
     if opened.record.purpose == GATEWAY:
-        return _compare_requests(opened, *calls_to_compare(opened.record.id, owner_id=owner_id, earlier_id=earlier_id))
-    compared = compare_calls(opened.record.id, owner_id=owner_id, earlier_id=earlier_id)
-    sources = _sources(compared.earlier) if compared.earlier else None
+        earlier, later = calls_to_compare(opened.record.id, owner_id=owner_id, earlier_id=earlier_id)
+        found = request_changes(earlier, later)
+        shown = compared(earlier, later, [change.difference for change in found])
+        return shown, [change._asdict() for change in found[:MOST_CHANGES]]
+    shown = compare_calls(opened.record.id, owner_id=owner_id, earlier_id=earlier_id)
+    sources = _sources(shown.earlier) if shown.earlier else None
     before, after = _by_key(_blocks(sources) if sources else []), _by_key(opened.blocks)
-    is_known = bool(opened.blocks) and (sources is not None or compared.earlier is None)
+    is_known = bool(opened.blocks) and (sources is not None or shown.earlier is None)
     changes = []
-    for change in compared.changes:
+    for change in shown.changes:
         then, now = before.get((change.kind, change.id), []), after.get((change.kind, change.id), [])
         tokens = sum(block.tokens for block in now) - sum(block.tokens for block in then)
         block = next(iter([*now, *then]), None)
         changes.append({"difference": change, "block": block, "tokens": tokens if is_known else None})
-    return compared, changes
-
-
-def _compare_requests(
-    opened: OpenedCall, earlier: CallRecord | None, later: CallRecord
-) -> tuple[ComparedCalls, list[dict[str, Any]]]:
-    payloads = [rebuild_payload(earlier).payload if earlier else {}, opened.rebuilt.payload]
-    if None in payloads:
-        raise InvalidRequest("the record does not give both requests", field="call_id")
-    before, after = (pieces_of(payload or {}) for payload in payloads)
-    changes = [change._asdict() for change in compare_requests(before if earlier else None, after)]
-    counts = Counter(change["difference"].change for change in changes)
-    listed = changes[:MOST_CHANGES]
-    compared = ComparedCalls(
-        earlier=earlier, later=later, changes=[change["difference"] for change in listed], counts=dict(counts)
-    )
-    return compared, listed
+    return shown, changes
 
 
 def shares_of(blocks: Iterable[Block]) -> list[dict[str, Any]]:

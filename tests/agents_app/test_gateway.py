@@ -528,6 +528,8 @@ async def test_the_page_of_a_call_shows_what_is_new_in_its_request(client, provi
         "entered Message 3 user How high? The program sent it with this request.",
     ]
     assert [row.partition(" ")[0] for row in await changes(third)] == ["changed", "left", "entered", "entered"]
+    told = (await async_client.get(f"/api/calls/{third.id}/difference")).json()
+    assert (told["from"], told["counts"]) == (second.id, {"reworded": 1, "left": 1, "entered": 2})
     assert len(await changes(third, compare=first.id)) == 6
     assert len(await changes(third, change="left")) == 1
 

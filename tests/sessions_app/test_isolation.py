@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from agents_app import queries as agent_queries
 from compaction_app import queries as compaction_queries
+from compaction_app.context import comparison
 from compaction_app.context import state as context
 from compaction_app.facts import queries as fact_queries
 from compaction_app.lineage import queries as lineage_queries
@@ -54,6 +55,7 @@ MODULES = (
         compaction_queries,
         fact_queries,
         lineage_queries,
+        comparison,
         context,
         file_queries,
         agent_queries,
@@ -364,13 +366,13 @@ NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
             *(turn_queries.begun_before, turn_queries.sum_usage, session_queries.visible_sessions),
-            *(agent_queries.item_of, transcript.first_words),
+            *(agent_queries.item_of, transcript.first_words, comparison.compared),
         ),
         "it reads nothing by itself",
     ),
     agent_queries.owners_who_left: "workers look after every run",
     **dict.fromkeys(
-        (context.compare_calls, context.calls_to_compare),
+        (comparison.compare_calls, comparison.calls_to_compare, comparison.request_changes),
         "they are asked through load_call, which is told whose calls it may see",
     ),
     **dict.fromkeys(
