@@ -139,11 +139,21 @@ class SessionRecord:
     branch: int = 0  # the chosen one
     branch_seq: int = 0  # how many branches there are beside branch 0
     trashed_at: datetime | None = None
+    seen_turn: int | None = None  # how many turns had ended when the owner last looked; None before they first did
     is_at_home: bool = True  # Whether the owner is in the session's organisation; else only administrators see it.
 
     @property
     def is_sub_agent(self) -> bool:
         return self.origin == SUB_AGENT
+
+    @property
+    def ended_turns(self) -> int:
+        return self.turn_seq - (self.running_turn_id is not None)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a turn has ended since the owner looked; false for a session that they never opened."""
+        return self.seen_turn is not None and self.seen_turn < self.ended_turns
 
     @property
     def relation(self) -> str:

@@ -94,6 +94,8 @@ class Session(AppendOnlyModel):
     deleted_at = models.DateTimeField(null=True)
     trashed_at = models.DateTimeField(null=True, default=None)
     """Set with ``deleted_at`` while the owner may restore the session; a session deleted for good has only the other."""
+    seen_turn = models.BigIntegerField(null=True, default=None)
+    """How many turns had ended when its owner last looked at it; ``None`` before they first did."""
     event_seq = models.BigIntegerField(default=0)
     head_hash = models.CharField(max_length=64, default=GENESIS)
     message_seq = models.BigIntegerField(default=0)
@@ -110,13 +112,13 @@ class Session(AppendOnlyModel):
     rules = Rules(
         free=(
             *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "pinned_at", "deleted_at"),
-            *("trashed_at", "updated_at"),
+            *("trashed_at", "updated_at", "seen_turn"),
             *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
         ),
         erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
         # The owner's number and the organisation mean nothing in another database; the first event says whose it was.
         unproven=(
-            *("owner", "organisation", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+            *("owner", "organisation", "updated_at", "seen_turn", "event_seq", "head_hash", "message_seq", "turn_seq"),
             *("branch", "branch_seq"),
         ),
     )

@@ -114,6 +114,7 @@ class SessionOut(Out):
     archived: Annotated[bool, Field(validation_alias="archived_at"), IsSet]
     pinned: Annotated[bool, Field(validation_alias="pinned_at"), IsSet]
     trashed: Annotated[bool, Field(validation_alias="trashed_at"), IsSet]
+    unread: Annotated[bool, Field(validation_alias="is_unread")]
     labels: dict[str, str]
     config: dict[str, Any]
     origin: str

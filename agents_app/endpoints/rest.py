@@ -140,6 +140,12 @@ def update_session(request: HttpRequest, session_id: str, body: SessionPatch) ->
     return lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict())
 
 
+@router.post("/sessions/{session_id}/seen", response={200: SessionOut, **ERRORS}, summary="Mark as read")
+def see_session(request: HttpRequest, session_id: str) -> Any:
+    """Note that you have seen the turns that have ended. After that, the session is ``unread`` once another one ends."""
+    return lifecycle.see_session(session_id, owner_id=owner_id(request))
+
+
 @by_name("session/archive")
 @router.post("/sessions/{session_id}/archive", response={200: SessionRead, **ERRORS}, summary="Archive a session")
 def archive_session(request: Asker, session_id: str) -> Any:

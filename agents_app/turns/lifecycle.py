@@ -142,6 +142,13 @@ def update_session(
     return load_session(session_id)
 
 
+def see_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Note that the owner has seen every turn that has ended, so that the session counts as read."""
+    session = load_session(session_id, owner_id=owner_id)
+    session_store.mark_seen(session_id, turns=session.ended_turns)
+    return replace(session, seen_turn=session.ended_turns)
+
+
 def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
     """Close a session and those of its sub-agents for new turns; a running turn still ends, and so do its tasks."""
     load_session(session_id, owner_id=owner_id)

@@ -16,6 +16,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, connection
+from django.db.models import Q
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
@@ -238,6 +239,12 @@ def update_session(
         with _named_once("", hosting.name if hosting and hosting.is_on else ""):
             record.update(_SESSIONS, values, id=record.session_id)
         record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=sorted(values))
+
+
+def mark_seen(session_id: str, *, turns: int) -> None:
+    """Note that the owner has seen how so many turns ended. This is no part of the record."""
+    rows = Session.objects.filter(Q(seen_turn__isnull=True) | Q(seen_turn__lt=turns), id=session_id)
+    rows.update(seen_turn=turns)
 
 
 def begin_branch(record: Change, *, parent: int, after_seq: int) -> int:

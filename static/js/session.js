@@ -14,6 +14,7 @@ import { watchPinButton } from "./pins.js";
 import { Queue, QueueList } from "./queue.js";
 import { Reading } from "./reading.js";
 import { keepingPlace } from "./scrolling.js";
+import { watchSeen } from "./seen.js";
 import { Sending } from "./sending.js";
 import { SignIn } from "./sign_in.js";
 import { watchTitle } from "./title.js";
@@ -41,6 +42,7 @@ const versions = new Versions(transcript, edges, { onError: complain, say: (word
 const attachments = composer && new Attachments(find("attachments"), { sessionId, status: find("attachments-status"), onChange: filesChanged });
 const title = watchTitle(find("title-form"), api);
 const showPinned = watchPinButton(find("pin"), sessionId, complain);
+const showNew = watchSeen(api, "unseen" in page.dataset);
 const queue = new Queue(sessionId);
 // The model for the next turn if it is not the session's own, else "".
 const otherModel = () => (picker.value === page.dataset.model ? "" : picker.value);
@@ -145,6 +147,7 @@ function turnGoesOn() {
 function turnEnded(state, turnId) {
   showBadge(state);
   sending.turnEnded(state, turnId);
+  showNew();
   measureContext();
   const last = transcript.lastOfTurn(turnId);
   if (last) transcript.refresh(last.dataset.message);

@@ -25,7 +25,7 @@ FREE = {
     "Person": {"organisation"},
     "Session": {
         *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "pinned_at", "updated_at"),
-        *("deleted_at", "trashed_at"),
+        *("deleted_at", "trashed_at", "seen_turn"),
         *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
@@ -44,7 +44,7 @@ FREE = {
 }
 UNPROVEN = {
     "Session": {
-        *("owner", "organisation", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+        *("owner", "organisation", "updated_at", "seen_turn", "event_seq", "head_hash", "message_seq", "turn_seq"),
         *("branch", "branch_seq"),
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},

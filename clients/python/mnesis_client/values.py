@@ -40,6 +40,7 @@ class Session(TypedDict):
     title: str
     archived: bool
     pinned: bool
+    unread: bool
     trashed: bool
     labels: dict[str, str]
     config: dict[str, Any]
