@@ -38,7 +38,7 @@ from sessions_app.pages.branches import (
 )
 from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
 from sessions_app.pages.transcript import LARGEST, parent_titles
-from sessions_app.record.session_queries import list_sessions, load_session, load_sessions
+from sessions_app.record.session_queries import last_model, list_sessions, load_session, load_sessions
 from sessions_app.record.turn_queries import newest_model, reasons_to_wait
 from sessions_app.schemas import page_of, place_of, read_place
 
@@ -110,8 +110,10 @@ def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
 
 @signed_in
 def new_chat(request: HttpRequest) -> HttpResponse:
-    models = [(spec.alias, model_label(spec)) for spec in list_models(user_id=reader_of(request))]
-    choices = {"models": models, "default_model": default_model(), "examples": EXAMPLES}
+    models = {spec.alias: model_label(spec) for spec in list_models(user_id=reader_of(request))}
+    last = last_model(owner_id=reader_of(request))
+    chosen = last if last in models else default_model()
+    choices = {"models": models.items(), "chosen_model": chosen, "examples": EXAMPLES}
     return render(request, "sessions_app/new_chat.html", choices)
 
 

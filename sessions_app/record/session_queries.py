@@ -171,6 +171,13 @@ def list_sessions(
     return [_session(row) for row in rows.order_by("-updated_at", "-id")[:limit]]
 
 
+def last_model(*, owner_id: int) -> str:
+    """Return the model of the newest turn in the latest session that a person has looked at; empty if there is none."""
+    looked_at = _VISIBLE.filter(owned_by(owner_id), seen_turn__isnull=False)
+    newest = looked_at.order_by("-updated_at", "-id").values_list(Subquery(_NEWEST_TURN.values("model")[:1]), flat=True)
+    return newest.first() or ""
+
+
 def list_pinned(*, owner_id: int, limit: int) -> list[SessionRecord]:
     """Return the sessions that a person keeps on top, the last pinned first; archived ones are left out."""
     rows = _WITH_TURNS.filter(owned_by(owner_id), pinned_at__isnull=False, archived_at__isnull=True)

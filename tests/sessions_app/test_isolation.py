@@ -290,6 +290,7 @@ NOT_SCOPED: dict[Query, str] = {
     compaction_queries.held_facts: "it reads nothing by itself",
     compaction_queries.reaches: "it reads nothing",
     compaction_queries.still_held: "it reads nothing by itself",
+    session_queries.last_model: "whose sessions it looks into: tests/sessions_app/test_session_list.py",
     session_queries.list_pinned: "whose sessions it lists: tests/sessions_app/test_sidebar.py",
     session_queries.load_trashed: "whose sessions it finds: tests/agents_app/test_trash.py",
     session_queries.trashed_with: "its caller has found the session by its owner",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -17,11 +18,13 @@ from audit_app.proof.verify import verify_session
 from mnesis_core.llm.interface import LimitSource, ModelSpec, StatedLimits, settle_limits
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState
-from sessions_app.llm.model_store import put_model
+from sessions_app.conf import DEMO
+from sessions_app.llm.model_store import put_model, remove_model
 from sessions_app.models import Session
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.organisation_store import home_of
+from tests.support.cast import make_user
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +52,26 @@ def test_a_new_chat_offers_models_and_beginnings_beside_the_sidebar(ask: Ask, re
     assert page.count("data-example=") == 3
     assert '<option value="demo"' in page
     assert "Earlier" in page.partition('id="sidebar-rows"')[2].partition("</nav>")[0]
+
+
+@pytest.mark.both_databases
+def test_a_new_chat_begins_with_the_model_that_its_person_used_last(ask: Ask, reader: User) -> None:
+    def chosen() -> str:
+        return str(re.findall(r'value="([\w-]+)"\s+selected', ask("/"))[0])
+
+    sessions = {}
+    for model, owner in (("brief", reader), ("unseen", reader), ("theirs", make_user("someone-else"))):
+        put_model(replace(DEMO, alias=model))
+        sessions[model] = new_session(owner)
+        with change(sessions[model]) as record:
+            turn_id = turn_store.start_turn(record, model=model)
+            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+    session_store.mark_seen(sessions["theirs"], turns=1)
+    assert chosen() == "demo"
+    session_store.mark_seen(sessions["brief"], turns=1)
+    assert chosen() == "brief"
+    remove_model("brief")
+    assert chosen() == "demo"
 
 
 @pytest.mark.both_databases
