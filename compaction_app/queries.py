@@ -27,7 +27,7 @@ from compaction_app.models import (
     SummaryPreview,
     SummaryTry,
 )
-from mnesis_core.compaction.dag import Cost, Cover, Graph, Node, PreviewRecord, check_cover, slices_of
+from mnesis_core.compaction.dag import Cost, Cover, Graph, Node, PreviewRecord, Span, check_cover, runs_of, slices_of
 from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import LastRun
@@ -48,7 +48,13 @@ from sessions_app.record import context_queries
 from sessions_app.record.branch_queries import load_path, path_in
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
 from sessions_app.record.lease import expired
-from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session, seqs_on_path
+from sessions_app.record.message_queries import (
+    load_messages_by_ids,
+    seq_of_message,
+    seqs_of_messages,
+    seqs_of_session,
+    seqs_on_path,
+)
 from sessions_app.record.session_queries import imported_since, load_session
 from sessions_app.search.search import Scope
 
@@ -392,6 +398,20 @@ def spans_of_summaries(ids: Sequence[str], *, session_id: str) -> dict[str, tupl
         return {}
     rows = SummaryNode.objects.filter(session_id=session_id, id__in=ids).values_list("id", "first_seq", "last_seq")
     return {id: (first, last) for id, first, last in rows}
+
+
+def messages_of_summaries(graph: Graph, nodes: Sequence[Node], *, session_id: str) -> dict[str, tuple[Span, ...]]:
+    """Return by id the runs of messages that summaries stand for; two queries where some of them have gaps."""
+    gapped = [node for node in nodes if node.message_count <= node.last_seq - node.first_seq]
+    leaves = {node.id: [leaf.id for leaf in graph.leaves(node.id)] for node in gapped}
+    wanted = {leaf_id for ids in leaves.values() for leaf_id in ids}
+    edges = _sources(session_id=session_id, node_id__in=list(wanted)[:MOST_PLACES]) if wanted else {}
+    seqs = seqs_of_messages({id for ids in edges.values() for _, id in ids}, session_id=session_id) if wanted else {}
+    runs = {
+        id: runs_of({seqs[source] for leaf in ids for _, source in edges.get(leaf, ()) if source in seqs})
+        for id, ids in leaves.items()
+    }
+    return {node.id: runs.get(node.id, ((node.first_seq, node.last_seq),)) for node in nodes}
 
 
 def within_summary(scope: Scope, summary: SummaryRecord) -> Scope:

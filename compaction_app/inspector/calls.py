@@ -324,13 +324,18 @@ def call_payload_file(request: HttpRequest, session_id: str, call_id: str) -> Ht
     return payload_file(opened.record, opened.rebuilt)
 
 
-def _open(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspected, OpenedCall]:
+def find_call(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspected, CallRecord]:
     """:raises CallNotFoundError: the session has no such call, or this reader may not see all that it was sent."""
     about = inspected(request, session_id)
     call = turn_queries.load_call(call_id)
     is_hidden = not about.is_own and not may_see_payload(request.user, call.purpose)
     if call.session_id != about.id or is_hidden:
         raise CallNotFoundError(call_id=call_id)
+    return about, call
+
+
+def _open(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspected, OpenedCall]:
+    about, call = find_call(request, session_id, call_id)
     return about, open_call(call)
 
 

@@ -223,6 +223,7 @@ class Row:
     """One line of the tree: a summary, a message, or a run of messages that stand in the context themselves."""
 
     span: Span
+    messages: Sequence[Span]  # as runs: it may have gaps
     node: Node | None = None
     preview: timeline_queries.MessagePreview | None = None
     model: str = ""
@@ -258,19 +259,26 @@ def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row
     ids = queries.load_sources(node.id, offset=offset, limit=PAGE)
     previews, active = timeline_queries.preview_messages(ids, at=timeline_queries.NOW), standing_items(about.id, ids)
     found = [previews[id] for id in ids if id in previews]
-    rows = [Row(span=(one.seq, one.seq), preview=one, is_active=one.id in active) for one in found]
+    spans = [(one.seq, one.seq) for one in found]
+    rows = [
+        Row(span=span, messages=[span], preview=one, is_active=one.id in active)
+        for span, one in zip(spans, found, strict=True)
+    ]
     return Listing(items=rows, offset=offset, total=node.message_count)
 
 
 def _summary_rows(about: Inspected, graph: Graph, items: Sequence[Node | Span], offset: int) -> Listing[Row]:
     chosen = items[offset : offset + PAGE]
-    ids = [item.id for item in chosen if isinstance(item, Node)]
+    nodes = [item for item in chosen if isinstance(item, Node)]
+    ids = [node.id for node in nodes]
+    messages = queries.messages_of_summaries(graph, nodes, session_id=about.id)
     models, active = queries.models_of_summaries(ids), standing_items(about.id, ids)
     rows = [
-        Row(span=item, is_active=True)
+        Row(span=item, messages=[item], is_active=True)
         if isinstance(item, tuple)
         else Row(
             span=(item.first_seq, item.last_seq),
+            messages=messages[item.id],
             node=item,
             model=show_invisible(models.get(item.id, "")),
             revisions=len(graph.history(item.id)),

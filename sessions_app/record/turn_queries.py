@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
@@ -239,6 +239,17 @@ class CallSize:
     ratio: float  # the model's own counts to the estimates
 
 
+class CallPlace(NamedTuple):
+    """A call by its number among all calls of its session, and by the message that it wrote, 0 for none."""
+
+    number: int
+    id: str
+    purpose: str
+    created_at: datetime
+    seq: int
+    branch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFilter:
     """A filter of a session's calls; an empty field matches all of them."""
@@ -422,6 +433,14 @@ def calls_beside(call: CallRecord) -> tuple[str, str]:
     is_after = Q(created_at__gt=call.created_at) | Q(created_at=call.created_at, id__gt=call.id)
     after = rows.filter(is_after).order_by("created_at", "id").values_list("id", flat=True).first()
     return before or "", after or ""
+
+
+def list_call_places(session_id: str) -> list[CallPlace]:
+    """Return every call of a session, oldest first, in one query."""
+    rows = _calls(session_id).order_by("created_at", "id")
+    rows = rows.annotate(seq=Coalesce(F("message__seq"), 0), branch=Coalesce(F("message__branch"), 0))
+    found = rows.values_list("id", "purpose", "created_at", "seq", "branch")
+    return [CallPlace(number, *row) for number, row in enumerate(found, start=1)]
 
 
 def list_turn_calls(session_id: str) -> list[tuple[str, int]]:

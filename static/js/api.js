@@ -56,8 +56,8 @@ export async function fetchJson(path) {
 }
 
 // Fetches part of a page as a DocumentFragment.
-export async function fetchPart(path) {
-  const response = await ask(path, { headers: { "HX-Request": "true" } });
+export async function fetchPart(path, headers = {}) {
+  const response = await ask(path, { headers: { "HX-Request": "true", ...headers } });
   if (!response.ok) throw new ApiError(`HTTP_${response.status}`, "A part of the page could not be loaded.", response.status);
   const template = document.createElement("template");
   template.innerHTML = await response.text();

@@ -2,9 +2,13 @@
 import { goToEnd, goToMessage, isAtEnd, stayAtEndBelow, topmost } from "./scrolling.js";
 
 const HASH = /^#msg-(\d+)$/;
+// What an address says of the lens: it stays while the reader moves.
+export const LENS = ["lens", "call", "section", "id", "seq"];
+
+const placeInAddress = () => `${new URLSearchParams(location.search).get("at") ?? ""}${location.hash}`;
 
 export class Reading {
-  #address = location.href;
+  #place = placeInAddress();
 
   // jump: the button that leads to the newest message
   // looking: whether the page shows another branch than the chosen one, so that its address names it
@@ -25,8 +29,8 @@ export class Reading {
     this.jump.addEventListener("click", () => this.showNewest());
     // Back, forward, and a link to a message that is not on the page.
     addEventListener("popstate", () => {
-      if (location.href !== this.#address) this.#showPlace();
-      this.#address = location.href;
+      if (placeInAddress() !== this.#place) this.#showPlace();
+      this.#place = placeInAddress();
     });
   }
 
@@ -73,7 +77,8 @@ export class Reading {
 
   #push(query) {
     const named = new URLSearchParams({ ...(this.looking && { branch: this.transcript.branch }), ...query });
+    for (const [name, value] of new URLSearchParams(location.search)) if (LENS.includes(name)) named.set(name, value);
     history.pushState({}, "", `${location.pathname}${named.size ? `?${named}` : ""}`);
-    this.#address = location.href;
+    this.#place = placeInAddress();
   }
 }

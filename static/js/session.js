@@ -228,6 +228,7 @@ async function sessionUpdated() {
 
 function takeEvent(event) {
   meanings[event.type]?.(event.data);
+  if (lens) withLens((its) => its.take(event.type));
   if (/^(turn|session)\./.test(event.type)) document.dispatchEvent(new Event("mnesis:session")); // for the sidebar
   showState();
 }
@@ -397,25 +398,60 @@ function watchDialogs() {
       y: () => (find("announcer").textContent = reading.copyLast() ? "The last answer is copied." : "There is no answer yet."),
       n: () => location.assign("/"),
       p: () => find("pin").click(),
-      c: togglePanels,
+      c: toggleLens,
       i: () => find("inspect-link")?.click(),
     },
     find("keys-on"),
   );
 }
 
-/* Panels and menu */
+/* The lens, and the menu */
 
-function togglePanels() {
-  const main = find("main");
-  const isOpen = getComputedStyle(find("panels")).display !== "none";
-  main.dataset.panels = isOpen ? "closed" : "open";
-  find("context-toggle").setAttribute("aria-expanded", String(!isOpen));
+const isLensOpen = () => getComputedStyle(find("panels")).display !== "none";
+
+function setLensOpen(isOpen) {
+  keepingPlace(() => (find("main").dataset.panels = isOpen ? "open" : "closed"));
+  find("context-toggle")?.setAttribute("aria-expanded", String(isOpen));
 }
 
-function watchPanels() {
-  find("context-toggle")?.addEventListener("click", togglePanels);
-  find("context-toggle")?.setAttribute("aria-expanded", String(getComputedStyle(find("panels")).display !== "none"));
+// More of the lens than the context is loaded when it is first wanted.
+let lens = null;
+async function withLens(act) {
+  lens ??= import("./lens.js").then(({ Lens }) => new Lens({ transcript, goTo: (place) => reading.goTo(place).catch(complain), isOpen: isLensOpen, setOpen: setLensOpen }));
+  act(await lens);
+}
+
+function toggleLens() {
+  const isOpen = !isLensOpen();
+  const hadFocus = find("panels").contains(document.activeElement);
+  setLensOpen(isOpen);
+  if (lens) withLens((its) => its.toggled(isOpen));
+  if (!isOpen && hadFocus) find("context-toggle")?.focus();
+}
+
+function watchLens() {
+  find("context-toggle")?.addEventListener("click", toggleLens);
+  find("context-toggle")?.setAttribute("aria-expanded", String(isLensOpen()));
+  find("lens-close").addEventListener("click", toggleLens);
+  find("panels").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.defaultPrevented) return;
+    event.preventDefault();
+    toggleLens();
+  });
+  // The first click is for the tab, too: by then the lens does not listen yet.
+  find("lens-tabs").addEventListener("click", ({ target }) => !lens && target.dataset.lensTab && withLens((its) => its.show({ lens: target.dataset.lensTab })));
+  find("lens-tabs").addEventListener("focusin", ({ target }) => target.matches(":focus-visible") && withLens(() => {}));
+  transcript.root.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-act=call]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || !find("lens-tab-saw")) return;
+    event.preventDefault();
+    withLens((its) => its.show({ lens: "saw", of: link.closest(".message").dataset.seq }));
+  });
+  const address = new URLSearchParams(location.search);
+  if (address.has("lens")) withLens((its) => its.show(Object.fromEntries(address), "replaceState"));
+}
+
+function watchMenu() {
   find("archive")?.addEventListener("click", () => call("POST", `${api}/archive`).catch(complain));
   find("delete")?.addEventListener("click", ({ target }) => {
     target.closest("details").open = false;
@@ -448,9 +484,10 @@ new Actions({
   onError: complain,
   onBusy: (words) => connection.say(words),
 });
-watchPanels();
+watchMenu();
 showState();
 reading.begin();
+watchLens();
 edges.watch();
 dividers.refresh();
 feed.start();

@@ -48,7 +48,7 @@ PARTS = {
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
-    "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-payload", "inspect-payload-file",
+    "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-call-places", "inspect-call-messages", "inspect-payload", "inspect-payload-file",
     "inspect-verification", "inspect-verify", "inspect-ledger-body",
 }  # fmt: skip
 """Parts of those pages, and files."""

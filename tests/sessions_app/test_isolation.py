@@ -318,7 +318,7 @@ NOT_SCOPED: dict[Query, str] = {
         (
             *(turn_queries.call_of_message, turn_queries.calls_beside, turn_queries.calls_between),
             *(turn_queries.calls_over_span, turn_queries.count_turn_calls_until, turn_queries.list_headings),
-            *(turn_queries.list_turn_calls, turn_queries.load_headings),
+            *(turn_queries.list_call_places, turn_queries.list_turn_calls, turn_queries.load_headings),
             *(turn_queries.turn_calls_from, turn_queries.branches_of_calls, turn_queries.manifests_from),
             *(turn_queries.models_of_calls, turn_queries.numbers_of_calls, turn_queries.sizes_of_calls),
             *(context_queries.list_tombstones, context_queries.load_events_at, context_queries.summary_stays),
@@ -482,7 +482,10 @@ NOT_SCOPED: dict[Query, str] = {
     turn_queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
     compaction_queries.later_revisions: "the summaries are those of one session's graph",
     compaction_queries.load_sources: "the summary was loaded for the caller",
-    compaction_queries.models_of_summaries: "the summaries are those of one session's graph",
+    **dict.fromkeys(
+        (compaction_queries.messages_of_summaries, compaction_queries.models_of_summaries),
+        "the summaries are those of one session's graph",
+    ),
     compaction_queries.written_by: "the run was loaded for the caller",
     compaction_queries.run_records: "reads what the caller has chosen",
     compaction_queries.has_changed: "the run is the caller's own",

@@ -1,0 +1,86 @@
+// The table of summaries beside the conversation: pointing at one, or at a sentence of it, lights up its messages there.
+import { fetchPart } from "./api.js";
+import { enhance } from "./enhance.js";
+
+const count = (number) => number.toLocaleString("en");
+const spanOf = ([first, last]) => (first === last ? count(first) : `${count(first)}–${count(last)}`);
+const sourceAt = (target) => target.closest?.("[data-messages]");
+
+// "3-14 20" as runs of numbers
+function runsIn(text) {
+  const runs = text.split(" ").filter(Boolean).map((run) => run.split("-").map(Number));
+  return runs.map(([first, last = first]) => [first, last]);
+}
+
+export class Summaries {
+  #held = null; // what was chosen stays lit
+  #isLoaded = false;
+
+  constructor(panel, { page, transcript, onError, goTo }) {
+    Object.assign(this, { panel, page, transcript, onError, goTo });
+    this.said = panel.querySelector(".lens-said");
+    this.body = panel.querySelector("[data-body]");
+    panel.addEventListener("pointerover", ({ target }) => this.#light(sourceAt(target) ?? this.#held));
+    panel.addEventListener("pointerleave", () => this.#light(this.#held));
+    panel.addEventListener("focusin", ({ target }) => sourceAt(target) && this.#light(sourceAt(target)));
+    panel.addEventListener("focusout", () => this.#light(this.#held));
+    panel.addEventListener("click", ({ target }) => this.#choose(sourceAt(target)));
+    panel.addEventListener("keydown", ({ key, target }) => key === "Enter" && this.#choose(sourceAt(target)));
+  }
+
+  async show({ id }) {
+    if (this.#isLoaded) return this.#light(this.#held);
+    const query = new URLSearchParams({ view: "table", ...(id && { id }) });
+    const part = await fetchPart(this.transcript.onBranch(`${this.page}?${query}`));
+    this.body.replaceChildren(...part.querySelectorAll("#dag-head, #dag, #inspect > .empty"));
+    const head = this.body.querySelector("#dag-head");
+    head.querySelector(".dag-toggle")?.remove();
+    delete head.dataset.own; // this page is told of events already
+    window.htmx.process(this.body);
+    enhance(this.body);
+    this.#isLoaded = Boolean(this.body.querySelector("#tree"));
+    if (this.#isLoaded) await import("./dag-table.js");
+    return undefined;
+  }
+
+  hide() {
+    this.#mark([]);
+  }
+
+  take(type) {
+    if (!/^(summary\.|branch\.chosen)/.test(type)) return;
+    if (!this.#isLoaded) this.show({}).catch(this.onError);
+    else this.body.querySelector("#tree-news").hidden = false;
+  }
+
+  #choose(source) {
+    if (!source) return;
+    this.#held = source;
+    this.#light(source);
+    this.transcript.root.querySelector("[data-lit]")?.scrollIntoView({ block: "center" });
+  }
+
+  #light(source) {
+    const runs = source?.isConnected ? runsIn(source.dataset.messages) : [];
+    this.#mark(runs);
+    this.said.replaceChildren(...(runs.length ? this.#words(runs) : []));
+  }
+
+  #mark(runs) {
+    for (const message of this.transcript.messages) {
+      const seq = Number(message.dataset.seq);
+      message.toggleAttribute("data-lit", runs.some(([first, last]) => first <= seq && seq <= last));
+    }
+  }
+
+  // Which messages they are, with the way to the first one where not all are on the page.
+  #words(runs) {
+    const { firstSeq, lastSeq } = this.transcript;
+    const [first, last] = [runs[0][0], runs.at(-1)[1]];
+    const said = `${first === last ? "Message" : "Messages"} ${runs.map(spanOf).join(", ")}`;
+    if (firstSeq <= first && last <= lastSeq) return [`${said}: lit in the conversation.`];
+    const link = Object.assign(document.createElement("a"), { href: `?at=${first}`, textContent: `Go to message ${count(first)}` });
+    const none = last < firstSeq || lastSeq < first;
+    return [`${said}: ${none ? "not loaded" : "not all of them are loaded"} in the conversation. `, link];
+  }
+}
