@@ -256,6 +256,7 @@ CONTENT_SECURITY_POLICY = {
         "media-src": ["'self'"],
         "font-src": ["'self'"],
         "connect-src": ["'self'"],
+        "manifest-src": ["'self'"],
         "form-action": ["'self'"],
         "frame-ancestors": ["'none'"],
         "base-uri": ["'none'"],

@@ -10,6 +10,7 @@ import { Dividers } from "./dividers.js";
 import { Edges } from "./edges.js";
 import { watchKeys } from "./keys.js";
 import { LiveFeed } from "./live.js";
+import { notify, watchNotifications } from "./notifications.js";
 import { watchPinButton } from "./pins.js";
 import { Queue, QueueList } from "./queue.js";
 import { Reading } from "./reading.js";
@@ -31,6 +32,7 @@ const picker = find("model");
 const errorBox = find("composer-error");
 const draft = new Draft(sessionId);
 const RUNS_PACE = 1_000; // milliseconds
+const ENDS = { completed: "The answer is ready.", failed: "There is no answer: the turn failed." };
 const HINT = find("composer-hint")?.textContent;
 
 const isLooking = "looking" in page.dataset; // at another branch than the chosen one
@@ -136,6 +138,7 @@ function turnWaits(partIds) {
   measureContext();
   partIds.forEach(partChanged);
   find("announcer").textContent = "The turn is waiting for an answer to a tool call.";
+  notify("A tool call is waiting for your answer.");
 }
 
 function turnGoesOn() {
@@ -148,6 +151,7 @@ function turnEnded(state, turnId) {
   showBadge(state);
   sending.turnEnded(state, turnId);
   showNew();
+  notify(ENDS[state] ?? "The answer is not complete.");
   measureContext();
   const last = transcript.lastOfTurn(turnId);
   if (last) transcript.refresh(last.dataset.message);
@@ -452,6 +456,7 @@ function watchLens() {
 }
 
 function watchMenu() {
+  watchNotifications(find("notify"), complain);
   find("archive")?.addEventListener("click", () => call("POST", `${api}/archive`).catch(complain));
   find("delete")?.addEventListener("click", ({ target }) => {
     target.closest("details").open = false;
