@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.utils.http import content_disposition_header
+from django.http import HttpRequest, HttpResponse
 from ninja import Router, Schema, Status
 from pydantic import BeforeValidator, Field, ValidationError
 
-from files_app.contents import content_size, find_size, read_content
+from files_app.contents import content_size, find_size
+from files_app.downloads import CHUNK_BYTES, download, etag_of, headers_of
 from files_app.intake import keep_file, keep_path
 from files_app.queries import (
     MOST_HITS,
@@ -27,9 +25,8 @@ from files_app.queries import (
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.lines import Mode, Span, parse_range
 from mnesis_core.files.references import name_of_upload
-from mnesis_core.records import FileReference
 from mnesis_core.search.words import LONGEST_QUERY
-from mnesis_core.text import LONGEST_CHARACTER, printable, read_json
+from mnesis_core.text import LONGEST_CHARACTER, read_json
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
 from sessions_app.record.session_queries import load_session
@@ -46,7 +43,6 @@ router = Router(tags=["files"])
 ERRORS = {401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 KEEPING = ERRORS | {400: ErrorOut, 409: ErrorOut, 413: ErrorOut}
 READING = ERRORS | {409: ErrorOut}
-CHUNK_BYTES = 1_048_576
 MOST_BYTES = 8 * CHUNK_BYTES  # of one range
 # What OpenAPI says of bytes, and of the two ways to give a file.
 _TEXT, _BINARY = {"type": "string"}, {"type": "string", "format": "binary"}
@@ -237,45 +233,16 @@ def read_file_content(
     if limit is None:
         file = load_file_reference(file_id, owner_id=owner_id(request))
         size, wanted = content_size(file.content_id), None
-        if offset == 0 and request.headers.get("If-Range", _etag(file)) == _etag(file):
+        if offset == 0 and request.headers.get("If-Range", etag_of(file)) == etag_of(file):
             wanted = parse_range(request.headers.get("Range", ""), size=size)
-        return _download(file, wanted or Span(first=offset, end=size), size=size, is_range=wanted is not None)
+        return download(file, wanted or Span(first=offset, end=size), size=size, is_range=wanted is not None)
 
     found = read_range(file_id, offset=offset, limit=limit, owner_id=owner_id(request))
     # HTTP has no word for a range of nothing.
     last = found.offset + len(found.data) - 1
     place = f"bytes {found.offset}-{last}/{found.size}" if found.data else f"bytes */{found.size}"
-    headers = _headers(found.file) | {"Content-Range": place}
+    headers = headers_of(found.file) | {"Content-Range": place}
     return HttpResponse(found.data, status=206, content_type="application/octet-stream", headers=headers)
-
-
-def _download(file: FileReference, span: Span, *, size: int, is_range: bool) -> StreamingHttpResponse:
-    headers = _headers(file) | {"Accept-Ranges": "bytes", "Content-Length": str(max(span.end - span.first, 0))}
-    if is_range:
-        headers["Content-Range"] = f"bytes {span.first}-{span.end - 1}/{size}"
-    chunks = _chunks(file.content_id, span.first, span.end)
-    status = 206 if is_range else 200
-    return StreamingHttpResponse(chunks, status=status, content_type="application/octet-stream", headers=headers)
-
-
-def _headers(file: FileReference) -> dict[str, str]:
-    # Never shown in place of our pages: the content is other people's.
-    name = printable(file.path).rpartition("/")[2] or file.id
-    return {
-        "Content-Disposition": content_disposition_header(as_attachment=True, filename=name) or "attachment",
-        "Cache-Control": "private, no-store",
-        "X-Accel-Buffering": "no",
-        "ETag": _etag(file),
-    }
-
-
-def _etag(file: FileReference) -> str:
-    return f'"{file.content_id}"'
-
-
-async def _chunks(content_id: str, first: int, end: int) -> AsyncIterator[bytes]:
-    for begin in range(first, end, CHUNK_BYTES):
-        yield await asyncio.to_thread(read_content, content_id, begin, min(CHUNK_BYTES, end - begin))
 
 
 @by_name("files/lines")

@@ -10,5 +10,6 @@ urlpatterns = [
     path("files/<str:file_id>/", views.file_page, name="file"),
     path("files/<str:file_id>/lines/", views.file_lines, name="file-lines"),
     path("files/<str:file_id>/picture/", views.file_picture, name="file-picture"),
+    path("shared/<str:token>/files/<str:file_id>/", views.shared_file, name="shared-file"),
     path("files/<str:file_id>/references/", views.file_references, name="file-references"),
 ]

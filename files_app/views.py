@@ -6,23 +6,28 @@ from contextlib import suppress
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import mark_safe
 
 from files_app.contents import content_size, find_size, read_content
+from files_app.downloads import download
 from files_app.queries import list_files, load_file_reference, read_lines, versions_of
 from mnesis_core.errors import FileNotText, FileReferenceNotFoundError
 from mnesis_core.files.detection import BY_NAME, MARK_BYTES, is_text, media_type_of
-from mnesis_core.files.lines import FileLine
+from mnesis_core.files.lines import FileLine, Span
 from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import LONGEST_LINE, format_size, highlight_lines, show_invisible
 from sessions_app.pages.pictures import shown_alone
+from sessions_app.pages.shares import shared_view
+from sessions_app.pages.transcript import shows_file
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
+from sessions_app.record.sharing import Shared
 
 PAGE = 50
 LINES = 200
@@ -84,12 +89,28 @@ def file_lines(request: HttpRequest, file_id: str) -> HttpResponse:
 @signed_in
 def file_picture(request: HttpRequest, file_id: str) -> HttpResponse:
     """Return a picture or audio by itself. What its bytes say it is counts, never its name: no SVG and no HTML is sent."""
-    file = load_file_reference(file_id, owner_id=reader_of(request))
+    shown = _shown(load_file_reference(file_id, owner_id=reader_of(request)))
+    if shown is None:
+        raise FileReferenceNotFoundError(file_id=file_id)
+    return shown
+
+
+def _shown(file: FileReference) -> HttpResponse | None:
     media_type = media_type_of(read_content(file.content_id, 0, MARK_BYTES), "")
     size = content_size(file.content_id)
     if media_type not in (*FORMATS, *AUDIO_FORMATS) or size > LARGEST_PICTURE:
-        raise FileReferenceNotFoundError(file_id=file_id)
+        return None
     return shown_alone(read_content(file.content_id, 0, size), media_type, name=file_name(file))
+
+
+@shared_view
+def shared_file(request: HttpRequest, shared: Shared, file_id: str) -> HttpResponseBase:
+    """Return a file that a shared message shows: a picture or audio by itself, anything else as a download."""
+    if not shows_file(shared.session.id, file_id, path=shared.path):
+        raise FileReferenceNotFoundError(file_id=file_id)
+    file = load_file_reference(file_id, session_id=shared.session.id)
+    size = content_size(file.content_id)
+    return _shown(file) or download(file, Span(first=0, end=size), size=size, is_range=False)
 
 
 @signed_in

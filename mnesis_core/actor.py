@@ -32,6 +32,7 @@ class ActorKind(StrEnum):
     WORKER = "worker"  # work that was asked for, or decided, before and elsewhere
     COMMAND = "command"  # a person at the host
     MODEL = "model"  # an agent, whose message began this
+    VISITOR = "visitor"  # somebody with a link that anyone may open, not signed in
     SYSTEM = "system"  # nobody asked for it at that moment: recovery, sweeps, thresholds
 
 
@@ -110,6 +111,7 @@ def describe_actor(actor: Actor, names: Mapping[str, str]) -> str:
         ActorKind.WORKER: f"worker ({actor.ref})",
         ActorKind.COMMAND: f"manage.py {actor.ref}",
         ActorKind.MODEL: "another agent",
+        ActorKind.VISITOR: "a visitor who is not signed in",
         ActorKind.SYSTEM: "the system",
     }
     who = kinds.get(actor.kind, actor.kind)

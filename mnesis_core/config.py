@@ -224,6 +224,14 @@ class DeletionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharingConfig:
+    """Whether people may share their sessions, and with whom. Only the site's values count, also for links that there are."""
+
+    people_may_share: bool = True
+    with_anyone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
     # Tokens: a shorter text goes into the conversation whole, other files by reference.
     inline_threshold: int = bounded(10_000, 0, 1_000_000)
@@ -343,6 +351,7 @@ class Config:
     web: WebConfig = field(default_factory=WebConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
     deletion: DeletionConfig = field(default_factory=DeletionConfig)
+    sharing: SharingConfig = field(default_factory=SharingConfig)
     files: FileConfig = field(default_factory=FileConfig)
     operators: OperatorConfig = field(default_factory=OperatorConfig)
     search: SearchConfig = field(default_factory=SearchConfig)

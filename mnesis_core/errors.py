@@ -122,6 +122,10 @@ class DeletionNotPermitted(PermissionDenied):
     """This site does not let people delete sessions. Archive it instead, or ask an administrator."""
 
 
+class SharingNotPermitted(PermissionDenied):
+    """This site does not let people share sessions like this. Choose other people, or ask an administrator."""
+
+
 class HoldingNotPermitted(PermissionDenied):
     """Facts are held for an organisation by those who may do so. Ask an administrator for the permission, or hold the fact for yourself."""
 
@@ -150,6 +154,14 @@ class TurnNotFoundError(NotFound):
 
 class MessageNotFoundError(NotFound):
     """There is no such message, or it is not yours."""
+
+
+class ShareNotFoundError(NotFound):
+    """There is no such share, or it is not yours."""
+
+
+class SharedLinkNotFound(NotFound):
+    """This link opens nothing. It may be mistyped, revoked or expired, what it showed may be deleted, or it is for other people. Ask the person who sent it."""
 
 
 class BranchNotFoundError(NotFound):

@@ -25,7 +25,7 @@ IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported hist
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
-    *("map", "import", "org", "branch", "fact", "source", "reflection", "claim"),
+    *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening"),
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]

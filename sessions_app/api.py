@@ -1,4 +1,4 @@
-"""The record at the REST endpoint: reads of the caller's own sessions, and the lists that other endpoints share."""
+"""The record at the REST endpoint: reads of the caller's own sessions, the lists that other endpoints share, and shares."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from operator import attrgetter, itemgetter
 from typing import Annotated, Any
 
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Router, Schema
-from pydantic import Field
+from ninja import Router, Schema, Status
+from pydantic import AliasPath, AwareDatetime, BeforeValidator, Field
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import InteractionStatus, TurnRecord
+from mnesis_core.sharing import Audience, ShareState
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.llm.limits import LimitOut, UsageList, budget_of, usage_today
 from sessions_app.operations import by_name
-from sessions_app.record import branch_queries, context_queries, message_queries, session_queries, turn_queries
+from sessions_app.pages.shares import shared_path
+from sessions_app.record import branch_queries, context_queries, message_queries, session_queries, sharing, turn_queries
 from sessions_app.record.message_queries import list_interactions
 from sessions_app.schemas import (
     ErrorOut,
@@ -43,6 +45,10 @@ router = Router(tags=["record"])
 _PAIR = re.compile(r"(\d{1,15})\.(\d{1,9})", re.ASCII)  # a message's number and the place of a part in it
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+
+def _of_share(name: str) -> Any:
+    return Field(validation_alias=AliasPath("share", name))
 
 
 class SessionList(Out):
@@ -97,6 +103,54 @@ class InteractionList(Out):
 
     items: list[InteractionOut]
     next_cursor: str | None
+
+
+class ReaderOut(Out):
+    """Who opened a share; without a name everybody who was not signed in."""
+
+    name: Text | None
+    last_opened_at: datetime
+    days: int
+    """On which they opened it: an entry of the ledger for each."""
+
+
+class ShareOut(Out):
+    """A link to a session as it was, for its owner."""
+
+    id: Annotated[str, _of_share("id")]
+    session_id: Annotated[str, _of_share("session_id")]
+    message_id: Annotated[str, _of_share("message_id")]
+    """The last message that it shows."""
+    title: Annotated[Text, _of_share("title")]
+    audience: Annotated[Audience, _of_share("audience")]
+    people: list[Text]
+    state: ShareState
+    path: Annotated[str, Field(validation_alias="token"), BeforeValidator(shared_path)]
+    """The address on this site."""
+    created_at: Annotated[datetime, _of_share("created_at")]
+    expires_at: Annotated[datetime | None, _of_share("expires_at")]
+    revoked_at: Annotated[datetime | None, _of_share("revoked_at")]
+    reader_count: int
+    readers: list[ReaderOut]
+    """The newest ones, at most twenty."""
+
+
+class ShareList(Out):
+    """A page of shares."""
+
+    items: list[ShareOut]
+    next_cursor: str | None
+
+
+class ShareIn(Schema):
+    """A link to make: for whom, up to which message, until when."""
+
+    audience: Audience = Audience.SITE
+    people: Annotated[list[Annotated[str, Field(max_length=150)]], Field(max_length=sharing.MOST_PEOPLE)] = []
+    """The names of the accounts that it is for, with the audience ``people``."""
+    message_id: Annotated[str | None, Field(max_length=100)] = None
+    """The last message that it shows; without one, that of the chosen branch."""
+    expires_at: AwareDatetime | None = None
 
 
 class TurnRead(TurnOut, Schema):
@@ -202,6 +256,37 @@ def list_messages(
     These are the messages of all branches, or with ``branch`` those from the first message to the end of that one.
     """
     return message_page(session_id, owner_id=owner_id(request), after=max(after, cursor), limit=limit, branch=branch)
+
+
+@by_name("shares/create")
+@router.post(
+    "/sessions/{session_id}/shares",
+    response={201: ShareOut, 403: ErrorOut, 409: ErrorOut, **ERRORS},
+    summary="Share a session",
+)
+def create_share(request: Asker, session_id: str, body: ShareIn) -> Any:
+    """Make a link to a session as it is now, up to one message. What is said later, and other branches, are never shown."""
+    return Status(201, sharing.share_session(session_id, owner_id=owner_id(request), **body.dict()))
+
+
+@by_name("shares/list")
+@router.get("/sessions/{session_id}/shares", response={200: ShareList, **ERRORS}, summary="List shares, newest first")
+def list_shares(
+    request: Asker,
+    session_id: str,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, Field(max_length=100)] = None,
+) -> dict[str, Any]:
+    """The links to a session with who opened them; revoked and expired ones too."""
+    found = sharing.list_shares(owner_id=owner_id(request), session_id=session_id, before=cursor, limit=limit + 1)
+    return page_of(found, limit, lambda own: own.share.id)
+
+
+@by_name("shares/revoke")
+@router.delete("/sessions/{session_id}/shares/{share_id}", response={200: ShareOut, **ERRORS}, summary="Revoke a share")
+def revoke_share(request: Asker, session_id: str, share_id: str) -> Any:
+    """From now on the link opens nothing. The share stays in the record."""
+    return sharing.revoke_share(session_id, share_id, owner_id=owner_id(request))
 
 
 @by_name("tool_interactions/list")

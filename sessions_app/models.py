@@ -12,6 +12,7 @@ from django.db.models import Q
 from mnesis_core.events import GENESIS, new_salt
 from mnesis_core.llm.interface import LimitSource
 from mnesis_core.records import TurnState
+from mnesis_core.sharing import Audience
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
@@ -165,6 +166,47 @@ class Branch(AppendOnlyModel):
         db_table = "branches"
         constraints = [models.UniqueConstraint(fields=["session", "number"], name="branch_number_unique")]
         indexes = [models.Index(fields=["session", "after_seq"], name="branch_place")]
+
+
+class Share(AppendOnlyModel):
+    """A link that shows a session up to a message, to some people (``record.sharing``)."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    message = models.ForeignKey("Message", on_delete=models.PROTECT, related_name="+", db_index=False)
+    title = EncodedCharField(max_length=400, default="", truncated=True)
+    """The session's at that time."""
+    audience = models.CharField(max_length=16, choices=[(a.value, a.value) for a in Audience])
+    people = models.JSONField(default=list)
+    """The pseudonyms of those whom it is for (``Person``), if the audience is ``people``."""
+    added_seq = models.BigIntegerField()
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(once=("revoked_at",), erasable=("title",))
+
+    class Meta:
+        db_table = "shares"
+
+
+class ShareOpening(AppendOnlyModel):
+    """A person opened a share on a day; those who are not signed in count as one, so a stranger cannot fill the ledger."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    share = models.ForeignKey(Share, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    reader = IdField(max_length=22, default="")
+    """The person's pseudonym; empty for those who are not signed in."""
+    day = models.IntegerField()  # the ordinal of the date in UTC, as Python counts it
+    opened_at = models.DateTimeField()
+
+    rules = Rules()
+
+    class Meta:
+        db_table = "share_openings"
+        constraints = [models.UniqueConstraint(fields=["share", "reader", "day"], name="share_opened_once_a_day")]
 
 
 class Turn(UsageModel):

@@ -4,7 +4,7 @@ from django.urls import path
 
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import palette, sidebar, trash, views
+from sessions_app.pages import palette, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
@@ -19,6 +19,12 @@ urlpatterns = [
     path("sessions/<str:session_id>/row/", views.session_row, name="session-row"),
     path("sessions/<str:session_id>/menu/", views.session_menu, name="session-menu"),
     path("trash/", trash.trash, name="trash"),
+    path("shares/", shares.own_shares, name="shares"),
+    path("sessions/<str:session_id>/shares/", shares.session_shares, name="session-shares"),
+    path("shared/<str:token>/", shares.shared_page, name="shared"),
+    path("shared/<str:token>/messages/", shares.shared_messages, name="shared-messages"),
+    path("shared/<str:token>/parts/<str:part_id>/<str:field>/", shares.shared_text, name="shared-text"),
+    path("shared/<str:token>/parts/<str:part_id>/<str:field>/raw/", shares.shared_raw, name="shared-raw"),
     path("models/", model_views.models, name="models"),
     path("models/add/", model_views.model_add, name="model-add"),
     path(f"{MODEL}/change/", model_views.model_change, name="model-change"),

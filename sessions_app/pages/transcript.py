@@ -45,7 +45,7 @@ from mnesis_core.messages import (
     TextPart,
 )
 from mnesis_core.records import SessionRecord, TurnState, UsageRecord, is_id, record_of
-from mnesis_core.text import ESCAPE, decode_text, excerpt
+from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
 from sessions_app.models import Message, MessagePart
 from sessions_app.pages.markdown import (
@@ -79,6 +79,8 @@ FIELDS = {
     "late": "late_output",
 }
 """The column behind each field name in an address."""
+NOT_SHARED = ("data", ProviderPart.type)
+"""Types of parts that only the owner is shown: records of an import, and what a provider wants back as it came."""
 LAUNCHING_TOOLS = {"task", "tasks", "agent"}
 """Tools, in lower case, whose calls launch sub-agents: ours, and those in imported histories."""
 _FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
@@ -185,6 +187,7 @@ class MessageView:
             "edit": is_person and is_said,
             "fork": True,
             "link": True,
+            "share": True,
             "call": self.role == "assistant",
             "calls": self.role != "assistant",
         }
@@ -228,6 +231,48 @@ def load_message(session_id: str, message_id: str) -> MessageView:
     if row is None:
         raise MessageNotFoundError(message_id=message_id)
     return _views([row])[0]
+
+
+def as_shared(message: MessageView) -> MessageView:
+    """Return a message as other people see it: without what came to it later, what it led to, and what it cost.
+
+    Nothing in it leads to what is only the owner's.
+    """
+    parts = tuple(
+        replace(
+            part,
+            file_id="" if part.kind == "citation" else part.file_id,
+            whole_file="",
+            late=None,
+            launched=(),
+            described_to="",
+            compacted_at=None,
+        )
+        for part in message.parts
+        if part.kind not in NOT_SHARED
+    )
+    return replace(message, parts=parts, record_count=0, usage=UsageRecord())
+
+
+def check_shared(session_id: str, part_id: str, *, field: str, path: Path) -> None:
+    """:raises PartNotFoundError: no message on the path shows this text to other people."""
+    rows = MessagePart.objects.filter(session_id=session_id, id=part_id).exclude(part_type__in=NOT_SHARED)
+    place = rows.values_list("message__branch", "message__seq").first()
+    if place is None or not path.has(*place) or field == "late":
+        raise PartNotFoundError(part_id=part_id)
+
+
+def shows_file(session_id: str, file_id: str, *, path: Path) -> bool:
+    """Return whether a message on a path shows a file to other people, as ``as_shared`` has it.
+
+    A model's words name no file, whatever they look like.
+    """
+    rows = MessagePart.objects.filter(session_id=session_id, content__contains=encode_text(file_id))
+    heads = _part_heads(rows.exclude(part_type=TextPart.type, message__role="assistant"))
+    views = [(head["message_id"], _view_part(head)) for head in heads]
+    messages = {id for id, view in views if view.kind == "file" and view.file_id == file_id}
+    places = Message.objects.filter(id__in=messages).values_list("branch", "seq")
+    return any(path.has(*place) for place in places)
 
 
 def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:

@@ -98,14 +98,16 @@ def signed_in_to_change(view: Callable[..., HttpResponse]) -> Callable[..., Http
 def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if request.user.is_authenticated:
-            return view(request, *args, **kwargs)
-        # htmx would follow a redirect and put the sign-in page into the middle of this one.
-        is_part = "HX-Request" in request.headers
-        there = redirect_to_login("/" if is_part else request.get_full_path())
-        return HttpResponse(status=401, headers={"HX-Redirect": there.url}) if is_part else there
+        return view(request, *args, **kwargs) if request.user.is_authenticated else to_sign_in(request)
 
     return guarded
+
+
+def to_sign_in(request: HttpRequest) -> HttpResponse:
+    # htmx would follow a redirect and put the sign-in page into the middle of this one.
+    is_part = "HX-Request" in request.headers
+    there = redirect_to_login("/" if is_part else request.get_full_path())
+    return HttpResponse(status=401, headers={"HX-Redirect": there.url}) if is_part else there
 
 
 @signed_in
@@ -141,7 +143,11 @@ def session_row(request: HttpRequest, session_id: str) -> HttpResponse:
 @signed_in
 def session_menu(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    return render(request, "sessions_app/_session_menu.html", {"session": session, "may_delete": may_delete()})
+    return render(
+        request,
+        "sessions_app/_session_menu.html",
+        {"session": session, "may_delete": may_delete(), "may_share": may_share()},
+    )
 
 
 @signed_in
@@ -223,6 +229,10 @@ def may_delete() -> bool:
     return site_config().deletion.people_may_delete
 
 
+def may_share() -> bool:
+    return site_config().sharing.people_may_share
+
+
 def zone_of(request: HttpRequest) -> tzinfo:
     """Return the reader's time zone from the cookie that ``page.js`` sets, or UTC."""
     try:
@@ -252,6 +262,7 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
         "chosen_model": newest if newest in specs else session.model,
         "badges": BADGES,
         "may_delete": may_delete(),
+        "may_share": may_share(),
     }
     return render(request, "sessions_app/session.html", context)
 
@@ -324,7 +335,7 @@ def message(request: HttpRequest, session_id: str, message_id: str) -> HttpRespo
 @signed_in
 def message_text(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    return _plain(transcript.load_spoken_text(session.id, message_id))
+    return plain(transcript.load_spoken_text(session.id, message_id))
 
 
 @signed_in
@@ -367,10 +378,10 @@ def part_text(request: HttpRequest, session_id: str, part_id: str, field: str) -
 @signed_in
 def part_raw(request: HttpRequest, session_id: str, part_id: str, field: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    return _plain(transcript.load_whole_text(session.id, part_id, field=field))
+    return plain(transcript.load_whole_text(session.id, part_id, field=field))
 
 
-def _plain(text: str) -> HttpResponse:
+def plain(text: str) -> HttpResponse:
     # "nosniff" (settings) keeps browsers from reading markup into it.
     return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")
 

@@ -39,7 +39,8 @@ _LOCK = (
 )
 _VISIBLE, _TRASHED = " AND deleted_at IS NULL", " AND trashed_at IS NOT NULL"
 _UPDATE_HEAD = (
-    "UPDATE sessions SET event_seq = %s, head_hash = %s, message_seq = %s, turn_seq = %s, updated_at = %s WHERE id = %s"
+    "UPDATE sessions SET event_seq = %s, head_hash = %s, message_seq = %s, turn_seq = %s,"
+    " updated_at = COALESCE(%s, updated_at) WHERE id = %s"
 )
 
 
@@ -66,6 +67,7 @@ class Change:
     organisation: str
     actor: str  # who acts, as the body of each event says it (``mnesis_core.actor``)
     turn_ids: set[str] = field(default_factory=set)  # known to belong to the session
+    is_activity: bool = True  # false for what others do with it: it stays where it is in the list
     is_idle: bool = False  # true once it is known that no turn is running
     entries: list[SimpleNamespace] = field(default_factory=list)
     texts: list[Text] = field(default_factory=list)  # new to the search
@@ -173,7 +175,7 @@ class Change:
         database.validate_no_broken_transaction()
         self.flush()
         if self.entries:
-            now = database.ops.adapt_datetimefield_value(self.now)
+            now = database.ops.adapt_datetimefield_value(self.now) if self.is_activity else None
             head = (self.event_seq, self.head_hash, self.message_seq, self.turn_seq, now, self.session_id)
             _EVENTS.insert(self.cursor, self.entries)
             run(self.cursor, _UPDATE_HEAD, head)

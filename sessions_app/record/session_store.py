@@ -1,7 +1,8 @@
 """The only writer of sessions and of the directory: which sessions exist, whose they are, and their heads over time.
 
 The directory is one chain for the whole site, so its writers wait for each other. An entry is written when a session is
-created, imported, deleted or restored, last in that transaction, and by each web process every five minutes; never by a turn.
+created, imported, deleted, restored or opened by others, last in that transaction, and by each web process every five
+minutes; never by a turn.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ def _publish_created(session: Session) -> None:
         values = {str(field.column): getattr(session, field.attname) for field in Session._meta.concrete_fields}
         record.bind_new(_SESSIONS, _SESSIONS.stored(values))
         record.publish(EventType.SESSION_CREATED, **named, origin=session.origin)
-        _enter_at_end(DirectoryType.SESSION_CREATED, record)
+        enter_at_end(DirectoryType.SESSION_CREATED, record)
 
 
 @contextmanager
@@ -321,16 +322,16 @@ def restore_session(record: Change) -> None:
     record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=["deleted_at", "trashed_at"])
     # An import leaves out of the search what is not visible.
     index.rebuild_session(record.cursor, record.session_id)
-    _enter_at_end(DirectoryType.SESSION_RESTORED, record)
+    enter_at_end(DirectoryType.SESSION_RESTORED, record)
 
 
 def _hide(record: Change, marks: dict[str, Any]) -> None:
     record.update(_SESSIONS, marks, id=record.session_id)
     record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)
-    _enter_at_end(DirectoryType.SESSION_DELETED, record)
+    enter_at_end(DirectoryType.SESSION_DELETED, record)
 
 
-def _enter_at_end(type: DirectoryType, record: Change) -> None:
+def enter_at_end(type: DirectoryType, record: Change) -> None:
     place = Place(
         session_id=record.session_id,
         owner_id=record.owner_id,

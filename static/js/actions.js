@@ -8,10 +8,10 @@ const pageOf = (sessionId) => `/sessions/${encodeURIComponent(sessionId)}/`;
 export class Actions {
   #isBusy = false;
 
-  // edit({ text, files, parent }) and answerAgain(id of what a user said) are the page's, as are onError(error) and
-  // onBusy(words).
-  constructor({ root, sessionId, api, messages, edit, answerAgain, onError, onBusy }) {
-    Object.assign(this, { sessionId, api, messages, edit, answerAgain, onError, onBusy });
+  // edit({ text, files, parent }), answerAgain(id of what a user said) and share(message) are the page's, as are
+  // onError(error) and onBusy(words).
+  constructor({ root, sessionId, api, messages, edit, answerAgain, share, onError, onBusy }) {
+    Object.assign(this, { sessionId, api, messages, edit, answerAgain, share, onError, onBusy });
     root.addEventListener("click", (event) => {
       const button = event.target.closest("button[data-act]");
       if (button) this.do(button.dataset.act, button.closest(".message"), button);
@@ -36,6 +36,7 @@ export class Actions {
   async #act(act, message) {
     const at = `${this.messages}${encodeURIComponent(message.dataset.message)}`;
     if (act === "fork") return this.#fork({ at_message_id: message.dataset.message });
+    if (act === "share") return this.share(message);
     if (act === "edit") return this.edit(await this.#said(at));
     return this.answerAgain((await fetchJson(`${at}/question/`)).id);
   }

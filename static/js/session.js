@@ -17,6 +17,7 @@ import { Reading } from "./reading.js";
 import { keepingPlace } from "./scrolling.js";
 import { watchSeen } from "./seen.js";
 import { Sending } from "./sending.js";
+import { watchShareDialog } from "./shares.js";
 import { SignIn } from "./sign_in.js";
 import { watchTitle } from "./title.js";
 import { Transcript } from "./transcript.js";
@@ -378,6 +379,7 @@ const doings = {
   goto: () => open(find("goto")),
   search: () => open(find("search")),
   keys: () => open(find("keys")),
+  share: () => share().catch(complain),
 };
 
 function watchDialogs() {
@@ -478,6 +480,7 @@ function watchMenu() {
 history.scrollRestoration = "manual";
 if (composer) watchComposer();
 watchDialogs();
+const share = watchShareDialog(find("share"), { api });
 watchApprovals(transcript.root, api);
 new Actions({
   root: transcript.root,
@@ -486,6 +489,7 @@ new Actions({
   messages: page.dataset.messages,
   edit,
   answerAgain,
+  share,
   onError: complain,
   onBusy: (words) => connection.say(words),
 });
@@ -496,4 +500,5 @@ watchLens();
 edges.watch();
 dividers.refresh();
 feed.start();
+if (location.hash === "#share" && find("share")) doings.share();
 performance.mark("mnesis-interactive");

@@ -63,11 +63,33 @@ IDS = {
         "removed",
         "revises",
     ),
-    *("run_id", "sender_id", "session_id", "session_ids", "source_ids", "stale", "summary_id", "summary_ids"),
+    *(
+        "run_id",
+        "share_id",
+        "sender_id",
+        "session_id",
+        "session_ids",
+        "source_ids",
+        "stale",
+        "summary_id",
+        "summary_ids",
+    ),
     *("try_id", "turn_id"),
 }
 WORDS = {
-    *("error_code", "fields", "kind", "level", "measure", "origin", "outcome", "part_type", "pressure", "reason"),
+    *(
+        "audience",
+        "error_code",
+        "fields",
+        "kind",
+        "level",
+        "measure",
+        "origin",
+        "outcome",
+        "part_type",
+        "pressure",
+        "reason",
+    ),
     *("held_for", "role", "scope", "source", "state", "trigger", "usage_source"),
 }
 """Words of vocabularies that the code closes: states, kinds, codes of errors, names of columns."""

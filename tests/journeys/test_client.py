@@ -158,6 +158,9 @@ def test_a_session_goes_to_a_file_and_comes_back(client: Client, tmp_path: Path)
     [made] = client.wait_import(client.import_files(talk, model="demo"))["sessions"]
     assert [message["parts"][0].get("text") for message in client.messages(made["id"])] == ["Ahoy", "Hello"]
     assert client.reopen_session(session["id"])["archived"] is False
+    share = client.share_session(session["id"], audience="site")
+    assert client.revoke_share(session["id"], share["id"])["state"] == "revoked"
+    assert [found["path"] for found in client.shares(session["id"])] == [share["path"]]
     assert client.trash_session(session["id"])["trashed"] is True
     assert [found["id"] for found in client.sessions(trashed=True)] == [session["id"]]
     assert client.restore_session(session["id"])["trashed"] is False

@@ -62,6 +62,7 @@ def ids_of(alice: Person, things: Things) -> dict[str, list[Any]]:
         "try_id": [things.attempt],
         "file_id": [things.file],
         "inbox_id": [things.letter],
+        "share_id": [things.share],
         "field": ["output"],
         "number": [1],
         "attempt": [1],

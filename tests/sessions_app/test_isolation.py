@@ -35,6 +35,7 @@ from sessions_app.record import (
     message_queries,
     session_queries,
     session_store,
+    sharing,
     timeline_queries,
     turn_queries,
 )
@@ -47,7 +48,7 @@ from tests.support.talks import new_session
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, turn_queries),
+    *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, sharing, turn_queries),
     *(model_store, spending_store, search, answers, filters, nearness, passages, ranked, vector_store),
     *(
         transcript,
@@ -103,6 +104,8 @@ BY_OWNER: dict[Query, Ask] = {
     file_queries.bytes_of_person: lambda ask, who, its: ask(who.owner_id),
     agent_queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
     agent_queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
+    sharing.load_share: lambda ask, who, its: ask(who.session_id, its.share, owner_id=who.owner_id),
+    sharing.list_shares: lambda ask, who, its: ask(owner_id=who.owner_id),
     session_queries.find_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
     session_queries.load_sessions: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
 }
@@ -295,6 +298,12 @@ NOT_SCOPED: dict[Query, str] = {
     session_queries.load_trashed: "whose sessions it finds: tests/agents_app/test_trash.py",
     session_queries.trashed_with: "its caller has found the session by its owner",
     session_queries.imported_since: "it reads nothing by itself",
+    sharing.open_share: "to whom it shows what: tests/sessions_app/test_shares.py",
+    sharing.revoke_share: "whose it revokes: tests/sessions_app/test_shares.py",
+    sharing.share_session: "whose it shares: tests/sessions_app/test_shares.py",
+    transcript.as_shared: "it reads nothing",
+    transcript.check_shared: "its caller has opened a share of the session: tests/sessions_app/test_shares.py",
+    transcript.shows_file: "its caller has opened a share of the session: tests/sessions_app/test_shares.py",
     fact_queries.find_reflection: "for workers, who work at everybody's reflections",
     fact_queries.forgotten_reflections: "for workers, who work at everybody's reflections",
     turn_queries.running_reflection_calls: "the reflection is one that this process works at",

@@ -29,6 +29,7 @@ from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.messages import ImagePart, Message, TextPart, ToolPart
 from mnesis_core.records import MessageEnd, NewCall, TurnState
+from mnesis_core.sharing import Audience
 from mnesis_core.spending import Spent
 from sessions_app.llm import model_store, spending_store
 from sessions_app.record import (
@@ -37,6 +38,7 @@ from sessions_app.record import (
     message_store,
     session_queries,
     session_store,
+    share_store,
     turn_queries,
     turn_store,
 )
@@ -155,6 +157,22 @@ def decide(record: Change, scene: Scene, *, approved: bool) -> None:
     )
 
 
+def create_share(record: Change, scene: Scene) -> str:
+    return share_store.create_share(record, scene.answer, title="tide", audience=Audience.SITE)
+
+
+def shared(action: Callable[[Change, str], None]) -> Operation:
+    """One change of a session for a share that was made in another one."""
+
+    def operation(scene: Scene) -> None:
+        with change(scene.id) as record:
+            share_id = create_share(record, scene)
+        with change(scene.id) as record:
+            action(record, share_id)
+
+    return operation
+
+
 def reopened(scene: Scene) -> None:
     in_change(lambda record, _: session_store.archive_session(record))(scene)
     in_change(lambda record, _: session_store.reopen_session(record))(scene)
@@ -208,6 +226,14 @@ WRITES: dict[str, Row] = {
         (12, 14),
         "session.closed",
         "session.closed",
+    ),
+    "create_share": (in_change(lambda r, s: create_share(r, s)), 4, "share.created"),
+    "revoke_share": (shared(lambda r, id: share_store.revoke_share(r, id)), 8, "share.created", "share.revoked"),
+    "add_opening": (
+        shared(lambda r, id: share_store.add_opening(r, id, reader="", day=1)),
+        (11, 12),
+        "share.created",
+        "share.opened",
     ),
     "start_turn": (in_idle(lambda r, s: turn_store.start_turn(r, model="demo")), 5, "turn.started"),
     "claim_turn": (in_idle(lambda r, s: turn_store.claim_turn(r, model="demo")), 5, "turn.started"),
@@ -466,10 +492,11 @@ def test_every_operation_of_the_store_is_counted() -> None:
     counted = {name.split(",")[0].split(" ")[0] for name in WRITES}
     operations = {
         name
-        for store in (message_store, session_store, turn_store)
+        for store in (message_store, session_store, share_store, turn_store)
         for name, function in getmembers(store, isfunction)
         if function.__module__ == store.__name__ and not name.startswith("_")
     }
     # mark_seen is no change of the record; tests/agents_app/test_seen.py counts its queries.
-    # Two are parts of start_call and finish_call, and what is restored is entered in the search again, however long it is.
-    assert operations - counted == {"require_turn_of_session", "add_call", "end_call", "restore_session", "mark_seen"}
+    # Three are parts of others, and what is restored is entered in the search again, however long it is.
+    parts = {"require_turn_of_session", "add_call", "end_call", "enter_at_end"}
+    assert operations - counted == {*parts, "restore_session", "mark_seen"}

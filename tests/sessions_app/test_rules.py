@@ -10,7 +10,7 @@ from audit_app.tables import session_tables
 from compaction_app.models import FactSource, Reflection
 from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.database.tables import commitments_of
-from sessions_app.models import Branch, ContextItem, Session
+from sessions_app.models import Branch, ContextItem, Session, ShareOpening
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 
@@ -84,6 +84,7 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
 
 ERASABLE = {
     "Session": {"title", "system_prompt", "labels", "config", "external_id", "peer_name"},
+    "Share": {"title"},
     "Turn": {"idempotency_key", "request_digest", "options", "error_message"},
     "Message": {"external_id", "error_message"},
     "MessagePart": {"content", "label", "tool_input", "output", "error_message", "decision_note", "late_output"},
@@ -157,6 +158,8 @@ KEPT = {
     # names of who took part: agents, models, prompts, tools and their calls, kinds of files; a provider's word for an end
     *("agent", "model", "provider_model", "prompt_version", "tool_name", "tool_call_id", "file_type", "finish_reason"),
     *("lease_owner", "actor"),
+    # pseudonyms of people, and whom a share is for
+    *("people", "reader", "audience"),
     # the ledger and the keys of its commitments
     *("body", "hash", "prev_hash", "head_hash", "salt", "own_salt"),
 }
@@ -186,7 +189,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
     for model in guarded_models():
         rules = model.rules
         assert not {*rules.erasable} & {*rules.steps, *rules.unproven}, model
-        is_of_numbers = model in (Branch, FactSource, Reflection)
+        is_of_numbers = model in (Branch, FactSource, Reflection, ShareOpening)
         assert bool(rules.erasable) == (rules.bound and not is_of_numbers), "every other row may hold words"
         assert not rules.erasable or commitments_of(model).salt == ("own_salt" if model is Session else "salt")
 
@@ -194,7 +197,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"Branch", "Claim", "DirectoryEntry", "FactSource"}
+    assert unchangeable == never | {"Branch", "Claim", "DirectoryEntry", "FactSource", "ShareOpening"}
 
 
 @pytest.mark.django_db

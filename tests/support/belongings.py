@@ -16,8 +16,9 @@ from files_app.store import store_file_reference
 from mnesis_core.facts.values import HeldFor
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord, new_id
+from mnesis_core.sharing import Audience
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
+from sessions_app.record import message_queries, message_store, session_store, share_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from tests.support.cast import make_user
 from tests.support.claims import add_claims
@@ -57,6 +58,7 @@ class Things:
     stub: str
     letter: str
     """A message in the inbox that waits."""
+    share: str
     map: str
     """A run of an operator."""
 
@@ -91,6 +93,8 @@ def belongings(of: Person) -> Things:
     file, run = _asked(session_id)
     with change(session_id) as record:
         session_store.begin_branch(record, parent=0, after_seq=1)
+    with change(session_id) as record:
+        shared = share_store.create_share(record, message, title=SECRET, audience=Audience.SITE)
     turn, stub, letter = _running(session_id)
     fact = add_facts(session_id, first, SECRET)[-1]
     hold_fact(session_id, fact, HeldFor.PERSON, owner_id=owner.pk)
@@ -113,6 +117,7 @@ def belongings(of: Person) -> Things:
         answered=str(message_queries.load_message(message, session_id=session_id).turn_id),
         stub=stub,
         letter=letter,
+        share=shared,
         map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),
     )
 

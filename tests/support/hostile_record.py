@@ -18,7 +18,7 @@ from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from sessions_app.llm.model_store import Audience, allow_model, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
-from sessions_app.record import message_store, session_store
+from sessions_app.record import message_store, session_store, share_store, sharing
 from sessions_app.record.change import change
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.operators import settled_run
@@ -69,7 +69,10 @@ def write(owner: User) -> dict[str, str]:
     finish(session, run)
     _begin_branches(session)
     file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
+    with change(session) as record:
+        share_store.create_share(record, messages[-1], title=HOSTILE[:400], audience=sharing.Audience.SITE)
     return {
+        "token": sharing.list_shares(owner_id=owner.pk, session_id=session)[0].token,
         "session_id": session,
         "message_id": messages[0],
         "part_id": part,

@@ -25,9 +25,10 @@ from mnesis_core.maps.values import RunState
 from mnesis_core.messages import DataPart, FileRefPart, Message, PatchPart, ReasoningPart, TextPart, ToolPart
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import MessageEnd, TurnState, new_id
+from mnesis_core.sharing import Audience
 from mnesis_core.text import text_digest
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.record import histories, message_store, session_store, turn_store
+from sessions_app.record import histories, message_store, session_store, share_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message, load_messages
 from sessions_app.record.session_queries import load_session
@@ -192,7 +193,8 @@ def _maps(session_id: str, text: str) -> None:
 
 
 def _end(session_id: str, owner: User, text: str) -> None:
-    """Forked, changed, archived, reopened and deleted."""
+    """Forked, changed, shared, archived, reopened and deleted."""
+    shares: list[str] = []
     [first, *_] = load_messages(session_id)
     fork = histories.begin_fork(load_session(session_id), owner=owner, last=first, title=text)
     assert histories.copy_messages(fork)
@@ -204,6 +206,9 @@ def _end(session_id: str, owner: User, text: str) -> None:
         lambda record: session_store.update_session(
             record, title=f"{text}!", labels={text: ""}, config={text: 1}, hosting=hosting
         ),
+        lambda record: shares.append(share_store.create_share(record, first.id, title=text, audience=Audience.ANYONE)),
+        lambda record: share_store.add_opening(record, shares[0], reader="", day=1),
+        lambda record: share_store.revoke_share(record, shares[0]),
         session_store.archive_session,
         session_store.reopen_session,
         session_store.soft_delete_session,

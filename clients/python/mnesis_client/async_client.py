@@ -170,6 +170,18 @@ class AsyncClient(AsyncConnection):
         """Hide a session for good, in the trash or not."""
         await self._send(dict[str, Any], requests.delete("sessions", session_id))
 
+    async def share_session(self, session_id: str, **share: Unpack[requests.ShareValues]) -> values.Share:
+        """Make a link to a session as it is now, up to one message."""
+        return await self._send(values.Share, requests.post("sessions", session_id, "shares", **share))
+
+    def shares(self, session_id: str) -> AsyncIterator[values.Share]:
+        """Iterate over the links to a session, newest first; revoked and expired ones too."""
+        return self._pages(requests.get("sessions", session_id, "shares"))
+
+    async def revoke_share(self, session_id: str, share_id: str) -> values.Share:
+        """Let a link open nothing any more."""
+        return await self._send(values.Share, requests.delete("sessions", session_id, "shares", share_id))
+
     async def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
     ) -> values.Session:

@@ -52,6 +52,13 @@ class SessionChanges(SessionSettings, total=False):
     pinned: bool
 
 
+class ShareValues(TypedDict, total=False):
+    audience: Literal["site", "people", "anyone"]
+    people: list[str]
+    message_id: str
+    expires_at: str
+
+
 class SessionValues(SessionSettings, total=False):
     model: str
     agent: str

@@ -121,6 +121,32 @@ class Part(TypedDict):
     """What else pictures, sounds, documents, sources and parts of providers hold, such as ``media_type``, ``url``, ``data``."""
 
 
+class ShareReader(TypedDict):
+    """Who opened a share; without a name everybody who was not signed in."""
+
+    name: str | None
+    last_opened_at: str
+    days: int
+
+
+class Share(TypedDict):
+    """A link to a session as it was; ``path`` is its address on the site."""
+
+    id: str
+    session_id: str
+    message_id: str
+    title: str
+    audience: str
+    people: list[str]
+    state: str
+    path: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    reader_count: int
+    readers: list[ShareReader]
+
+
 class Branch(TypedDict):
     """A line of messages. Branch 0 begins with the session; another one after a message of its ``parent``."""
 

@@ -1,0 +1,45 @@
+"""The bytes of a file as a download, however large it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from django.http import StreamingHttpResponse
+from django.utils.http import content_disposition_header
+
+from files_app.contents import read_content
+from mnesis_core.files.lines import Span
+from mnesis_core.records import FileReference
+from mnesis_core.text import printable
+
+CHUNK_BYTES = 1_048_576
+
+
+def download(file: FileReference, span: Span, *, size: int, is_range: bool) -> StreamingHttpResponse:
+    headers = headers_of(file) | {"Accept-Ranges": "bytes", "Content-Length": str(max(span.end - span.first, 0))}
+    if is_range:
+        headers["Content-Range"] = f"bytes {span.first}-{span.end - 1}/{size}"
+    chunks = _chunks(file.content_id, span.first, span.end)
+    status = 206 if is_range else 200
+    return StreamingHttpResponse(chunks, status=status, content_type="application/octet-stream", headers=headers)
+
+
+def headers_of(file: FileReference) -> dict[str, str]:
+    # Never shown in place of our pages: the content is other people's.
+    name = printable(file.path).rpartition("/")[2] or file.id
+    return {
+        "Content-Disposition": content_disposition_header(as_attachment=True, filename=name) or "attachment",
+        "Cache-Control": "private, no-store",
+        "X-Accel-Buffering": "no",
+        "ETag": etag_of(file),
+    }
+
+
+def etag_of(file: FileReference) -> str:
+    return f'"{file.content_id}"'
+
+
+async def _chunks(content_id: str, first: int, end: int) -> AsyncIterator[bytes]:
+    for begin in range(first, end, CHUNK_BYTES):
+        yield await asyncio.to_thread(read_content, content_id, begin, min(CHUNK_BYTES, end - begin))
