@@ -201,6 +201,7 @@ class ShareOpening(AppendOnlyModel):
     """The person's pseudonym; empty for those who are not signed in."""
     day = models.IntegerField()  # the ordinal of the date in UTC, as Python counts it
     opened_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
 
     rules = Rules()
 

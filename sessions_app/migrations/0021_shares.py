@@ -39,6 +39,7 @@ class Migration(migrations.Migration):
                 ('reader', sessions_app.database.fields.IdField(default='', max_length=22)),
                 ('day', models.IntegerField()),
                 ('opened_at', models.DateTimeField()),
+                ('salt', models.CharField(default=mnesis_core.events.new_salt, max_length=64)),
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sessions_app.session')),
                 ('share', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sessions_app.share')),
             ],

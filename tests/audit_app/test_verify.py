@@ -57,6 +57,8 @@ UNSEEN = {
 COUNTERS = {"event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq", "held_seq"}
 KEYS = {
     "Branch": ("id", "number"),
+    "Share": ("id",),
+    "ShareOpening": ("id", "day"),
     "Turn": ("id", "seq"),
     "Message": ("id", "seq"),
     "MessagePart": ("id", "part_index"),

@@ -16,10 +16,11 @@ from audit_app.tables import session_tables
 from files_app.store import store_file_reference
 from mnesis_core.events import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
+from mnesis_core.sharing import Audience
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, SearchEntry, Session
-from sessions_app.record import message_store, session_store
+from sessions_app.record import message_store, session_store, share_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message
 from tests.sessions_app.record_rows import plain
@@ -58,6 +59,9 @@ def make_rich_session(owner: User) -> str:
     paused_run(session_id)
     with change(session_id) as record:
         session_store.choose_branch(record, session_store.begin_branch(record, parent=0, after_seq=2))
+        share_id = share_store.create_share(record, first[0], title="Tides", audience=Audience.SITE)
+        share_store.add_opening(record, share_id, reader="", day=1)
+        share_store.revoke_share(record, share_id)
     add_turn(session_id, "And the moon?")
     with change(session_id) as record:
         session_store.choose_branch(record, 0)
