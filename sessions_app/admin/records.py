@@ -313,6 +313,13 @@ class PromptTextAdmin(ReadOnlyAdmin):
     texts = (TextColumn(name="content", label="Text", pretty=True),)
 
 
+@admin.register(models.Share)
+class ShareAdmin(ReadOnlyAdmin):
+    list_display = ("shown_id", "in_session", "audience", "created", "expires_at", "revoked_at")
+    list_filter = ("audience", presence_filter("revoked_at", "revoked"))
+    texts = (TextColumn(name="title", label="Title"),)
+
+
 @admin.register(models.Event)
 class EventAdmin(ReadOnlyAdmin):
     list_display = ("seq", "in_session", "type", "by", "short_hash", "created")

@@ -178,7 +178,7 @@ def test_a_page_is_for_everybody_and_obeys_no_text(
     assert page.url.endswith(address)
 
 
-@pytest.mark.parametrize("address", ["/sign-in/", "/sign-in/link/MQ/nosuch-0/", "/nowhere/"])
+@pytest.mark.parametrize("address", ["/sign-in/", "/sign-in/link/MQ/nosuch-0/", "/nowhere/", "/shared/nosuch/"])
 def test_pages_for_nobody_in_particular_are_for_everybody_too(
     address: str, portal: Portal, look: Callable[..., list[str]]
 ) -> None:

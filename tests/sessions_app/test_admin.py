@@ -31,6 +31,7 @@ from files_app.models import FileReference
 from files_app.store import store_file_reference
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
+from mnesis_core.sharing import Audience
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.admin.read_only import FOLD_CHARACTERS, ReadOnlyAdmin
@@ -46,10 +47,11 @@ from sessions_app.models import (
     Organisation,
     PromptText,
     Session,
+    Share,
     StreamJournal,
     Turn,
 )
-from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record import message_store, session_store, share_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.organisation_store import add_organisation
 from tests.sessions_app.record_rows import NOW
@@ -91,6 +93,7 @@ def session_id(ada: User) -> str:
         stub = message_store.append_message(record, turn_id=turn, message=MessageValue(role="assistant", parts=()))
         receive_message(record, Draft(text="Are you there?"))
         store_file_reference(record, content_id="a1" * 32, path=HOSTILE, exploration_summary=HOSTILE)
+        share_store.create_share(record, ids[0], title=HOSTILE[:400], audience=Audience.SITE)
     piece = message_store.Piece(part_index=0, part_type="text", offset=0, text="so far")
     message_store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
@@ -137,7 +140,7 @@ def only_part(session_id: str, **lookups: Any) -> MessagePart:
 
 def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
-        Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
+        Session, Share, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
         CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
         Claim, Fact, FactSource, Reflection, FileReference, OperatorRun, OperatorItem, OperatorTry, Organisation,
     }  # fmt: skip
@@ -203,6 +206,7 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         with change(other) as record:
             receive_message(record, Draft(text="Hello"))
             store_file_reference(record, content_id="a1" * 32, path="a.txt", exploration_summary="words")
+            share_store.create_share(record, ids[0], title="Hello", audience=Audience.SITE)
         add_tried_run(other)
         create_key(owner_id=ada.pk)
         add_organisation(f"other-{number}")

@@ -191,16 +191,19 @@ def test_what_came_later_to_a_shared_message_and_what_is_the_owners_alone_is_not
                 ReasoningPart(text="I think"),
                 ProviderPart(provider="anthropic", kind="thinking", data="what the provider wants back"),
                 tool(state=ToolState.ERROR, error="lost", input='{"command": "ls"}', tool_name="llm_map"),
+                tool(tool_call_id="2", tool_name="task", output="found"),
                 TextPart(text="Done."),
             ],
         ),
     )
     made = share(owner, session_id)
     before = opened(guest, made["path"])
-    part = MessagePart.objects.get(message_id=answer, part_type="tool")
+    part = MessagePart.objects.get(message_id=answer, tool_name="llm_map")
+    task = MessagePart.objects.get(message_id=answer, tool_name="task")
     with change(session_id) as record:
         assert message_store.keep_late_output(record, part.id, "the late output")
-    new_session(alice, title="The child", parent_id=session_id, parent_part_id=part.id, origin="task")
+        message_store.tombstone_parts(record, [task.id])
+    new_session(alice, title="The child", parent_id=session_id, parent_part_id=task.id, origin="task")
     assert opened(guest, made["path"]) == before
     assert [words for words in ("I think", "ls", "lost", "Done.") if words not in before] == []
     hidden = (
@@ -258,7 +261,7 @@ def test_files_are_seen_through_the_link_and_only_those_of_its_messages(
                 FileRefPart(file_id=other, path="other.txt", file_type="text"),
             ],
         ),
-        ("assistant", [TextPart(text=f"[LCM File ID: {unnamed} | User/unnamed.txt | 3 tokens | 7 bytes]")]),
+        ("assistant", [TextPart(text=f"[FILE: unnamed.txt]\nFile ID: {unnamed}\n")]),
     )
     made = share(owner, harbour)
     say(harbour, ("user", [FileRefPart(file_id=later, path="later.txt", file_type="text")]))

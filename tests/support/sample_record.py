@@ -26,10 +26,11 @@ from mnesis_core.messages import (
     ToolState,
     UnknownPart,
 )
+from mnesis_core.sharing import Audience
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
-from sessions_app.record import message_store, session_store
+from sessions_app.record import message_store, session_store, share_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message, load_messages
 from tests.support.claims import add_claims
@@ -90,6 +91,8 @@ def _talk(owner: User) -> str:
         session_store.update_session(record, hosting=Hosting(is_on=False, name="harbour"))
         message_store.tombstone_parts(record, [load_messages(talk, limit=2)[1].parts[0].id])
         store_file_reference(record, content_id="ab" * 32, path=HOSTILE, exploration_summary="a tide table")
+        share_id = share_store.create_share(record, messages[0], title=HOSTILE[:400], audience=Audience.SITE)
+        share_store.add_opening(record, share_id, reader="", day=1)
     with change(talk) as record:
         session_store.choose_branch(record, session_store.begin_branch(record, parent=0, after_seq=2))
     add_turn(talk, "And tomorrow?")
