@@ -175,6 +175,10 @@ async def test_record_fork_compact_and_archive(caller: Caller, session: SessionR
     assert (error["code"], error["data"]["code"]) == (-32012, "SESSION_ARCHIVED")
     assert (await call(caller, "session/reopen", session_id=session.id))["archived"] is False
     assert (await call(caller, "session/record", session_id=session.id, user="hi", assistant="again"))["seq"] == 2
+    share = await call(caller, "shares/create", session_id=session.id, audience="site")
+    assert [one["id"] for one in (await call(caller, "shares/list", session_id=session.id))["items"]] == [share["id"]]
+    revoked = await call(caller, "shares/revoke", session_id=session.id, share_id=share["id"])
+    assert (share["state"], revoked["state"]) == ("open", "revoked")
     assert (await call(caller, "session/trash", session_id=session.id))["state"] == "trashed"
     error = await call(caller, "session/read", session_id=session.id)
     assert (error["code"], error["data"]["code"]) == (-32004, "SESSION_IN_TRASH")
