@@ -46,6 +46,8 @@ export class Saw {
   #chosen = ""; // the call
   #section = "";
   #shown = null; // [place, what it was shown] while it is marked in the conversation
+  #isShown = false;
+  #isFollowing = false;
   #asked = 0;
   #pause = 0;
   #gather = 0;
@@ -62,19 +64,24 @@ export class Saw {
     panel.addEventListener("submit", (event) => this.#compare(event));
   }
 
-  // call: an id; or of: the number of an answer. Without either, the newest call.
+  // call: an id; or of: the link in an answer to the calls that saw it. Without either, the newest call.
   async show({ call, of, section }) {
-    if (call && call === this.#chosen && this.#shown && section === this.#section) return;
+    if (call && call === this.#chosen && this.#isShown && (section ?? "") === this.#section) return;
+    this.#isShown = true;
+    const asked = (this.#asked += 1);
     await this.#load();
-    const wanted = of ? this.#places.findLast((place) => place.answer === Number(of))?.id : call;
-    const id = wanted ?? (of ? "" : this.#chosen || this.#places.at(-1)?.id);
+    if (asked !== this.#asked) return; // something else was chosen meanwhile
+    const seq = Number(of?.closest(".message").dataset.seq);
+    const id = of ? this.#places.findLast(({ answer }) => answer === seq)?.id : call || this.#chosen || this.#places.at(-1)?.id;
     if (id) await this.#show(id, section ?? "", "replaceState");
-    else if (of) throw new Error("The record has no call that made this answer.");
+    else if (of) throw Object.assign(new Error("The record has no call that made this answer."), { page: of.href });
   }
 
   hide() {
     this.#asked += 1;
-    this.#shown = null;
+    this.#isShown = false;
+    clearTimeout(this.#gather);
+    clearTimeout(this.#pause);
     this.#watch.disconnect();
     delete this.transcript.root.dataset.lens;
     keepingPlace(() => this.transcript.messages.forEach((message) => mark(message)));
@@ -98,7 +105,7 @@ export class Saw {
     const { calls } = await fetchJson(this.transcript.onBranch(this.panel.dataset.places));
     this.#places = calls.map(([id, number, at, answer]) => ({ id, number, at, answer }));
     this.#at("empty").hidden = calls.length > 0;
-    this.#at("bar").hidden = calls.length === 0;
+    this.#at("bar").hidden = calls.length === 0 || !this.#chosen;
     this.range.max = calls.length;
   }
 
@@ -112,9 +119,24 @@ export class Saw {
 
   #moved() {
     const { id } = this.#places[this.range.value - 1];
-    this.#mark(id).catch(this.onError);
+    this.#chosen = id;
+    this.#showPlace();
+    if (!this.#isFollowing) this.#followBar().catch(this.onError);
     clearTimeout(this.#pause);
     this.#pause = setTimeout(() => this.#choose(id, this.#section, "replaceState"), PAUSE);
+  }
+
+  // One request at a time, and the next one is for where the bar is by then.
+  async #followBar() {
+    this.#isFollowing = true;
+    try {
+      for (let id = ""; id !== this.#chosen; ) {
+        id = this.#chosen;
+        this.#markWith(id, await this.#shownBy(id));
+      }
+    } finally {
+      this.#isFollowing = false;
+    }
   }
 
   #choose(id, section = this.#section, how = "pushState") {
@@ -122,10 +144,9 @@ export class Saw {
   }
 
   async #show(id, section, how) {
-    await Promise.all([this.#mark(id), this.#showCall(`${this.#pageOf(id)}${section ? `?section=${encodeURIComponent(section)}` : ""}`)]);
-    if (id !== this.#chosen) return;
     this.#section = section;
     this.onChange({ how, page: this.#pageOf(id), call: id, section });
+    await Promise.all([this.#mark(id), this.#showCall(`${this.#pageOf(id)}${section ? `?section=${encodeURIComponent(section)}` : ""}`)]);
   }
 
   #pageOf(id) {
@@ -149,13 +170,19 @@ export class Saw {
     }
   }
 
-  // Marks in the conversation what a call was not shown as it was written.
   async #mark(id) {
     this.#chosen = id;
+    this.#at("bar").hidden = this.#places.length === 0;
     this.#showPlace();
-    const place = this.#places[this.#index()];
-    const shown = place ? await this.#shownBy(id) : { words: "This call is not one of a turn on this branch, so nothing is marked." };
-    if (id !== this.#chosen) return;
+    const shown = await this.#shownBy(id);
+    if (id === this.#chosen) this.#markWith(id, shown);
+  }
+
+  // Marks in the conversation what a call was not shown as it was written.
+  #markWith(id, told) {
+    if (!this.#isShown) return;
+    const place = this.#places.find((one) => one.id === id);
+    const shown = place ? told : { words: "This call is not one of a turn on this branch, so nothing is marked." };
     this.#at("words").textContent = shown.words ?? "In the conversation, what this call was not shown as written is greyed.";
     this.#shown = [place, shown];
     this.transcript.root.dataset.lens = "";

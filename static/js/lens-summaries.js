@@ -2,6 +2,7 @@
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
 
+const HINT = "Point at a summary, and its messages are lit in the conversation. Choose it to go there.";
 const count = (number) => number.toLocaleString("en");
 const spanOf = ([first, last]) => (first === last ? count(first) : `${count(first)}–${count(last)}`);
 const sourceAt = (target) => target.closest?.("[data-messages]");
@@ -14,7 +15,10 @@ function runsIn(text) {
 
 export class Summaries {
   #held = null; // what was chosen stays lit
+  #text = "";
+  #runs = [];
   #isLoaded = false;
+  #watch = new MutationObserver(() => this.#show()); // more messages may have come
 
   constructor(panel, { page, transcript, onError, goTo }) {
     Object.assign(this, { panel, page, transcript, onError, goTo });
@@ -24,13 +28,14 @@ export class Summaries {
     panel.addEventListener("pointerleave", () => this.#light(this.#held));
     panel.addEventListener("focusin", ({ target }) => sourceAt(target) && this.#light(sourceAt(target)));
     panel.addEventListener("focusout", () => this.#light(this.#held));
-    panel.addEventListener("click", ({ target }) => this.#choose(sourceAt(target)));
+    panel.addEventListener("click", ({ target }) => target.closest("[data-expand], [data-load]") || this.#choose(sourceAt(target)));
     panel.addEventListener("keydown", ({ key, target }) => key === "Enter" && this.#choose(sourceAt(target)));
   }
 
-  async show({ id }) {
+  async show({ id, seq }) {
+    this.#watch.observe(this.transcript.root, { childList: true });
     if (this.#isLoaded) return this.#light(this.#held);
-    const query = new URLSearchParams({ view: "table", ...(id && { id }) });
+    const query = new URLSearchParams({ view: "table", ...(id && { id }), ...(seq && { seq }) });
     const part = await fetchPart(this.transcript.onBranch(`${this.page}?${query}`));
     this.body.replaceChildren(...part.querySelectorAll("#dag-head, #dag, #inspect > .empty"));
     const head = this.body.querySelector("#dag-head");
@@ -40,11 +45,12 @@ export class Summaries {
     enhance(this.body);
     this.#isLoaded = Boolean(this.body.querySelector("#tree"));
     if (this.#isLoaded) await import("./dag-table.js");
-    return undefined;
+    return this.#show();
   }
 
   hide() {
-    this.#mark([]);
+    this.#watch.disconnect();
+    this.#light(null);
   }
 
   take(type) {
@@ -61,16 +67,19 @@ export class Summaries {
   }
 
   #light(source) {
-    const runs = source?.isConnected ? runsIn(source.dataset.messages) : [];
-    this.#mark(runs);
-    this.said.replaceChildren(...(runs.length ? this.#words(runs) : []));
+    const text = source?.isConnected ? source.dataset.messages : "";
+    if (text === this.#text) return; // a link in the words that is being clicked stays
+    this.#text = text;
+    this.#runs = runsIn(text);
+    this.#show();
   }
 
-  #mark(runs) {
+  #show() {
     for (const message of this.transcript.messages) {
       const seq = Number(message.dataset.seq);
-      message.toggleAttribute("data-lit", runs.some(([first, last]) => first <= seq && seq <= last));
+      message.toggleAttribute("data-lit", this.#runs.some(([first, last]) => first <= seq && seq <= last));
     }
+    this.said.replaceChildren(...(this.#runs.length ? this.#words(this.#runs) : [this.#isLoaded ? HINT : ""]));
   }
 
   // Which messages they are, with the way to the first one where not all are on the page.

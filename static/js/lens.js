@@ -13,7 +13,8 @@ const tabs = [...panels.querySelectorAll("[role=tab]")];
 const panelOf = (tab) => find(tab.getAttribute("aria-controls"));
 const current = () => tabs.find((tab) => tab.getAttribute("aria-selected") === "true");
 const isPlainClick = (event) => event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
-const STEPS = { ArrowRight: 1, ArrowLeft: -1 };
+// Where a key leads from the tab at a place.
+const STEPS = { ArrowRight: (at) => (at + 1) % tabs.length, ArrowLeft: (at) => at - 1, Home: () => 0, End: () => -1 };
 
 function addressed() {
   const search = new URLSearchParams(location.search);
@@ -23,8 +24,10 @@ function addressed() {
 // how: "pushState" or "replaceState"
 function putInAddress(values, how) {
   const search = new URLSearchParams(location.search);
-  for (const name of LENS) search.delete(name);
-  for (const [name, value] of Object.entries(values)) if (value) search.set(name, value);
+  for (const name of LENS) {
+    search.delete(name);
+    if (values[name]) search.set(name, values[name]);
+  }
   const address = `${location.pathname}${search.size ? `?${search}` : ""}${location.hash}`;
   if (address !== location.pathname + location.search + location.hash) history[how]({}, "", address);
 }
@@ -43,8 +46,8 @@ function loadStyles(tab) {
 
 // A part of a page that has an address of its own.
 class Part {
-  constructor(panel, { page }) {
-    Object.assign(this, { panel, page });
+  constructor(panel, { page, onError }) {
+    Object.assign(this, { panel, page, onError });
   }
 
   async show() {
@@ -56,7 +59,9 @@ class Part {
 
   hide() {}
 
-  take() {}
+  take(type) {
+    if (type.startsWith(this.panel.dataset.news)) this.show().catch(this.onError);
+  }
 }
 
 export class Lens {
@@ -65,10 +70,9 @@ export class Lens {
   // goTo(place) and isOpen() are the page's, as is setOpen(isOpen).
   constructor({ transcript, goTo, isOpen, setOpen }) {
     Object.assign(this, { transcript, goTo, isOpen, setOpen });
-    for (const tab of tabs) tab.addEventListener("click", () => this.show({ lens: tab.dataset.lensTab }));
     find("lens-tabs").addEventListener("keydown", (event) => this.#step(event));
     panels.addEventListener("click", (event) => this.#follow(event), true);
-    addEventListener("popstate", () => this.#showAddressed());
+    addEventListener("popstate", () => this.showAddressed());
   }
 
   // values: { lens, … }, as in the address; how: see putInAddress
@@ -98,7 +102,7 @@ export class Lens {
     if (this.isOpen()) this.#views[current().dataset.lensTab]?.take(type);
   }
 
-  #showAddressed() {
+  showAddressed() {
     const values = addressed();
     if (values.lens) this.show(values, "replaceState");
     else if (current() !== tabs[0]) this.#select(tabs[0]);
@@ -132,15 +136,15 @@ export class Lens {
   }
 
   #complain(error) {
-    find("lens-error").textContent = error.message;
+    const link = Object.assign(document.createElement("a"), { href: error.page, textContent: "Which calls saw it" });
+    find("lens-error").firstElementChild.replaceChildren(`${error.message} `, ...(error.page ? [link] : []));
     find("lens-error").hidden = false;
   }
 
   #step(event) {
-    const at = tabs.indexOf(event.target);
-    const next = { Home: tabs[0], End: tabs.at(-1) }[event.key] ?? tabs.at((at + STEPS[event.key]) % tabs.length);
-    if (at < 0 || !next || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!STEPS[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
+    const next = tabs.at(STEPS[event.key](tabs.indexOf(event.target)));
     next.focus();
     next.click();
   }

@@ -424,7 +424,12 @@ function setLensOpen(isOpen) {
 let lens = null;
 async function withLens(act) {
   lens ??= import("./lens.js").then(({ Lens }) => new Lens({ transcript, goTo: (place) => reading.goTo(place).catch(complain), isOpen: isLensOpen, setOpen: setLensOpen }));
-  act(await lens);
+  try {
+    act(await lens);
+  } catch {
+    lens = null;
+    complain(new Error("The lens could not be loaded. Try again."));
+  }
 }
 
 function toggleLens() {
@@ -444,17 +449,15 @@ function watchLens() {
     event.preventDefault();
     toggleLens();
   });
-  // The first click is for the tab, too: by then the lens does not listen yet.
-  find("lens-tabs").addEventListener("click", ({ target }) => !lens && target.dataset.lensTab && withLens((its) => its.show({ lens: target.dataset.lensTab })));
-  find("lens-tabs").addEventListener("focusin", ({ target }) => target.matches(":focus-visible") && withLens(() => {}));
+  find("lens-tabs").addEventListener("click", ({ target }) => target.dataset.lensTab && withLens((its) => its.show({ lens: target.dataset.lensTab })));
+  find("lens-tabs").addEventListener("focusin", ({ target }) => target.matches(":focus-visible") && withLens(() => {})); // for its keys
   transcript.root.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-act=call]");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey || !find("lens-tab-saw")) return;
     event.preventDefault();
-    withLens((its) => its.show({ lens: "saw", of: link.closest(".message").dataset.seq }));
+    withLens((its) => its.show({ lens: "saw", of: link }));
   });
-  const address = new URLSearchParams(location.search);
-  if (address.has("lens")) withLens((its) => its.show(Object.fromEntries(address), "replaceState"));
+  if (new URLSearchParams(location.search).has("lens")) withLens((its) => its.showAddressed());
 }
 
 function watchMenu() {

@@ -18,7 +18,7 @@ from compaction_app.models import SummaryEdge
 from compaction_app.queries import load_graph, messages_of_summaries
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import ScriptedModel
-from mnesis_core.records import SessionRecord, TurnState
+from mnesis_core.records import GATEWAY, SessionRecord, TurnState
 from sessions_app.database.threads import db
 from sessions_app.models import Message as MessageRow
 from sessions_app.models import MessagePart, ModelCall
@@ -209,6 +209,15 @@ def test_what_the_record_does_not_give_is_said_in_words(session, reader, manifes
         call_id = start_call(record, call.turn_id, manifest=manifest, context_seq=1)
     assert "does not give" in shown(reader, session.id, call_id)["words"]
     assert [id for id, *_ in places(reader, session.id)] == [call.id, call_id]
+
+
+def test_a_request_of_a_program_is_on_the_bar_and_marks_nothing(session, reader):
+    add_turn(session.id, "How high is the tide?")
+    turn_id = ModelCall.objects.get(purpose="turn").turn_id
+    with change(session.id) as record:
+        call_id = start_call(record, turn_id, manifest=[], context_seq=1, purpose=GATEWAY)
+    assert places(reader, session.id)[-1][0] == call_id
+    assert shown(reader, session.id, call_id)["words"].startswith("A program made this prompt")
 
 
 def make_long(session_id: str) -> list[str]:
