@@ -137,7 +137,7 @@ export class Lens {
 
   #complain(error) {
     const link = Object.assign(document.createElement("a"), { href: error.page, textContent: "Which calls saw it" });
-    find("lens-error").firstElementChild.replaceChildren(`${error.message} `, ...(error.page ? [link] : []));
+    find("lens-error-words").replaceChildren(`${error.message} `, ...(error.page ? [link] : []));
     find("lens-error").hidden = false;
   }
 

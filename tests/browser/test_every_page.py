@@ -79,7 +79,7 @@ _TOO_WIDE = """() => {
 _MOUSE_ONLY = """() => {
   const controls = "a[href], button, input:not([type=hidden]), select, textarea, summary, [role=button]";
   const seen = (each) => each.checkVisibility({visibilityProperty: true}) && !each.closest("[inert], [aria-hidden=true]");
-  const inOneStop = (each) => each.matches("[type=radio]") || each.closest("[role=treegrid]");
+  const inOneStop = (each) => each.matches("[type=radio]") || each.closest("[role=treegrid], [role=tablist]");
   const presses = (each) => getComputedStyle(each).cursor === "pointer" && !each.closest(`${controls}, label, [tabindex], [role=treegrid]`);
   return [...document.querySelectorAll("body *")]
     .filter((each) => seen(each) && (each.matches(controls) ? each.tabIndex < 0 && !each.disabled && !inOneStop(each) : presses(each)))
