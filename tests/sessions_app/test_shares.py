@@ -451,6 +451,8 @@ def test_what_a_site_forbids_also_closes_the_links_that_there_are(
     assert [words for words in ('data-do="share"', 'data-act="share"', 'id="share"') if words in page] == []
     states = {item["state"] for item in owner.get(f"/api/sessions/{harbour}/shares").json()["items"]}
     assert states == {"forbidden"}
+    page = opened(owner, "/shares/")
+    assert ("data-revoke" in page, "data-copy-link" in page) == (True, False)
 
 
 @pytest.mark.parametrize(
