@@ -15,8 +15,8 @@ from pydantic import AliasPath, AwareDatetime, BeforeValidator, Field
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage
+from mnesis_core.network.sharing import Audience, ShareState
 from mnesis_core.records import InteractionStatus, TurnRecord
-from mnesis_core.sharing import Audience, ShareState
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of

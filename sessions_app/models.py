@@ -11,8 +11,8 @@ from django.db.models import Q
 
 from mnesis_core.events import GENESIS, new_salt
 from mnesis_core.llm.interface import LimitSource
+from mnesis_core.network.sharing import Audience
 from mnesis_core.records import TurnState
-from mnesis_core.sharing import Audience
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 

@@ -14,7 +14,7 @@ from django.utils.cache import add_never_cache_headers
 from django.views.decorators.http import require_safe
 
 from mnesis_core.errors import NotSignedIn
-from mnesis_core.sharing import Audience, is_permitted
+from mnesis_core.network.sharing import Audience, is_permitted
 from sessions_app.conf import site_config
 from sessions_app.pages import transcript
 from sessions_app.pages.markdown import shown_title

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from mnesis_core.events import DirectoryType, EventType
+from mnesis_core.network.sharing import Audience
 from mnesis_core.records import new_id
-from mnesis_core.sharing import Audience
 from sessions_app.database.tables import Table
 from sessions_app.models import Share, ShareOpening
 from sessions_app.record.change import Change

@@ -29,8 +29,8 @@ from mnesis_core.errors import (
     ShareNotFoundError,
     SharingNotPermitted,
 )
+from mnesis_core.network.sharing import Audience, ShareRecord, ShareState, is_for, is_permitted, state_of
 from mnesis_core.records import SessionRecord, record_of
-from mnesis_core.sharing import Audience, ShareRecord, ShareState, is_for, is_permitted, state_of
 from mnesis_core.text import encode_text
 from sessions_app.conf import site_config
 from sessions_app.models import Message, Person, Share, ShareOpening

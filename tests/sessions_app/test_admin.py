@@ -31,7 +31,7 @@ from files_app.models import FileReference
 from files_app.store import store_file_reference
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
-from mnesis_core.sharing import Audience
+from mnesis_core.network.sharing import Audience
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.admin.read_only import FOLD_CHARACTERS, ReadOnlyAdmin

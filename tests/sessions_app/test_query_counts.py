@@ -28,8 +28,8 @@ from mnesis_core.errors import ModelTimeout
 from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.messages import ImagePart, Message, TextPart, ToolPart
+from mnesis_core.network.sharing import Audience
 from mnesis_core.records import MessageEnd, NewCall, TurnState
-from mnesis_core.sharing import Audience
 from mnesis_core.spending import Spent
 from sessions_app.llm import model_store, spending_store
 from sessions_app.record import (

@@ -15,8 +15,8 @@ from compaction_app.facts.remember import hold_fact
 from files_app.store import store_file_reference
 from mnesis_core.facts.values import HeldFor
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
+from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord, new_id
-from mnesis_core.sharing import Audience
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.record import message_queries, message_store, session_store, share_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change

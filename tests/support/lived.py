@@ -23,9 +23,9 @@ from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.maps.values import RunState
 from mnesis_core.messages import DataPart, FileRefPart, Message, PatchPart, ReasoningPart, TextPart, ToolPart
+from mnesis_core.network.sharing import Audience
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import MessageEnd, TurnState, new_id
-from mnesis_core.sharing import Audience
 from mnesis_core.text import text_digest
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.record import histories, message_store, session_store, share_store, turn_store

@@ -26,7 +26,7 @@ from mnesis_core.messages import (
     ToolState,
     UnknownPart,
 )
-from mnesis_core.sharing import Audience
+from mnesis_core.network.sharing import Audience
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key

@@ -16,7 +16,7 @@ from audit_app.tables import session_tables
 from files_app.store import store_file_reference
 from mnesis_core.events import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
-from mnesis_core.sharing import Audience
+from mnesis_core.network.sharing import Audience
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, SearchEntry, Session
