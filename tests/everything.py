@@ -40,9 +40,11 @@ PAGES = (
     *("audit_app/test_import_page.py", "audit_app/test_evaluation_pages.py", "audit_app/test_export_readable.py"),
     *("compaction_app/test_inspect_*.py", "compaction_app/test_context_api.py", "sessions_app/test_listed_models.py"),
     *("files_app/test_files_api.py", "files_app/test_lines.py", "files_app/test_prose.py"),
-    "sessions_app/test_models_page.py",
+    *("sessions_app/test_models_page.py", "agents_app/test_prompt_caching.py", "agents_app/test_thinking.py"),
+    *("agents_app/test_too_long.py", "journeys/test_models_that_fail.py", "journeys/test_pictures.py"),
+    "journeys/test_what_is_sent.py",
 )
-"""Pages, endpoints, commands and tools without SQL of their own: never on PostgreSQL, but for what is ``both_databases``."""
+"""Pages, endpoints, commands, tools and what providers are sent, without SQL of their own: never on PostgreSQL, but for what is ``both_databases``."""
 TESTS = Path(__file__).parent
 ALL = "--all"
 """The argument of ``make test-all``: with slow tests, and on PostgreSQL with what uses the database."""
@@ -164,7 +166,7 @@ def start_all(shared: dict[str, str]) -> list[Pool]:
     if url := shared["TEST_POSTGRES_URL"]:
         name = f"test_mnesis_{os.getpid()}"
         names = {"DATABASE_URL": url, "REDIS_URL": shared["TEST_REDIS_URL"], "MNESIS_TEST_DATABASE": name}
-        scope = "(both_databases or uses_database)" if is_all else "both_databases"
+        scope = "(both_databases or uses_database) and not one_database" if is_all else "both_databases"
         options = [*left_out_on_postgresql(), *examples]
         pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names, options))
     return pools

@@ -43,7 +43,7 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.site import ROOT, environment_for, lay_database, migrated_file
 from tests.support.talks import exchange, new_session
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases, pytest.mark.slow]
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ONE_WINDOW = ("--windows", "2048", "--plant", "10")
 
 
@@ -109,6 +109,7 @@ def by_policy(report: Report) -> dict[str, Row]:
     return {row.policy: row for row in sum_up(report)}
 
 
+@pytest.mark.both_databases
 def test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured(chat: str, tmp_path: Path) -> None:
     before = rows_of_site()
     report = evaluate(chat, *ONE_WINDOW, "--out", str(tmp_path / "out"))
@@ -134,6 +135,7 @@ def test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured(chat: st
     assert "| demo | 2,048 | Mnesis |" in (tmp_path / "out" / "report.md").read_text()
 
 
+@pytest.mark.one_database
 def test_a_session_of_the_site_is_read_with_its_parent_and_stays_as_it_was() -> None:
     ada = make_user("ada")
     parent = new_session(ada)
@@ -148,6 +150,7 @@ def test_a_session_of_the_site_is_read_with_its_parent_and_stays_as_it_was() -> 
     assert by_policy(report).keys() == {"mnesis", "truncation"}
 
 
+@pytest.mark.both_databases
 def test_a_worker_evaluates_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate_module, "WINDOWS", (2_048,))
     session = new_session(ada := make_user("ada"))
@@ -162,6 +165,7 @@ def test_a_worker_evaluates_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_policy(report).keys() == {"mnesis", "truncation", "rolling", "full"}
 
 
+@pytest.mark.one_database
 def test_a_worker_asks_the_chosen_model_and_its_cost_counts_towards_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate_module, "WINDOWS", (2_048,))
     monkeypatch.setenv("LOOPBACK_KEY", "key")
@@ -194,6 +198,7 @@ def test_a_worker_asks_the_chosen_model_and_its_cost_counts_towards_the_limits(m
     assert 0 < took == spent < most
 
 
+@pytest.mark.one_database
 def test_a_model_answers_from_each_prompt_that_fits_and_its_price_counts(chat: str) -> None:
     put_model(replace(DEMO, alias="dear", prices=Prices(input=1_000_000, output=4_000_000)))
     report = evaluate(chat, *ONE_WINDOW, "--policies", "mnesis,full", "--answers", "--models", "dear")
@@ -204,6 +209,7 @@ def test_a_model_answers_from_each_prompt_that_fits_and_its_price_counts(chat: s
     assert (rows["full"].answered, rows["full"].cost_micros) == (None, 0)
 
 
+@pytest.mark.one_database
 def test_the_sites_own_summarising_model_summarises(chat: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "site.toml"
     config.write_text('[compaction]\nmodel = "brief"\n')
@@ -215,6 +221,7 @@ def test_the_sites_own_summarising_model_summarises(chat: str, tmp_path: Path, m
     assert all((row.cost_micros or 0) > 1_000 for row in by_policy(report).values())
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("arguments", "words", "status"),
     [
@@ -237,6 +244,7 @@ def test_what_cannot_be_evaluated_is_refused_in_words(
     assert not list(list_reports())
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -251,6 +259,7 @@ def test_a_wrong_argument_is_named(chat: str, arguments: tuple[str, str]) -> Non
         evaluate(chat, *arguments)
 
 
+@pytest.mark.one_database
 def test_a_model_that_costs_money_is_not_asked_before_someone_agrees(chat: str) -> None:
     prices = Prices(input=1_000_000, output=4_000_000)
     put_model(
@@ -261,6 +270,7 @@ def test_a_model_that_costs_money_is_not_asked_before_someone_agrees(chat: str) 
     assert not list(list_reports())
 
 
+@pytest.mark.both_databases
 def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()

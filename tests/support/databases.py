@@ -21,7 +21,7 @@ from tests.support.site import environment_for, manage, migrate, one_at_a_time, 
 def site_database(name: str, *, is_prepared: bool = False) -> Iterator[dict[str, str]]:
     """The environment that gives a site a new, empty database; with SQLite it makes one in its directory.
 
-    :param is_prepared: on PostgreSQL, whether it may have its tables already, where the processes of a run share them
+    :param is_prepared: on PostgreSQL, whether it has its tables already
     """
     url = os.environ.get("DATABASE_URL", "")
     redis_url = os.environ.get("REDIS_URL", "")
@@ -29,7 +29,7 @@ def site_database(name: str, *, is_prepared: bool = False) -> Iterator[dict[str,
         yield {"REDIS_URL": redis_url} if redis_url else {}
         return
     database = f"{name}_{os.getpid()}"
-    prepared = migrated_database(url) if is_prepared and shared_folder() else nullcontext("template1")
+    prepared = migrated_database(url) if is_prepared else nullcontext("template1")
     with psycopg.connect(url, autocommit=True) as connection, prepared as template:
         connection.execute(f'CREATE DATABASE {database} TEMPLATE "{template}"')  # type: ignore[call-overload]
         try:
