@@ -4,6 +4,9 @@ const KEPT = "mnesis-keys";
 
 export const isWriting = (element) => element.closest("input, textarea, select, [contenteditable], dialog");
 
+// A click that does not ask for another tab or window.
+export const isPlainClick = (event) => event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+
 // A key without modifiers that no other handler has consumed.
 export const isPlain = (event) => !(event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey);
 

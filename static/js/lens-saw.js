@@ -1,6 +1,7 @@
 // What the model saw: one call as its page shows it, and in the conversation what that call was not shown as written.
 import { fetchJson, fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { isPlainClick } from "./keys.js";
 import { keepingPlace } from "./scrolling.js";
 
 const PAUSE = 220; // milliseconds: while the bar moves, only the conversation follows
@@ -218,7 +219,7 @@ export class Saw {
 
   #follow(event) {
     const link = event.target.closest("a[href]");
-    if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    if (!link || !isPlainClick(event)) return;
     const { pathname, search } = new URL(link.href);
     const [id, rest] = pathname.startsWith(this.page) ? pathname.slice(this.page.length).split("/") : [];
     if (!id || rest !== "") return;

@@ -2,6 +2,7 @@
 // address names the tab and what is chosen in it.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { isPlainClick } from "./keys.js";
 import { Saw } from "./lens-saw.js";
 import { Summaries } from "./lens-summaries.js";
 import { LENS } from "./reading.js";
@@ -12,9 +13,6 @@ const panels = find("panels");
 const tabs = [...panels.querySelectorAll("[role=tab]")];
 const panelOf = (tab) => find(tab.getAttribute("aria-controls"));
 const current = () => tabs.find((tab) => tab.getAttribute("aria-selected") === "true");
-const isPlainClick = (event) => event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
-// Where a key leads from the tab at a place.
-const STEPS = { ArrowRight: (at) => (at + 1) % tabs.length, ArrowLeft: (at) => at - 1, Home: () => 0, End: () => -1 };
 
 function addressed() {
   const search = new URLSearchParams(location.search);
@@ -70,7 +68,6 @@ export class Lens {
   // goTo(place) and isOpen() are the page's, as is setOpen(isOpen).
   constructor({ transcript, goTo, isOpen, setOpen }) {
     Object.assign(this, { transcript, goTo, isOpen, setOpen });
-    find("lens-tabs").addEventListener("keydown", (event) => this.#step(event));
     panels.addEventListener("click", (event) => this.#follow(event), true);
     addEventListener("popstate", () => this.showAddressed());
   }
@@ -139,14 +136,6 @@ export class Lens {
     const link = Object.assign(document.createElement("a"), { href: error.page, textContent: "Which calls saw it" });
     find("lens-error-words").replaceChildren(`${error.message} `, ...(error.page ? [link] : []));
     find("lens-error").hidden = false;
-  }
-
-  #step(event) {
-    if (!STEPS[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    const next = tabs.at(STEPS[event.key](tabs.indexOf(event.target)));
-    next.focus();
-    next.click();
   }
 
   // A link to a message of this session goes there without leaving the page.

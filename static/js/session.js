@@ -8,7 +8,7 @@ import { Connection } from "./connection.js";
 import { open, watchClosing, watchGoTo, watchSearch } from "./dialogs.js";
 import { Dividers } from "./dividers.js";
 import { Edges } from "./edges.js";
-import { watchKeys } from "./keys.js";
+import { isPlain, isPlainClick, watchKeys } from "./keys.js";
 import { LiveFeed } from "./live.js";
 import { notify, watchNotifications } from "./notifications.js";
 import { watchPinButton } from "./pins.js";
@@ -450,10 +450,18 @@ function watchLens() {
     toggleLens();
   });
   find("lens-tabs").addEventListener("click", ({ target }) => target.dataset.lensTab && withLens((its) => its.show({ lens: target.dataset.lensTab })));
-  find("lens-tabs").addEventListener("focusin", ({ target }) => target.matches(":focus-visible") && withLens(() => {})); // for its keys
+  find("lens-tabs").addEventListener("keydown", (event) => {
+    const tabs = [...find("lens-tabs").children];
+    const at = tabs.indexOf(event.target);
+    const next = { ArrowRight: (at + 1) % tabs.length, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (next === undefined || !isPlain(event)) return;
+    event.preventDefault();
+    tabs.at(next).focus();
+    tabs.at(next).click();
+  });
   transcript.root.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-act=call]");
-    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || !find("lens-tab-saw")) return;
+    if (!link || !isPlainClick(event) || !find("lens-tab-saw")) return;
     event.preventDefault();
     withLens((its) => its.show({ lens: "saw", of: link }));
   });

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -204,6 +206,21 @@ def test_what_cannot_be_loaded_is_said(talk: str, open_page: Open) -> None:
     tab(page, "What it saw").click()
     expect(page.locator("#call-title")).to_be_visible()
     expect(page.locator("#lens-error")).to_be_hidden()
+
+
+def test_an_answer_that_no_call_made_leads_to_the_calls_that_saw_it(
+    portal: Portal, open_page: Open, tmp_path: Path
+) -> None:
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps({"messages": [{"role": role, "content": "So."} for role in ("user", "assistant")]}))
+    done = portal.site.manage("import_transcript", str(path), "--user", "admin", "--json")
+    [report] = json.loads(done.stdout)
+    [session_id] = report["sessions"].values()
+    page = open_page(f"/sessions/{session_id}/", viewport=WIDE)
+    saw(page, 2)
+    expect(page.locator("#lens-error")).to_contain_text("The record has no call that made this answer.")
+    page.get_by_role("link", name="Which calls saw it").click()
+    expect(page).to_have_url(re.compile(r"/inspect/messages/msg_\w+/$"))
 
 
 def test_a_conversation_without_anything_says_what_will_be_there(portal: Portal, open_page: Open) -> None:
