@@ -37,7 +37,7 @@ function mark(message, how) {
   delete message.dataset.lens;
   if (!how) return;
   message.dataset.lens = how;
-  const word = Object.assign(document.createElement("span"), { className: "message-lens small", textContent: WORDS[how] });
+  const word = Object.assign(document.createElement("span"), { className: "message-lens", textContent: WORDS[how] });
   message.querySelector(".message-head").append(word);
 }
 
