@@ -117,7 +117,7 @@ def test_what_is_chosen_stays_when_the_page_is_loaded_again_or_shown_as_a_table(
     page.locator("[data-drawn]").wait_for()
     expect(detail.locator(f'[data-summary="{top["id"]}"]')).to_be_visible()
     assert painted(page) >= {"level-1", "level-3", "active", "stale"}
-    page.get_by_role("link", name="Table").click()
+    page.get_by_role("link", name="Table", exact=True).click()
     row = page.locator(f'tr[data-id="{top["id"]}"]')
     expect(row).to_have_attribute("aria-selected", "true")
     page.wait_for_load_state()  # with its scripts, which the keys are for
