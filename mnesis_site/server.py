@@ -12,7 +12,8 @@ sees the request, and waits for silent connections. Here:
 
 from __future__ import annotations
 
-# Daphne before anything else of Twisted, for it chooses the event loop; then what sets Django up.
+# The event loop before Daphne, which would take asyncio's own; both before anything else of Twisted; then what sets Django up.
+import mnesis_site.event_loop as _event_loop  # noqa: F401 # isort: skip
 from daphne.server import Server as DaphneServer  # isort: skip
 import mnesis_site.asgi as _set_up  # noqa: F401 # isort: skip
 
