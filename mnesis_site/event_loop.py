@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import uvloop
 from twisted.internet import asyncioreactor
 
-asyncioreactor.install(uvloop.new_event_loop())  # type: ignore[no-untyped-call]
+if "twisted.internet.reactor" not in sys.modules:  # a process has one, which no later import replaces
+    asyncioreactor.install(uvloop.new_event_loop())  # type: ignore[no-untyped-call]

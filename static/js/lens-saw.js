@@ -110,11 +110,11 @@ export class Saw {
     this.range.max = calls.length;
   }
 
-  // There may be a new call, or the newest has ended. Who looks at the newest goes on to it.
+  // There may be a new call, or the newest has ended. A reader of the newest goes on to it, also one who chose it meanwhile.
   async #renew() {
-    const wasNewest = !this.#places.length || this.#index() === this.#places.length - 1;
+    const newest = this.#places.at(-1)?.id ?? "";
     await this.#load();
-    if (wasNewest && this.#places.length) await this.#show(this.#places.at(-1).id, this.#section, "replaceState");
+    if (this.#chosen === newest && this.#places.length) await this.#show(this.#places.at(-1).id, this.#section, "replaceState");
     else this.#showPlace();
   }
 
