@@ -69,7 +69,7 @@ def test_a_first_message_on_the_list_page_makes_a_session_and_its_title(portal: 
     page.wait_for_url(re.compile(r"/sessions/sess_"))
     wait_for_end(page)
     expect(page.get_by_label("Title of the session")).to_have_value("What is a lighthouse for?")
-    assert page.locator(".message").count() == 2
+    expect(page.locator(".message")).to_have_count(2)
 
 
 def test_a_reload_in_the_middle_loses_and_doubles_nothing(portal: Portal, open_page: Open) -> None:

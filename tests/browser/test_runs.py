@@ -200,7 +200,7 @@ def test_without_scripts_everything_can_be_read(mixed: str, open_page: Open) -> 
     page.locator("#items-failed").click()
     expect(page.locator(".items tbody tr .item-failed").first).to_be_visible()
     page.get_by_label("From item").fill("70")
-    page.get_by_role("button", name="Go").click()
+    page.get_by_role("button", name="Go", exact=True).click()
     assert "state=failed" in page.url
     assert "from=70" in page.url
     expect(page.locator("#item-70")).to_be_visible()

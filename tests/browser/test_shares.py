@@ -17,7 +17,7 @@ User.objects.create_user("mia", password="neap-tide-at-eight")
 
 
 def test_a_session_is_shared_from_its_menu_copied_and_revoked(portal: Portal, open_page: Open) -> None:
-    session_id = portal.new_session("Hello", title="Quay")
+    session_id = portal.new_session("Hello", title="Breakwater")
     page = open_page(f"/sessions/{session_id}/", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_label("More about this session").click()
     page.get_by_role("button", name="Share…").click()
@@ -37,7 +37,7 @@ def test_a_session_is_shared_from_its_menu_copied_and_revoked(portal: Portal, op
     portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "A later secret"})
     portal.wait_until_idle(session_id)
     other = open_page(made["path"])
-    expect(other.get_by_role("heading", name="Quay")).to_be_visible()
+    expect(other.get_by_role("heading", name="Breakwater")).to_be_visible()
     expect(other.get_by_text("Hello", exact=True)).to_be_visible()
     expect(other.get_by_text("A later secret")).to_have_count(0)
     dialog.get_by_role("button", name="Revoke").press("Enter")

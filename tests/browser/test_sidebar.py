@@ -130,19 +130,20 @@ def test_it_shows_what_happens_elsewhere(talks: tuple[str, str], portal: Portal,
 def test_a_session_is_unread_until_its_new_answer_was_on_screen(
     talks: tuple[str, str], portal: Portal, open_page: Open
 ) -> None:
-    page = open_page(f"/sessions/{talks[1]}/", viewport=WIDE)
-    row = page.locator(f'[data-session="{talks[1]}"]')
+    session_id = portal.new_session("Hello", title="Front talk")
+    page = open_page(f"/sessions/{session_id}/", viewport=WIDE)
+    row = page.locator(f'[data-session="{session_id}"]')
     page.get_by_role("navigation", name="Sessions").get_by_role("link", name="Left talk").click()
     expect(page).to_have_url(re.compile(talks[0]))
-    portal.call("POST", f"/api/sessions/{talks[1]}/turns", {"message": "Is anything new?"})
+    portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "Is anything new?"})
     expect(row).to_contain_text("unread")
     row.get_by_role("link").click()
-    expect(page).to_have_url(re.compile(talks[1]))
+    expect(page).to_have_url(re.compile(session_id))
     expect(row).not_to_contain_text("unread")
-    portal.call("POST", f"/api/sessions/{talks[1]}/turns", {"message": "And now, before my eyes?"})
-    expect(page.locator(".message")).to_have_count(4)
-    portal.wait_until_idle(talks[1])
-    wait_until(lambda: not portal.call("GET", f"/api/sessions/{talks[1]}")["unread"])
+    portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "And now, before my eyes?"})
+    expect(page.locator(".message")).to_have_count(6)
+    portal.wait_until_idle(session_id)
+    wait_until(lambda: not portal.call("GET", f"/api/sessions/{session_id}")["unread"])
 
 
 def test_rows_come_when_they_are_scrolled_to_and_stay(talks: tuple[str, str], open_page: Open) -> None:
