@@ -4,12 +4,15 @@ from django.urls import path
 
 from audit_app import api, health, ledger
 from audit_app.evaluation import views as evaluations
+from audit_app.observe import views as observe
 
 INSPECT = "sessions/<str:session_id>/inspect"
 
 urlpatterns = [
     path("import/", api.import_page, name="import"),
     path("import/<str:import_id>/", api.import_status, name="import-status"),
+    path("observe/", observe.observe, name="observe"),
+    path("observe/rows/", observe.observe_rows, name="observe-rows"),
     path("evaluations/", evaluations.evaluation_list, name="evaluations"),
     path("evaluations/start/", evaluations.start_evaluation, name="start-evaluation"),
     path("evaluations/<str:report_id>/", evaluations.evaluation, name="evaluation"),

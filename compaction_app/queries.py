@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from compaction_app.models import (
@@ -722,3 +723,9 @@ def cover(session_id: str) -> Cover:
 def _standing(ids: list[str], session_id: str) -> str | None:
     standing = standing_items(session_id, ids)
     return next((id for id in ids if id in standing), None)
+
+
+def completed_compactions() -> Coalesce:
+    """Return the number of a session's completed compactions, as part of a query of sessions."""
+    runs = CompactionRun.objects.filter(session=OuterRef("pk"), state=RunState.COMPLETED).order_by()
+    return Coalesce(Subquery(runs.values("session").annotate(total=Count("*")).values("total")), 0)

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any, NoReturn
 
 import orjson
@@ -109,6 +109,24 @@ def character_start(data: bytes, index: int) -> int:
 def write_time(time: datetime) -> str:
     """Return a time in ISO 8601 in UTC with milliseconds, such as ``2026-11-23T19:24:40.000Z``."""
     return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
+def read_time(text: str, field: str) -> datetime | None:
+    """Return a date or a time as people write it, in UTC; ``None`` of an empty text.
+
+    :raises InvalidRequest: it is neither.
+    """
+    if not text.strip():
+        return None
+    try:
+        if len(text.strip()) == len("2026-11-26"):
+            return datetime.combine(date.fromisoformat(text.strip()), time(), UTC)
+        at = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text.strip())
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(
+            f"{field} must be a date or a time, such as 2026-11-26 or 2026-11-26T10:30Z", field=field
+        ) from None
 
 
 def quote(text: str) -> str:

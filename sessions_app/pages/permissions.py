@@ -12,7 +12,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.records import SessionRecord, record_of
@@ -34,12 +34,26 @@ SEES_RECORDS = (
     "compaction_app.view_compactionrun",
     "compaction_app.view_summarynode",
 )
-"""The permissions that staff need to inspect a session of another person."""
+"""The permissions that staff need to look at a session of another person."""
 
 
 def may_administer(request: HttpRequest, permission: str) -> bool:
     user = request.user
     return bool(user.is_active and getattr(user, "is_staff", False) and user.has_perm(permission))
+
+
+def observers(view: View) -> Callable[..., HttpResponseBase]:
+    """Admit staff who may look over everybody's sessions. Other people get 404, and anonymous ones the sign-in page."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_authenticated:
+            return redirect_to_login(request.get_full_path())
+        if not sees_records(request):
+            raise Http404
+        return view(request, *args, **kwargs)
+
+    return require_safe(guarded)
 
 
 def administrators(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import datetime
 from typing import Any, get_args
 
 from django.db import connection
@@ -13,7 +13,7 @@ from mnesis_core.context.branches import END
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import Role
 from mnesis_core.search.words import fold, readable
-from mnesis_core.text import encode_text
+from mnesis_core.text import encode_text, read_time
 from sessions_app.models import Session
 from sessions_app.ownership import owned_by
 
@@ -85,24 +85,6 @@ def read_filters(*, since: str = "", until: str = "", branch: int | None = None,
     if branch is not None and not 0 <= branch <= END:
         raise InvalidRequest("branch must be the number of a branch", field="branch")
     return Filters(since=read_time(since, "since"), until=read_time(until, "until"), branch=branch, **others)
-
-
-def read_time(text: str, field: str) -> datetime | None:
-    """Return a date or a time as people write it, in UTC; ``None`` of an empty text.
-
-    :raises InvalidRequest: it is neither.
-    """
-    if not text.strip():
-        return None
-    try:
-        if len(text.strip()) == len("2026-11-26"):
-            return datetime.combine(date.fromisoformat(text.strip()), time(), UTC)
-        at = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text.strip())
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest(
-            f"{field} must be a date or a time, such as 2026-11-26 or 2026-11-26T10:30Z", field=field
-        ) from None
 
 
 def _said_by(name: str, *, owner_id: int, session_id: str | None) -> tuple[str, list[Any]]:

@@ -29,7 +29,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "new-chat": (), "session-list": (), "trash": (), "shares": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
+    "new-chat": (), "session-list": (), "trash": (), "shares": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
@@ -40,7 +40,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "inspect-ledger": ("session_id",), "inspect-health": ("session_id",), "inspect-branches": ("session_id",),
 }  # fmt: skip
 """Every page, with what its address is made of."""
-QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden"}
+QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden", "observe": "?q=-model%3Anosuch"}
 """What is asked for besides, so that there is something to show."""
 PARTS = {
     "session-shares", "shared-messages", "shared-text", "shared-raw", "shared-file", "palette", "sidebar-rows", "sidebar-states", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
@@ -49,7 +49,7 @@ PARTS = {
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-call-places", "inspect-call-messages", "inspect-payload", "inspect-payload-file",
-    "inspect-verification", "inspect-verify", "inspect-ledger-body",
+    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows",
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {

@@ -437,7 +437,6 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.read_lines: "whose file it is: tests/files_app/test_lines.py",
     file_queries.search_file: "whose file it is: tests/files_app/test_lines.py",
     filters.read_filters: "reads no rows",
-    filters.read_time: "reads no rows",
     filters.speakers_in: "reads no rows",
     nearness.nearness: "in whose scope it looks: tests/sessions_app/test_meaning.py",
     nearness.read_question: "reads no rows of people",

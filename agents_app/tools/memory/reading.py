@@ -52,12 +52,11 @@ from mnesis_core.messages import (
 )
 from mnesis_core.providers.litellm_ import kinds_shown
 from mnesis_core.records import FileReference, SummaryRecord, UsageRecord
-from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, quote, text_of_bytes, visible_text
+from mnesis_core.text import LONGEST_CHARACTER, excerpt, printable, quote, read_time, text_of_bytes, visible_text
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import session_queries
 from sessions_app.record.message_queries import load_message, load_messages, load_part
 from sessions_app.record.turn_queries import load_call, load_turn
-from sessions_app.search.filters import read_time
 from sessions_app.search.search import Scope, search
 
 FAILURES = 3

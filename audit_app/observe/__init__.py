@@ -1,0 +1,1 @@
+"""Observe: everybody's sessions behind a query bar, for staff."""

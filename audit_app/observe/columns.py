@@ -1,0 +1,71 @@
+"""The columns of *Observe*: what a table and a CSV file show of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnesis_core.search.observation import term_text
+from sessions_app.pages.markdown import format_money, format_number, show_invisible
+from sessions_app.record.observed.sessions import ObservedSession
+
+Value = str | int | datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    label: str
+    value: Callable[[ObservedSession], Value]
+    field: str = ""  # of the query bar, for a value that one click narrows the list to
+    is_number: bool = False
+    is_money: bool = False
+    is_usual: bool = False  # whether it is shown unless others are chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    label: str  # of its column
+    text: str
+    term: str = ""
+    time: datetime | None = None
+    is_number: bool = False
+
+
+COLUMNS = {
+    "person": Column(label="Person", value=lambda row: row.person, field="person", is_usual=True),
+    "organisation": Column(label="Organisation", value=lambda row: row.organisation, field="organisation"),
+    "model": Column(label="Model", value=lambda row: row.model, field="model", is_usual=True),
+    "state": Column(label="State", value=lambda row: row.state, field="state", is_usual=True),
+    "origin": Column(label="Origin", value=lambda row: row.origin, field="origin"),
+    "messages": Column(label="Messages", value=lambda row: row.messages, is_number=True, is_usual=True),
+    "turns": Column(label="Turns", value=lambda row: row.turns, is_number=True),
+    "calls": Column(label="Calls", value=lambda row: row.calls, is_number=True),
+    "tokens": Column(label="Tokens", value=lambda row: row.tokens, is_number=True, is_usual=True),
+    "cost": Column(
+        label="Cost", value=lambda row: row.cost_micros, is_number=True, is_money=True, is_usual=True
+    ),
+    "errors": Column(label="Errors", value=lambda row: row.errors, is_number=True, is_usual=True),
+    "compactions": Column(label="Compactions", value=lambda row: row.compactions, is_number=True, is_usual=True),
+    "active": Column(label="Last active", value=lambda row: row.updated_at, is_usual=True),
+    "created": Column(label="Created", value=lambda row: row.created_at),
+    "id": Column(label="Id", value=lambda row: row.id),
+}  # fmt: skip
+USUAL = tuple(name for name, column in COLUMNS.items() if column.is_usual)
+
+
+def chosen_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the known ones of these columns in the order of the table, or without any the usual ones."""
+    wanted = set(names)
+    return tuple(name for name in COLUMNS if name in wanted) or USUAL
+
+
+def cell_of(column: Column, row: ObservedSession) -> Cell:
+    value = column.value(row)
+    if isinstance(value, datetime):
+        return Cell(label=column.label, text=f"{value:%-d %b %Y, %H:%M}", time=value)
+    if isinstance(value, int):
+        text = format_money(value) if column.is_money else format_number(value)
+        return Cell(label=column.label, text=text, is_number=True)
+    term = term_text(column.field, value) if column.field else ""
+    return Cell(label=column.label, text=show_invisible(value), term=term)

@@ -1,0 +1,142 @@
+"""The page *Observe*: a query bar in the address, the sessions of everybody that meet it, and what they took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from audit_app.observe.columns import COLUMNS, USUAL, Cell, cell_of, chosen_columns
+from compaction_app.queries import completed_compactions
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.search.observation import FIELDS, Term, parse_observation, with_term, without_term
+from mnesis_core.search.words import LONGEST_QUERY
+from mnesis_core.text import printable
+from sessions_app.pages.markdown import show_invisible, shown_title
+from sessions_app.pages.permissions import address_of, observers
+from sessions_app.record.observed.conditions import Observed
+from sessions_app.record.observed.sessions import ObservedSession, list_observed
+from sessions_app.record.organisation_store import are_several
+from sessions_app.schemas import page_of, place_of, read_place
+
+PAGE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    text: str
+    columns: tuple[str, ...]
+    cursor: str
+
+    def query(self, text: str | None = None) -> str:
+        """Return the query of the same page, or of that for another text."""
+        chosen = [("column", name) for name in self.columns] if self.columns != USUAL else []
+        text = self.text if text is None else text
+        return urlencode([("q", text)] * bool(text) + chosen)
+
+    @property
+    def address(self) -> str:
+        return f"{reverse('observe')}?{query}" if (query := self.query()) else reverse("observe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """A term of the query, with the query of the page without it."""
+
+    text: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    id: str
+    title: str
+    url: str  # of the session's inspector; empty for an id that fits no address
+    is_archived: bool
+    cells: list[tuple[Cell, str]]  # each with the query that its value narrows the list to
+
+
+@observers
+def observe(request: HttpRequest) -> HttpResponse:
+    """The page. Its form asks for the part below the bar, which stays as it is while the bar holds a mistake."""
+    asked = _read(request)
+    is_part = request.headers.get("HX-Target") == "observed"
+    try:
+        context = _found(asked)
+    except InvalidRequest as error:
+        if error.details.get("field") != "q":
+            raise
+        context = {"problem": error.message}
+    context |= {"asked": asked, "query": asked.query(), "is_part": is_part}
+    if not is_part:
+        return render(request, "audit_app/observe.html", context | _around(asked))
+    if context.get("problem"):
+        response = render(request, "audit_app/_observe_problem.html", context)
+        response.headers["HX-Retarget"] = "#observe-problem"
+        response.headers["HX-Reswap"] = "outerHTML"
+        return response
+    response = render(request, "audit_app/_observed.html", context)
+    response.headers["HX-Push-Url"] = asked.address
+    return response
+
+
+@observers
+def observe_rows(request: HttpRequest) -> HttpResponse:
+    """More rows, after a cursor."""
+    asked = _read(request)
+    return render(request, "audit_app/_observe_rows.html", _found(asked) | {"asked": asked, "query": asked.query()})
+
+
+def _read(request: HttpRequest) -> Asked:
+    return Asked(
+        text=printable(request.GET.get("q", "").strip()),
+        columns=chosen_columns(request.GET.getlist("column")),
+        cursor=request.GET.get("cursor", ""),
+    )
+
+
+def _around(asked: Asked) -> dict[str, Any]:
+    """Return what the page has around the list."""
+    columns = {name: column for name, column in COLUMNS.items() if name != "organisation" or are_several()}
+    return {
+        "fields": FIELDS.values(),
+        "columns": [(name, column.label, name in asked.columns) for name, column in columns.items()],
+        "longest": LONGEST_QUERY,
+    }
+
+
+def _found(asked: Asked) -> dict[str, Any]:
+    """:raises InvalidRequest: the query cannot be understood, or the cursor is none."""
+    terms = parse_observation(asked.text, now=timezone.now())
+    compactions = completed_compactions()
+    observed = Observed(terms, compactions=compactions)
+    before = read_place(asked.cursor or None)
+    sessions = list_observed(observed, before=before, limit=PAGE + 1, compactions=compactions)
+    page = page_of(sessions, PAGE, lambda session: place_of(session.updated_at, session.id))
+    return {
+        "chips": [_chip(asked, term) for term in terms],
+        "heads": [(COLUMNS[name].label, COLUMNS[name].is_number) for name in asked.columns],
+        "rows": [_row(asked, session) for session in page["items"]],
+        "next_cursor": page["next_cursor"] or "",
+        "cut_words": [show_invisible(words) for words in observed.cut_words],
+    }
+
+
+def _chip(asked: Asked, term: Term) -> Chip:
+    return Chip(text=show_invisible(term.text), query=asked.query(without_term(asked.text, term.text)))
+
+
+def _row(asked: Asked, session: ObservedSession) -> Row:
+    cells = [cell_of(COLUMNS[name], session) for name in asked.columns]
+    return Row(
+        id=session.id,
+        title=shown_title(session.title),
+        url=address_of("inspect", session.id),
+        is_archived=session.is_archived,
+        cells=[(cell, asked.query(with_term(asked.text, cell.term)) if cell.term else "") for cell in cells],
+    )

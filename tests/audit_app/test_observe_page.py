@@ -1,0 +1,134 @@
+"""The page Observe: who may see it, what its bar understands, and what its rows lead to."""
+
+from __future__ import annotations
+
+from html import unescape
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from sessions_app.pages.permissions import SEES_RECORDS
+from tests.support.cast import ada, inspector, make_user
+from tests.support.inspected import add_turn
+from tests.support.talks import HOSTILE, exchange, new_session
+
+pytestmark = pytest.mark.django_db
+
+__all__ = ["ada", "inspector"]
+
+
+@pytest.fixture
+def anna(db: None) -> User:
+    return make_user("anna")
+
+
+def page(client: Client, text: str = "", *, part: bool = False, **others: object) -> str:
+    headers = {"HX-Request": "true", "HX-Target": "observed"} if part else {}
+    answer = client.get("/observe/", {"q": text} | others, headers=headers)
+    assert answer.status_code == 200
+    return unescape(answer.content.decode())
+
+
+def permit(user: User, *permissions: str) -> None:
+    for permission in permissions:
+        app, _, codename = permission.partition(".")
+        user.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
+
+
+def test_only_staff_who_may_see_every_record_find_it(client: Client, anna: User) -> None:
+    for path in ("/observe/", "/observe/rows/"):
+        assert client.get(path).url.startswith("/sign-in/")  # type: ignore[attr-defined]
+    client.force_login(anna)
+    assert [client.get(path).status_code for path in ("/observe/", "/observe/rows/")] == [404, 404]
+    anna.is_staff = True
+    anna.save()
+    permit(anna, *SEES_RECORDS[1:])
+    assert client.get("/observe/").status_code == 404
+    assert "/observe/" not in client.get("/").content.decode()
+    permit(anna, SEES_RECORDS[0])
+    assert client.get("/observe/").status_code == 200
+    assert "/observe/" in client.get("/").content.decode()
+    assert client.post("/observe/").status_code == 405
+
+
+def test_it_lists_everybodys_sessions_and_leads_to_their_inspector(inspector: Client, anna: User) -> None:
+    assert "There are no sessions yet." in page(inspector)
+    session = new_session(anna, title=HOSTILE)
+    add_turn(session, "Good morning")
+    shown = page(inspector)
+    assert f'href="/sessions/{session}/inspect/"' in shown
+    assert inspector.get(f"/sessions/{session}/inspect/").status_code == 200
+    assert 'href="/observe/?q=person%3Aanna"' in shown
+    assert "alert(1)</script>" not in inspector.get("/observe/").content.decode()
+
+
+def test_a_value_of_a_row_adds_its_term_and_a_term_takes_itself_away(inspector: Client, anna: User) -> None:
+    new_session(anna, title="one")
+    new_session(make_user("ben"), title="two")
+    shown = page(inspector, "person:anna -title:x", column=["person", "model"])
+    assert ">one<" in shown
+    assert ">two<" not in shown
+    chosen = "&column=person&column=model"
+    assert f"/observe/?{urlencode({'q': 'person:anna -title:x model:demo'})}{chosen}" in shown
+    assert f"/observe/?{urlencode({'q': '-title:x'})}{chosen}" in shown
+    assert "No session meets all of these terms." in page(inspector, "person:carla")
+
+
+def test_columns_are_chosen_in_the_address(inspector: Client, anna: User) -> None:
+    new_session(anna)
+    assert 'data-name="Tokens"' in page(inspector)
+    shown = page(inspector, column=["id", "nosuch"])
+    assert 'data-name="Id"' in shown
+    assert 'data-name="Tokens"' not in shown
+    assert 'data-name="Tokens"' in page(inspector, column=["nosuch", "\0"])
+
+
+def test_a_mistake_is_said_beside_the_bar_and_leaves_the_rest(inspector: Client, anna: User) -> None:
+    new_session(anna, title="one")
+    shown = page(inspector, "modell:x")
+    assert "“modell:x” names no field. There are person, group," in shown
+    assert ">one<" not in shown
+    answer = inspector.get("/observe/", {"q": "modell:x"}, headers={"HX-Target": "observed"})
+    assert answer.headers["HX-Retarget"] == "#observe-problem"
+    assert "HX-Push-Url" not in answer.headers
+    assert b"<table" not in answer.content
+    corrected = inspector.get("/observe/", {"q": "model:x"}, headers={"HX-Target": "observed"})
+    assert corrected.headers["HX-Push-Url"] == "/observe/?q=model%3Ax"
+    assert b'hx-swap-oob="true"' in corrected.content
+
+
+def test_hostile_queries_are_answered(inspector: Client, anna: User, subtests: pytest.Subtests) -> None:
+    new_session(anna, title="one")
+    for text in (
+        "\0",
+        "model:\0",
+        "person:\u202ex",
+        HOSTILE.encode("utf-8", "replace").decode(),
+        "x" * 10_000,
+        '"',
+        "-",
+        "is:",
+    ):
+        with subtests.test(text[:20]):
+            for path in ("/observe/", "/observe/rows/"):
+                answer = inspector.get(path, {"q": text})
+                assert answer.status_code in (200, 422), answer.content
+                assert b"<script>alert" not in answer.content
+    assert inspector.get("/observe/rows/", {"cursor": "nowhere"}).status_code == 422
+
+
+def test_rows_go_on_after_a_page(inspector: Client, anna: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit_app.observe.views.PAGE", 2)
+    for number in range(5):
+        exchange(new_session(anna, title=f"talk {number}"), "Hello", "Good morning")
+    shown, seen = page(inspector, "person:anna"), []
+    while True:
+        seen += [number for number in range(5) if f">talk {number}<" in shown]
+        if '"cursor": "' not in shown:
+            break
+        cursor = shown.partition('"cursor": "')[2].partition('"')[0]
+        answer = inspector.get("/observe/rows/", {"q": "person:anna", "cursor": cursor})
+        shown = unescape(answer.content.decode())
+    assert sorted(seen) == [0, 1, 2, 3, 4]
