@@ -89,6 +89,10 @@ BENCHMARKS = {
         "A search over a million tokens, against the database's own full text; and beside twice as much of others",
         ("query", "plain ms", "our ms", "our time / plain", "beside others / alone"),
     ),
+    "observe": (
+        "Pages of Observe over everybody's sessions, against plain SQL that reads as many rows of the newest sessions",
+        ("query", "rows", "plain ms", "our ms", "our time / plain"),
+    ),
     "recall": (
         "Evidence of LoCoMo's questions found by a search, in percent, beside plain FTS5 in memory",
         ("search", "questions", "@5", "@10", "@20", "days @5", "in passages", "their tokens", "ms a question"),

@@ -40,6 +40,8 @@ from sessions_app.record import (
     turn_queries,
 )
 from sessions_app.record.change import change
+from sessions_app.record.observed import conditions
+from sessions_app.record.observed import sessions as observed
 from sessions_app.search import answers, filters, nearness, passages, ranked, search, vector_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 from tests.support.organisations import put_into
@@ -49,7 +51,19 @@ pytestmark = pytest.mark.both_databases
 
 MODULES = (
     *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, sharing, turn_queries),
-    *(model_store, spending_store, search, answers, filters, nearness, passages, ranked, vector_store),
+    *(
+        conditions,
+        observed,
+        model_store,
+        spending_store,
+        search,
+        answers,
+        filters,
+        nearness,
+        passages,
+        ranked,
+        vector_store,
+    ),
     *(
         transcript,
         page_branches,
@@ -436,6 +450,11 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.read_range: "reads what load_file_reference has found",
     file_queries.read_lines: "whose file it is: tests/files_app/test_lines.py",
     file_queries.search_file: "whose file it is: tests/files_app/test_lines.py",
+    compaction_queries.completed_compactions: "part of a query of sessions, whose they are is for that query",
+    **dict.fromkeys(
+        (conditions.named, conditions.sessions_with, observed.list_observed, observed.load_observed),
+        "everybody's, for staff who may see every record: tests/audit_app/test_observe_page.py",
+    ),
     filters.read_filters: "reads no rows",
     filters.speakers_in: "reads no rows",
     nearness.nearness: "in whose scope it looks: tests/sessions_app/test_meaning.py",
