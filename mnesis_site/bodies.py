@@ -28,7 +28,7 @@ from audit_app.api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
 from mnesis_site.endpoints import refusal
 from mnesis_site.errors import PROGRAM_PATHS, json_error, send_response
-from sessions_app.callers import Application, Receive, Scope, Send, headers_of, proven_key
+from sessions_app.callers import Application, Receive, Scope, Send, headers_of, prove
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
@@ -56,6 +56,7 @@ class BodyLimits:
         except InvalidRequest as error:
             await refuse(scope, error, send)
             return
+        scope = {**scope, "proof": {}}
         body = BoundedBody(scope, receive, send)
         try:
             await self.application(scope, body.receive, body.send)
@@ -135,13 +136,15 @@ def most_bytes(path: str) -> int:
 
 
 def is_known(scope: Scope) -> bool:
-    """Say whether a request comes with a valid API key or session cookie. The endpoint decides what it may do."""
+    """Say whether a request comes with a valid API key or session cookie. The endpoint decides what it may do.
+
+    The proof of a key stays with the request, so that the endpoint need not ask for it again.
+    """
     headers = headers_of(scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme:
-        return scheme.lower() == "bearer" and proven_key(token) is not None
-    if key := headers.get("x-api-key"):
-        return proven_key(key) is not None
+    if key := token if scheme else headers.get("x-api-key"):
+        scope["proof"]["of_key"] = prove(key) if scheme.lower() in ("bearer", "") else None
+        return scope["proof"]["of_key"] is not None
     request = HttpRequest()
     request.session = SessionStore(parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME))
     return get_user(request).is_authenticated

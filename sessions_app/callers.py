@@ -48,6 +48,7 @@ READING = ("GET", "HEAD", "OPTIONS")
 TRY_AGAIN = 4503  # a socket's close code while the database is away
 MOST_BUCKETS = 10_000  # when all of them are in use, a newcomer is let in without being counted
 REMEMBERED_SECONDS = 3_600.0
+PROVEN_SECONDS = 1.0  # how long a proof holds, for the same request only: a large body may take minutes to come
 _SEEN: dict[tuple[str, Any], tuple[float, Any]] = {}
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -137,20 +138,31 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A valid key that somebody holds, and its owner."""
+
+    text: str
+    key: KeyRecord
+    user: User
+    proven_at: float  # by ``time.monotonic``
+
+
 def check_key(text: str) -> KeyRecord:
     """Return the key that this text proves to hold, and record its use.
 
     :raises NotSignedIn: it is not a valid key, it is revoked, or its owner's account is closed.
     :raises WrongOrganisation: its owner has left the organisation for which it was made.
     """
-    record = proven_key(text)
-    if record is None:
+    return _checked(prove(text)).key
+
+
+def _checked(proof: Proof | None) -> Proof:
+    if proof is None:
         raise NotSignedIn("This API key is not valid. Make one with 'manage.py apikey create USER'.")
-    if not record.is_at_home:
+    if not proof.key.is_at_home:
         raise WrongOrganisation()
-    with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
-        touch_key(record)
-    return record
+    return proof
 
 
 def remembered(kind: str, name: Any, read: Callable[[Any], R]) -> R:
@@ -170,11 +182,15 @@ def remembered(kind: str, name: Any, read: Callable[[Any], R]) -> R:
     return found
 
 
-def proven_key(text: str) -> KeyRecord | None:
-    """Return the valid key that this text proves to hold, without recording its use."""
+def prove(text: str) -> Proof | None:
+    """Return the valid key that this text proves to hold, and record its use; ``None`` if there is none."""
     key = parse_key(text)
     record = remembered("key", key.prefix, find_key) if key else None
-    return record if key is not None and record is not None and record.is_proven_by(key) else None
+    if key is None or record is None or not record.is_proven_by(key):
+        return None
+    with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
+        touch_key(record)
+    return Proof(text, record, remembered("user", record.owner_id, _owner), time.monotonic())
 
 
 _USER = CompiledQuery(lambda: get_user_model().objects.filter(pk=Param("id")))
@@ -188,48 +204,62 @@ def _owner(id: int) -> User:
     return user
 
 
-class _InThread:
-    """Checks a caller of an asynchronous view in a database thread: asgiref's is the request's own, without a connection yet."""
+class _InLoop:
+    """Has ninja call an authentication in the event loop; where there is none, it takes an answer that is no coroutine."""
 
     def __init__(self) -> None:
         super().__init__()
-        # ninja then calls it in the loop; where there is none, it takes an answer that is no coroutine.
         self.is_async = True
 
-    def __call__(self, request: HttpRequest) -> Any:
-        check = super().__call__  # type: ignore[misc]
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return check(request)
-        return db(check, request)
 
-
-class KeyAuth(_InThread, HttpBearer):
+class KeyAuth(_InLoop, HttpBearer):
     """``Authorization: Bearer mns_…``. The request's user is the key's owner."""
 
-    def authenticate(self, request: HttpRequest, token: str) -> User:
+    def authenticate(self, request: HttpRequest, token: str) -> Any:
         """:raises NotSignedIn: the key is not valid.
         :raises PermissionDenied: the key may only read.
         :raises TooManyRequests: it asks too fast.
         """
-        record = check_key(token)
-        count_request(user_id=record.owner_id, key_prefix=record.prefix)
-        check_may_write(record.may_write or request.method in READING)
-        request.user = remembered("user", record.owner_id, _owner)
-        request.key_prefix = record.prefix  # type: ignore[attr-defined]
-        request.key_mode = record.mode  # type: ignore[attr-defined]
-        return request.user
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return _admit(request, _fresh_proof(request, token) or prove(token))
+        return _admit_in_loop(request, token)
 
 
-class HeaderKeyAuth(_InThread, APIKeyHeader):
+class HeaderKeyAuth(_InLoop, APIKeyHeader):
     """``X-Api-Key: mns_…``, as clients of Anthropic's API send their key."""
 
     param_name = "X-Api-Key"
 
-    def authenticate(self, request: HttpRequest, key: str | None) -> User | None:
+    def authenticate(self, request: HttpRequest, key: str | None) -> Any:
         """:raises MnesisError: as ``KeyAuth.authenticate``."""
         return KeyAuth().authenticate(request, key) if key else None
+
+
+async def _admit_in_loop(request: HttpRequest, token: str) -> User:
+    if proof := _fresh_proof(request, token):
+        return _admit(request, proof)
+    # In a database thread: asgiref's is the request's own, without a connection yet.
+    return await db(lambda: _admit(request, prove(token)))
+
+
+def _fresh_proof(request: HttpRequest, token: str) -> Proof | None:
+    """Return what a large request has proven a moment ago, before more of its body was read (``mnesis_site.bodies``)."""
+    proof: Proof | None = getattr(request, "scope", {}).get("proof", {}).get("of_key")
+    is_fresh = proof is not None and proof.text == token and time.monotonic() - proof.proven_at < PROVEN_SECONDS
+    return proof if is_fresh else None
+
+
+def _admit(request: HttpRequest, proof: Proof | None) -> User:
+    proof = _checked(proof)
+    record = proof.key
+    count_request(user_id=record.owner_id, key_prefix=record.prefix)
+    check_may_write(record.may_write or request.method in READING)
+    request.user = proof.user
+    request.key_prefix = record.prefix  # type: ignore[attr-defined]
+    request.key_mode = record.mode  # type: ignore[attr-defined]
+    return proof.user
 
 
 class CookieAuth(SessionAuth):
@@ -246,9 +276,10 @@ def holder_of(token: str) -> Caller:
     :raises NotSignedIn: it is not valid.
     :raises TooManyRequests: it asks too fast.
     """
-    key = check_key(token)
+    proof = _checked(prove(token))
+    key = proof.key
     count_request(user_id=key.owner_id, key_prefix=key.prefix)
-    return Caller(user=_owner(key.owner_id), may_write=key.may_write, actor=key_actor(key.prefix, key.owner_id))
+    return Caller(user=proof.user, may_write=key.may_write, actor=key_actor(key.prefix, key.owner_id))
 
 
 def caller_of(request: HttpRequest) -> Caller:
@@ -274,10 +305,10 @@ def caller_of(request: HttpRequest) -> Caller:
 def key_holder(token: str) -> Scope:
     """Return what a key adds to the scope of a socket."""
     try:
-        record = check_key(token)
+        proof = _checked(prove(token))
     except (NotSignedIn, WrongOrganisation):
         return {"user": AnonymousUser(), "may_write": False}
-    return {"user": _owner(record.owner_id), "may_write": record.may_write, "key_prefix": record.prefix}
+    return {"user": proof.user, "may_write": proof.key.may_write, "key_prefix": proof.key.prefix}
 
 
 class SocketAuth:

@@ -49,18 +49,21 @@ async def pass_on(
         return None
     headers = {name.lower(): value for name, value in request.headers.items()}
     wanted = read_request(protocol, request.body, headers)
-    spec = await db(_spec, wanted.model, owner_id(request))
-    target = target_of(spec, protocol, headers.items(), path=path, query=request.META.get("QUERY_STRING", ""))
+
+    def aim() -> tuple[ModelSpec, Target]:
+        spec = _spec(wanted.model, owner_id(request))
+        query = request.META.get("QUERY_STRING", "")
+        return spec, target_of(spec, protocol, headers.items(), path=path, query=query)
+
     if path:
-        return await pass_unrecorded(wanted, spec, target, {RECORDED: "no"})
+        return await pass_unrecorded(wanted, *await db(aim), {RECORDED: "no"})
     try:
         call = await gateway.start(
             wanted,
             session=headers.get(SESSION.lower(), ""),
             owner=request.user,  # type: ignore[arg-type]
             program=program_of(headers.get("user-agent", "")),
-            spec=spec,
-            target=target,
+            aim=aim,
         )
         ours = {SESSION: call.session.id, TURN: call.turn.id}
         return await _answer(call.exchange, ours, leave=partial(runner.interrupt, call.turn.id))
@@ -69,7 +72,7 @@ async def pass_on(
         if not is_outage or not passes_on_unrecorded():
             raise
         log_outage(logger, "Requests through the gateway go on unrecorded", problem)
-        return await pass_unrecorded(wanted, spec, target, {RECORDED: "no"})
+        return await pass_unrecorded(wanted, *await db(aim), {RECORDED: "no"})
 
 
 async def pass_unrecorded(

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -378,17 +377,23 @@ async def start(
     session: str,
     owner: AbstractBaseUser,
     program: str,
-    spec: llm.ModelSpec,
-    target: Target,
+    aim: Callable[[], tuple[llm.ModelSpec, Target]],
 ) -> GatewayCall:
     """Record what is new in a request and pass it on, without waiting for the answer.
 
+    :param aim: finds the model and the address of the provider; called in the thread that records
     :raises MnesisError: the record does not take it, as for any turn; nothing is passed on.
     """
-    body = request.text if request.model == _name_at(spec) else request.with_model(_name_at(spec))
-    passed = Passed(request=request, spec=spec, target=target, body=body, exchange=Exchange())
+    exchange = Exchange()  # it belongs to this loop
+
+    def place_aimed() -> GatewayCall:
+        spec, target = aim()
+        body = request.text if request.model == _name_at(spec) else request.with_model(_name_at(spec))
+        passed = Passed(request=request, spec=spec, target=target, body=body, exchange=exchange)
+        return place(passed, session=session, owner=owner, program=program)
+
     with runner.permit(owner.pk):
-        call = await db(partial(place, passed, session=session, owner=owner, program=program))
+        call = await db(place_aimed)
         runner.start(call.turn, owner_id=owner.pk, is_resumed=call.is_resumed, passing=call)
     return call
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
+import httpx2
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest, NotFound, NotSignedIn, PermissionDenied
 from mnesis_core.network.rate_limits import new_key
+from mnesis_site.asgi import application
+from sessions_app import callers
 from sessions_app.callers import KeyAuth, check_key
+from sessions_app.database import threads
 from sessions_app.llm.model_store import create_key, find_key, list_keys, revoke_key
 from sessions_app.models import ApiKey
 
@@ -95,3 +100,36 @@ def test_find_key_knows_only_whole_prefixes(ada: User) -> None:
     key = create_key(owner_id=ada.pk)
     assert find_key(key.prefix) is not None
     assert find_key(key.prefix[:6]) is None
+
+
+async def sent_large(key: str, *, between: Callable[[], None] = lambda: None) -> int:
+    """The status of a request with a body that only known callers may send, whose last piece comes after ``between``."""
+    pieces = [b'{"config": {}, "title": "' + b"x" * 70_000, b'"}']
+
+    async def body() -> AsyncIterator[bytes]:
+        yield pieces[0]
+        await threads.db(between)
+        yield pieces[1]
+
+    transport = httpx2.ASGITransport(app=application)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost:8000") as client:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        return (await client.post("/api/sessions", content=body(), headers=headers)).status_code
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_key_of_a_large_request_is_looked_up_once(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, asked = await threads.db(create_key, owner_id=ada.pk), []
+    monkeypatch.setattr(callers, "PROVEN_SECONDS", 600.0)  # the first request of a process takes long
+    monkeypatch.setattr(callers, "find_key", lambda prefix: asked.append(prefix) or find_key(prefix))
+    assert await sent_large(str(key)) == 422  # of a valid caller: the title is too long
+    assert asked == [key.prefix]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_key_that_is_revoked_while_a_body_comes_opens_nothing(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "PROVEN_SECONDS", 0.0)
+    key = await threads.db(create_key, owner_id=ada.pk)
+    assert await sent_large(str(key), between=lambda: revoke_key(key.prefix)) == 401
