@@ -43,7 +43,7 @@ LONGEST_BODY = 30_000  # characters of a body that are shown; the whole has an a
 _FACT_ACTS = ("fact.withdrawn", "fact.forbidden", "fact.allowed", "fact.held")
 # Who acts, by the types of entries that tell of it; of a message its role says so.
 ACTORS: Mapping[str, tuple[str, ...]] = {
-    "person": ("session.*", "branch.*", "share.*", "approval.*", "file.added", *_FACT_ACTS),
+    "person": ("session.*", "branch.*", "share.*", "message.rated", "approval.*", "file.added", *_FACT_ACTS),
     "model": ("message.finalized", "part.created", "call.started", "call.completed", "call.failed"),
     "tool": ("part.state_changed", "part.answered_late"),
     "agent": ("turn.*", "call.retried", "context.*", "doom_loop.*", "budget.*", "file.explored"),

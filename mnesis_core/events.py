@@ -107,6 +107,7 @@ class EventType(StrEnum):
     SHARE_CREATED = "share.created"
     SHARE_REVOKED = "share.revoked"
     SHARE_OPENED = "share.opened"
+    MESSAGE_RATED = "message.rated"
     TURN_STARTED = "turn.started"
     TURN_SUSPENDED = "turn.suspended"
     TURN_RESUMED = "turn.resumed"

@@ -25,7 +25,7 @@ IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported hist
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
-    *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening"),
+    *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening", "rating"),
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
@@ -270,6 +270,25 @@ class CallRecord(HasError):
     # What the provider said of tokens, as JSON, whether it can be true or not; None for nothing.
     usage_said: str | None
     stop_sequence: str | None  # the stop text at which the answer ended, if the provider says so
+
+
+class Thumb(StrEnum):
+    UP = "up"
+    DOWN = "down"
+    NONE = ""  # an earlier one was taken back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingRecord:
+    """What a session's owner said of an answer."""
+
+    id: str
+    session_id: str
+    message_id: str
+    thumb: Thumb
+    comment: str
+    rated_seq: int
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

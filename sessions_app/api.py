@@ -1,4 +1,4 @@
-"""The record at the REST endpoint: reads of the caller's own sessions, the lists that other endpoints share, and shares."""
+"""The record at the REST endpoint: reads of the caller's own sessions, the lists that other endpoints share, shares and ratings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,22 @@ from pydantic import AliasPath, AwareDatetime, BeforeValidator, Field
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage
 from mnesis_core.network.sharing import Audience, ShareState
-from mnesis_core.records import InteractionStatus, TurnRecord
+from mnesis_core.records import InteractionStatus, Thumb, TurnRecord
 from sessions_app.callers import Asker, owner_id, wants_stream
 from sessions_app.database.outages import to_error
 from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.llm.limits import LimitOut, UsageList, budget_of, usage_today
 from sessions_app.operations import by_name
 from sessions_app.pages.shares import shared_path
-from sessions_app.record import branch_queries, context_queries, message_queries, session_queries, sharing, turn_queries
+from sessions_app.record import (
+    branch_queries,
+    context_queries,
+    message_queries,
+    ratings,
+    session_queries,
+    sharing,
+    turn_queries,
+)
 from sessions_app.record.message_queries import list_interactions
 from sessions_app.schemas import (
     ErrorOut,
@@ -44,6 +52,7 @@ from sessions_app.schemas import (
 router = Router(tags=["record"])
 _PAIR = re.compile(r"(\d{1,15})\.(\d{1,9})", re.ASCII)  # a message's number and the place of a part in it
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+BoundedId = Annotated[str, Field(max_length=100)]
 STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
 
@@ -151,6 +160,32 @@ class ShareIn(Schema):
     message_id: Annotated[str | None, Field(max_length=100)] = None
     """The last message that it shows; without one, that of the chosen branch."""
     expires_at: AwareDatetime | None = None
+
+
+class RatingOut(Out):
+    """What the session's owner said of an answer."""
+
+    id: str
+    session_id: str
+    message_id: str
+    thumb: Thumb
+    """``up``, ``down``, or empty: an earlier rating was taken back."""
+    comment: Text
+    created_at: datetime
+
+
+class RatingList(Out):
+    """A page of ratings."""
+
+    items: list[RatingOut]
+    next_cursor: int | None
+
+
+class RatingIn(Schema):
+    """A thumb for an answer, with or without words."""
+
+    thumb: Annotated[Thumb, Field(description="up, down, or empty to take an earlier rating back")]
+    comment: Annotated[str, Field(max_length=ratings.LONGEST_COMMENT)] = ""
 
 
 class TurnRead(TurnOut, Schema):
@@ -287,6 +322,31 @@ def list_shares(
 def revoke_share(request: Asker, session_id: str, share_id: str) -> Any:
     """From now on the link opens nothing. The share stays in the record."""
     return sharing.revoke_share(session_id, share_id, owner_id=owner_id(request))
+
+
+@by_name("ratings/set")
+@router.put(
+    "/sessions/{session_id}/messages/{message_id}/rating",
+    response={200: RatingOut, 409: ErrorOut, **ERRORS},
+    summary="Rate an answer",
+)
+def rate_answer(request: Asker, session_id: str, message_id: str, body: RatingIn) -> Any:
+    """Say that an answer is good or not, in place of what was said of it before, which stays in the record."""
+    return ratings.rate_answer(session_id, message_id, owner_id=owner_id(request), **body.dict())
+
+
+@by_name("ratings/list")
+@router.get(
+    "/sessions/{session_id}/ratings", response={200: RatingList, **ERRORS}, summary="List ratings, newest first"
+)
+def list_ratings(
+    request: Asker, session_id: str, message_id: BoundedId | None = None, limit: Limit = 50, cursor: Place = 0
+) -> dict[str, Any]:
+    """The ratings of a session's answers that count now, or with ``message_id`` that of one answer."""
+    found = ratings.list_ratings(
+        session_id, owner_id=owner_id(request), message_id=message_id, before=cursor or None, limit=limit + 1
+    )
+    return page_of(found, limit, attrgetter("rated_seq"))
 
 
 @by_name("tool_interactions/list")

@@ -297,6 +297,24 @@ class Message(UsageModel):
         indexes = [models.Index(fields=["turn", "seq"], name="message_turn")]
 
 
+class Rating(AppendOnlyModel):
+    """What a session's owner says of an answer. The newest one of a message counts."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="ratings")
+    thumb = models.CharField(max_length=8)  # ``Thumb``
+    comment = EncodedTextField(default="")
+    rated_seq = models.BigIntegerField()
+    created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(erasable=("comment",))
+
+    class Meta:
+        db_table = "ratings"
+
+
 class MessagePart(AppendOnlyModel):
     """One part of a message. ``content`` is the text, or the JSON of what the other columns do not hold."""
 

@@ -320,6 +320,13 @@ class ShareAdmin(ReadOnlyAdmin):
     texts = (TextColumn(name="title", label="Title"),)
 
 
+@admin.register(models.Rating)
+class RatingAdmin(ReadOnlyAdmin):
+    list_display = ("shown_id", "in_session", "thumb", "created")
+    list_filter = (fixed_filter("thumb", "thumb", ["up", "down"]),)
+    texts = (TextColumn(name="comment", label="Comment"),)
+
+
 @admin.register(models.Event)
 class EventAdmin(ReadOnlyAdmin):
     list_display = ("seq", "in_session", "type", "by", "short_hash", "created")

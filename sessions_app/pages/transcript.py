@@ -62,6 +62,7 @@ from sessions_app.pages.markdown import (
 )
 from sessions_app.record.branch_queries import rows_on
 from sessions_app.record.message_queries import JSON_TYPES, read_json_part, usage_of
+from sessions_app.record.ratings import thumb_of
 from sessions_app.record.session_queries import launched_by_parts, titles_of, visible_sessions
 from sessions_app.record.turn_queries import answering_calls, calls_after, load_turn
 from sessions_app.search.index import CALLS
@@ -172,6 +173,7 @@ class MessageView:
     usage: UsageRecord
     is_from_inbox: bool = False  # whether it joins messages of peers
     ends_turn: bool = False  # whether it is the last message of a turn that has ended
+    thumb: str = ""  # of its rating
     versions: Versions | None = None  # where it has siblings
 
     @property
@@ -181,8 +183,10 @@ class MessageView:
             return []
         is_said = any(part.kind in ("text", "file") for part in self.parts)
         is_person = self.role == "user" and not self.is_from_inbox
+        has_words = any(part.kind in ("text", "refusal") for part in self.parts)
+        may_rate = has_words and self.ends_turn and self.role == "assistant" and not self.thumb
         possible = {
-            "copy": any(part.kind in ("text", "refusal") for part in self.parts),
+            "copy": has_words,
             "again": self.ends_turn and (self.role == "assistant" or bool(self.ending)),
             "edit": is_person and is_said,
             "fork": True,
@@ -190,6 +194,8 @@ class MessageView:
             "share": True,
             "call": self.role == "assistant",
             "calls": self.role != "assistant",
+            "up": may_rate,
+            "down": may_rate,
         }
         return [name for name, is_possible in possible.items() if is_possible]
 
@@ -251,7 +257,7 @@ def as_shared(message: MessageView) -> MessageView:
         for part in message.parts
         if part.kind not in NOT_SHARED
     )
-    return replace(message, parts=parts, record_count=0, usage=UsageRecord())
+    return replace(message, parts=parts, record_count=0, usage=UsageRecord(), thumb="")
 
 
 def check_shared(session_id: str, part_id: str, *, field: str, path: Path) -> None:
@@ -398,7 +404,9 @@ def first_words(arguments: str) -> str:
 def _messages(session_id: str) -> QuerySet[Any]:
     later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
     rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
-    shown: QuerySet[Any] = rows.select_related("turn").defer("turn__options").annotate(ends_turn=~Exists(later))
+    shown: QuerySet[Any] = rows.select_related("turn").defer("turn__options").annotate(
+        ends_turn=~Exists(later), thumb=thumb_of(OuterRef("id"))
+    )
     return shown
 
 
@@ -480,6 +488,7 @@ def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> M
         usage=usage_of(row),
         is_from_inbox=row.role == "user" and row.turn.origin == INBOX,
         ends_turn=row.ends_turn and row.turn.ended_at is not None,
+        thumb=row.thumb or "",
     )
 
 

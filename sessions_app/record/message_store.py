@@ -15,10 +15,10 @@ from mnesis_core.events import EventType
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import UNANSWERED_STATES, Part, ShownPart, ToolState
 from mnesis_core.messages import Message as MessageValue
-from mnesis_core.records import MessageEnd, new_id
+from mnesis_core.records import MessageEnd, Thumb, new_id
 from mnesis_core.text import decode_text
 from sessions_app.database.tables import ROWS_A_STATEMENT, Table, run
-from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
+from sessions_app.models import ContextItem, Message, MessagePart, Rating, StreamJournal
 from sessions_app.record import hub
 from sessions_app.record.change import Change, change
 from sessions_app.record.context_queries import standing_items
@@ -29,6 +29,7 @@ from sessions_app.search import index as search_index
 # ruff: noqa: S608 - names in these statements are constants; ids are passed as values.
 
 _MESSAGES, _PARTS, _CONTEXT_ITEMS = Table(Message), Table(MessagePart), Table(ContextItem)
+_RATINGS = Table(Rating)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,3 +356,19 @@ def _of_call(call_id: str | None) -> dict[str, str]:
 
 def _numbers(end: MessageEnd) -> dict[str, Any]:
     return {"outcome": end.outcome, "error_code": end.error_code, **usage_columns(end.usage)}
+
+
+def rate_message(record: Change, message_id: str, *, thumb: Thumb, comment: str = "") -> str:
+    """Write what the session's owner says of a message, which the caller knows to be one of its answers, and return the rating's id."""
+    row = _RATINGS.row(
+        id=new_id("rating"),
+        session_id=record.session_id,
+        message_id=message_id,
+        thumb=thumb.value,
+        comment=comment,
+        rated_seq=record.next_seq,
+        created_at=record.now,
+    )
+    record.insert(_RATINGS, row)
+    record.publish(EventType.MESSAGE_RATED, rating_id=row.id, message_id=message_id, thumb=thumb.value)
+    return str(row.id)

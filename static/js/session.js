@@ -13,6 +13,7 @@ import { LiveFeed } from "./live.js";
 import { notify, watchNotifications } from "./notifications.js";
 import { watchPinButton } from "./pins.js";
 import { Queue, QueueList } from "./queue.js";
+import { watchRatingDialog } from "./ratings.js";
 import { Reading } from "./reading.js";
 import { keepingPlace } from "./scrolling.js";
 import { watchSeen } from "./seen.js";
@@ -190,6 +191,7 @@ function runsChanged() {
 
 const meanings = {
   "message.created": () => transcript.lookForNew(),
+  "message.rated": ({ message_id: id }) => transcript.refresh(id),
   "message.finalized": ({ message_id: id }) => transcript.finalize(id),
   "part.created": ({ message_id: id }) => transcript.refresh(id),
   "part.state_changed": ({ part_id: id }) => partChanged(id),
@@ -501,6 +503,7 @@ new Actions({
   edit,
   answerAgain,
   share,
+  rate: watchRatingDialog(find("rating"), api),
   onError: complain,
   onBusy: (words) => connection.say(words),
 });

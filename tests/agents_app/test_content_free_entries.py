@@ -64,6 +64,7 @@ IDS = {
         "revises",
     ),
     *(
+        "rating_id",
         "run_id",
         "share_id",
         "sender_id",
@@ -90,7 +91,7 @@ WORDS = {
         "pressure",
         "reason",
     ),
-    *("held_for", "role", "scope", "source", "state", "trigger", "usage_source"),
+    *("held_for", "role", "scope", "source", "state", "thumb", "trigger", "usage_source"),
 }
 """Words of vocabularies that the code closes: states, kinds, codes of errors, names of columns."""
 NUMBERS = {

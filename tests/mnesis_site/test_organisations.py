@@ -163,7 +163,7 @@ async def test_no_method_finds_it(alice: Person, things: Things) -> None:
     await db(put_into, "other", alice.owner_id)
     ids, called = await db(ids_of, alice, things), 0
     results = [{"tool_call_id": "x", "output": "x"}]
-    filled = {"approved": True, "results": results, "at_message_id": "x", "message": "x", "branch": 1}
+    filled = {"approved": True, "results": results, "at_message_id": "x", "message": "x", "branch": 1, "thumb": "up"}
     for name, method in jsonrpc.METHODS.items():
         fields = method.params.model_fields
         about = next((field for field in ("session_id", *ids) if field in fields), "")

@@ -33,6 +33,7 @@ from sessions_app.record import (
     branch_queries,
     context_queries,
     message_queries,
+    ratings,
     session_queries,
     session_store,
     sharing,
@@ -50,7 +51,16 @@ from tests.support.talks import new_session
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(branch_queries, context_queries, timeline_queries, message_queries, session_queries, sharing, turn_queries),
+    *(
+        branch_queries,
+        context_queries,
+        timeline_queries,
+        message_queries,
+        ratings,
+        session_queries,
+        sharing,
+        turn_queries,
+    ),
     *(
         conditions,
         observed,
@@ -118,6 +128,7 @@ BY_OWNER: dict[Query, Ask] = {
     file_queries.bytes_of_person: lambda ask, who, its: ask(who.owner_id),
     agent_queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
     agent_queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
+    ratings.list_ratings: lambda ask, who, its: ask(who.session_id, owner_id=who.owner_id, limit=9),
     sharing.load_share: lambda ask, who, its: ask(who.session_id, its.share, owner_id=who.owner_id),
     sharing.list_shares: lambda ask, who, its: ask(owner_id=who.owner_id),
     session_queries.find_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
@@ -314,6 +325,8 @@ NOT_SCOPED: dict[Query, str] = {
     session_queries.imported_since: "it reads nothing by itself",
     sharing.open_share: "to whom it shows what: tests/sessions_app/test_shares.py",
     sharing.revoke_share: "whose it revokes: tests/sessions_app/test_shares.py",
+    ratings.rate_answer: "whose it rates: tests/sessions_app/test_ratings.py",
+    ratings.thumb_of: "a column of its caller's query",
     sharing.share_session: "whose it shares: tests/sessions_app/test_shares.py",
     transcript.as_shared: "it reads nothing",
     transcript.check_shared: "its caller has opened a share of the session: tests/sessions_app/test_shares.py",

@@ -29,7 +29,7 @@ from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.messages import ImagePart, Message, TextPart, ToolPart
 from mnesis_core.network.sharing import Audience
-from mnesis_core.records import MessageEnd, NewCall, TurnState
+from mnesis_core.records import MessageEnd, NewCall, Thumb, TurnState
 from mnesis_core.spending import Spent
 from sessions_app.llm import model_store, spending_store
 from sessions_app.record import (
@@ -226,6 +226,11 @@ WRITES: dict[str, Row] = {
         (12, 14),
         "session.closed",
         "session.closed",
+    ),
+    "rate_message": (
+        in_change(lambda r, s: message_store.rate_message(r, s.answer, thumb=Thumb.UP)),
+        4,
+        "message.rated",
     ),
     "create_share": (in_change(lambda r, s: create_share(r, s)), 4, "share.created"),
     "revoke_share": (shared(lambda r, id: share_store.revoke_share(r, id)), 8, "share.created", "share.revoked"),

@@ -85,6 +85,7 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
 ERASABLE = {
     "Session": {"title", "system_prompt", "labels", "config", "external_id", "peer_name"},
     "Share": {"title"},
+    "Rating": {"comment"},
     "Turn": {"idempotency_key", "request_digest", "options", "error_message"},
     "Message": {"external_id", "error_message"},
     "MessagePart": {"content", "label", "tool_input", "output", "error_message", "decision_note", "late_output"},
@@ -197,7 +198,7 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"Branch", "Claim", "DirectoryEntry", "FactSource", "ShareOpening"}
+    assert unchangeable == never | {"Branch", "Claim", "DirectoryEntry", "FactSource", "Rating", "ShareOpening"}
 
 
 @pytest.mark.django_db

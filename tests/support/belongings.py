@@ -16,7 +16,7 @@ from files_app.store import store_file_reference
 from mnesis_core.facts.values import HeldFor
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
 from mnesis_core.network.sharing import Audience
-from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord, new_id
+from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.record import message_queries, message_store, session_store, share_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
@@ -95,6 +95,8 @@ def belongings(of: Person) -> Things:
         session_store.begin_branch(record, parent=0, after_seq=1)
     with change(session_id) as record:
         shared = share_store.create_share(record, message, title=SECRET, audience=Audience.SITE)
+    with change(session_id) as record:
+        message_store.rate_message(record, message, thumb=Thumb.DOWN, comment=SECRET)
     turn, stub, letter = _running(session_id)
     fact = add_facts(session_id, first, SECRET)[-1]
     hold_fact(session_id, fact, HeldFor.PERSON, owner_id=owner.pk)

@@ -15,6 +15,7 @@ from files_app.intake import keep_file
 from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.records import Thumb
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from sessions_app.llm.model_store import Audience, allow_model, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
@@ -71,6 +72,7 @@ def write(owner: User) -> dict[str, str]:
     file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
     with change(session) as record:
         share_store.create_share(record, messages[-1], title=HOSTILE[:400], audience=sharing.Audience.SITE)
+        message_store.rate_message(record, messages[-1], thumb=Thumb.UP, comment=HOSTILE)
     return {
         "token": sharing.list_shares(owner_id=owner.pk, session_id=session)[0].token,
         "session_id": session,

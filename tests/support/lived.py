@@ -25,7 +25,7 @@ from mnesis_core.maps.values import RunState
 from mnesis_core.messages import DataPart, FileRefPart, Message, PatchPart, ReasoningPart, TextPart, ToolPart
 from mnesis_core.network.sharing import Audience
 from mnesis_core.providers.rendering import digest
-from mnesis_core.records import MessageEnd, TurnState, new_id
+from mnesis_core.records import MessageEnd, Thumb, TurnState, new_id
 from mnesis_core.text import text_digest
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.record import histories, message_store, session_store, share_store, turn_store
@@ -209,6 +209,7 @@ def _end(session_id: str, owner: User, text: str) -> None:
         lambda record: shares.append(share_store.create_share(record, first.id, title=text, audience=Audience.ANYONE)),
         lambda record: share_store.add_opening(record, shares[0], reader="", day=1),
         lambda record: share_store.revoke_share(record, shares[0]),
+        lambda record: message_store.rate_message(record, first.id, thumb=Thumb.UP, comment=text),
         session_store.archive_session,
         session_store.reopen_session,
         session_store.soft_delete_session,

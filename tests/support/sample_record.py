@@ -27,6 +27,7 @@ from mnesis_core.messages import (
     UnknownPart,
 )
 from mnesis_core.network.sharing import Audience
+from mnesis_core.records import Thumb
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
@@ -93,6 +94,7 @@ def _talk(owner: User) -> str:
         store_file_reference(record, content_id="ab" * 32, path=HOSTILE, exploration_summary="a tide table")
         share_id = share_store.create_share(record, messages[0], title=HOSTILE[:400], audience=Audience.SITE)
         share_store.add_opening(record, share_id, reader="", day=1)
+        message_store.rate_message(record, messages[1], thumb=Thumb.DOWN, comment=HOSTILE)
     with change(talk) as record:
         session_store.choose_branch(record, session_store.begin_branch(record, parent=0, after_seq=2))
     add_turn(talk, "And tomorrow?")

@@ -17,6 +17,7 @@ from files_app.store import store_file_reference
 from mnesis_core.events import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
 from mnesis_core.network.sharing import Audience
+from mnesis_core.records import Thumb
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, SearchEntry, Session
@@ -62,6 +63,7 @@ def make_rich_session(owner: User) -> str:
         share_id = share_store.create_share(record, first[0], title="Tides", audience=Audience.SITE)
         share_store.add_opening(record, share_id, reader="", day=1)
         share_store.revoke_share(record, share_id)
+        message_store.rate_message(record, first[1], thumb=Thumb.UP, comment="Just so")
     add_turn(session_id, "And the moon?")
     with change(session_id) as record:
         session_store.choose_branch(record, 0)
