@@ -404,8 +404,10 @@ def first_words(arguments: str) -> str:
 def _messages(session_id: str) -> QuerySet[Any]:
     later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
     rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
-    shown: QuerySet[Any] = rows.select_related("turn").defer("turn__options").annotate(
-        ends_turn=~Exists(later), thumb=thumb_of(OuterRef("id"))
+    shown: QuerySet[Any] = (
+        rows.select_related("turn")
+        .defer("turn__options")
+        .annotate(ends_turn=~Exists(later), thumb=thumb_of(OuterRef("id")))
     )
     return shown
 

@@ -175,6 +175,8 @@ async def test_record_fork_compact_and_archive(caller: Caller, session: SessionR
     assert (error["code"], error["data"]["code"]) == (-32012, "SESSION_ARCHIVED")
     assert (await call(caller, "session/reopen", session_id=session.id))["archived"] is False
     assert (await call(caller, "session/record", session_id=session.id, user="hi", assistant="again"))["seq"] == 2
+    rating = await call(caller, "ratings/set", session_id=session.id, message_id=turn["message_ids"][-1], thumb="down")
+    assert (await call(caller, "ratings/list", session_id=session.id))["items"] == [rating]
     share = await call(caller, "shares/create", session_id=session.id, audience="site")
     assert [one["id"] for one in (await call(caller, "shares/list", session_id=session.id))["items"]] == [share["id"]]
     revoked = await call(caller, "shares/revoke", session_id=session.id, share_id=share["id"])

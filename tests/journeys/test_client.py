@@ -158,6 +158,9 @@ def test_a_session_goes_to_a_file_and_comes_back(client: Client, tmp_path: Path)
     [made] = client.wait_import(client.import_files(talk, model="demo"))["sessions"]
     assert [message["parts"][0].get("text") for message in client.messages(made["id"])] == ["Ahoy", "Hello"]
     assert client.reopen_session(session["id"])["archived"] is False
+    answer = [message for message in client.messages(session["id"]) if message["role"] == "assistant"][-1]
+    assert client.rate_answer(session["id"], answer["id"], "up", comment="Just so")["thumb"] == "up"
+    assert [found["comment"] for found in client.ratings(session["id"])] == ["Just so"]
     share = client.share_session(session["id"], audience="site")
     assert client.revoke_share(session["id"], share["id"])["state"] == "revoked"
     assert [found["path"] for found in client.shares(session["id"])] == [share["path"]]

@@ -161,6 +161,7 @@ KEPT = {
     *("lease_owner", "actor"),
     # pseudonyms of people, and whom a share is for
     *("people", "reader", "audience"),
+    "thumb",
     # the ledger and the keys of its commitments
     *("body", "hash", "prev_hash", "head_hash", "salt", "own_salt"),
 }

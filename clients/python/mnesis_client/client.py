@@ -182,6 +182,17 @@ class Client(Connection):
         """Let a link open nothing any more."""
         return self._send(values.Share, requests.delete("sessions", session_id, "shares", share_id))
 
+    def rate_answer(
+        self, session_id: str, message_id: str, thumb: Literal["up", "down", ""], *, comment: str = ""
+    ) -> values.Rating:
+        """Say that an answer is good or not; an empty thumb takes an earlier rating back."""
+        body = {"thumb": thumb, "comment": comment}
+        return self._send(values.Rating, requests.put("sessions", session_id, "messages", message_id, "rating", **body))
+
+    def ratings(self, session_id: str) -> Iterator[values.Rating]:
+        """Iterate over the ratings of a session's answers that count, newest first."""
+        return self._pages(requests.get("sessions", session_id, "ratings"))
+
     def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
     ) -> values.Session:

@@ -260,6 +260,10 @@ def post(*steps: str, **body: Any) -> Request:
     return Request(method="POST", path=_path(*steps), body=_given(body))
 
 
+def put(*steps: str, **body: Any) -> Request:
+    return Request(method="PUT", path=_path(*steps), body=_given(body), is_safe=True)
+
+
 def patch(*steps: str, **body: Any) -> Request:
     return Request(method="PATCH", path=_path(*steps), body=_given(body), is_safe=True)
 

@@ -147,6 +147,17 @@ class Share(TypedDict):
     readers: list[ShareReader]
 
 
+class Rating(TypedDict):
+    """What a session's owner said of an answer; an empty ``thumb`` took an earlier one back."""
+
+    id: str
+    session_id: str
+    message_id: str
+    thumb: Literal["up", "down", ""]
+    comment: str
+    created_at: str
+
+
 class Branch(TypedDict):
     """A line of messages. Branch 0 begins with the session; another one after a message of its ``parent``."""
 
