@@ -240,7 +240,14 @@ async def test_somebody_elses_session_is_not_found(bob: User, session: SessionRe
     stranger = caller_of(bob)
     results = [{"tool_call_id": "x", "output": "x"}]
     # What is no text, and what a method needs of fields that it does not require.
-    filled: dict[str, Any] = {"approved": True, "results": results, "at_message_id": "x", "message": "x", "branch": 0}
+    filled: dict[str, Any] = {
+        "approved": True,
+        "results": results,
+        "at_message_id": "x",
+        "message": "x",
+        "branch": 0,
+        "thumb": "up",
+    }
     for name, method in jsonrpc.METHODS.items():
         fields = method.params.model_fields
         if "session_id" not in fields or name == "events/subscribe":

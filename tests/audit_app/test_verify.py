@@ -62,6 +62,7 @@ KEYS = {
     "Branch": ("id", "number"),
     "Share": ("id",),
     "ShareOpening": ("id", "day"),
+    "Rating": ("id",),
     "Turn": ("id", "seq"),
     "Message": ("id", "seq"),
     "MessagePart": ("id", "part_index"),
