@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import IntegrityError, connection
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
 from audit_app.proof.verify import verify_session
@@ -149,7 +149,7 @@ def test_a_rating_never_changes(talk: str, ada: User) -> None:
     rate_answer(talk, ids(talk)[1], owner_id=ada.pk, thumb=Thumb.UP, comment="Just so")
     assert decode_text(Rating.objects.get().comment) == "Just so"
     for change in ("thumb = 'down'", "comment = 'No'"):
-        with connection.cursor() as cursor, pytest.raises(IntegrityError, match="ratings"):
+        with pytest.raises(IntegrityError, match="ratings"), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(f"UPDATE ratings SET {change}")
 
 
