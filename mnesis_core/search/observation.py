@@ -23,6 +23,7 @@ MOST_TERMS = 30
 LARGEST = 10**15
 STATES = ("running", "suspended", "completed", "cancelled", "interrupted", "failed", "incomplete")
 """The values of ``TurnState``."""
+THUMBS = ("up", "down")
 KINDS = ("archived", "compacted", "imported", "over-window", "sub-agent")
 
 _TOKEN = re.compile(r'(?:"[^"]*"|[^\s"])+')
@@ -65,6 +66,7 @@ FIELDS = {
     "origin": Field(takes=Takes.NAME, example="origin:gateway", meaning="How the session began: chat, gateway, fork, task, import:*"),
     "title": Field(takes=Takes.NAME, example='title:"quarterly report"', meaning="Words of the title"),
     "is": Field(takes=Takes.CHOICE, example="is:compacted", meaning="A property of the session", choices=KINDS),
+    "feedback": Field(takes=Takes.CHOICE, example="feedback:down", meaning="An answer that its reader rated", choices=THUMBS),
     "messages": Field(takes=Takes.NUMBER, example="messages>=200", meaning="Number of messages"),
     "turns": Field(takes=Takes.NUMBER, example="turns>50", meaning="Number of turns"),
     "calls": Field(takes=Takes.NUMBER, example="calls>100", meaning="Number of model calls"),

@@ -36,12 +36,12 @@ def rate_answer(session_id: str, message_id: str, *, owner_id: int, thumb: Thumb
     if comment and thumb is Thumb.NONE:
         raise InvalidRequest("A comment needs a thumb", field="comment")
     with change(session.id) as record:  # it locks the session, so of two ratings at once one is the newer
-        current = _current().filter(message_id=message_id).first()
+        current = current_ratings().filter(message_id=message_id).first()
         if current is None and thumb is Thumb.NONE:
             raise InvalidRequest("This answer has no rating to take back", field="thumb")
         if current is None or (current.thumb, current.comment) != (thumb, comment):
             message_store.rate_message(record, message_id, thumb=thumb, comment=comment)
-    return _record(_current().get(message_id=message_id))
+    return _record(current_ratings().get(message_id=message_id))
 
 
 def list_ratings(
@@ -54,7 +54,7 @@ def list_ratings(
     :raises SessionNotFoundError: it does not exist or belongs to another person.
     """
     session = load_session(session_id, owner_id=owner_id)
-    rows = _current().filter(session_id=session.id).exclude(thumb=Thumb.NONE).order_by("-rated_seq")
+    rows = current_ratings().filter(session_id=session.id).exclude(thumb=Thumb.NONE).order_by("-rated_seq")
     if message_id is not None:
         rows = rows.filter(message_id=encode_text(message_id))
     return [_record(row) for row in (rows.filter(rated_seq__lt=before) if before else rows)[:limit]]
@@ -65,7 +65,8 @@ def thumb_of(message: OuterRef) -> Subquery:
     return Subquery(Rating.objects.filter(message_id=message).order_by("-rated_seq").values("thumb")[:1])
 
 
-def _current() -> QuerySet[Any]:
+def current_ratings() -> QuerySet[Any]:
+    """Return the ratings that count, of all sessions; of those that were taken back the thumb is empty."""
     newest = Rating.objects.filter(message_id=OuterRef("message_id")).order_by("-rated_seq").values("id")[:1]
     return Rating.objects.filter(id=Subquery(newest))
 

@@ -326,6 +326,7 @@ NOT_SCOPED: dict[Query, str] = {
     sharing.open_share: "to whom it shows what: tests/sessions_app/test_shares.py",
     sharing.revoke_share: "whose it revokes: tests/sessions_app/test_shares.py",
     ratings.rate_answer: "whose it rates: tests/sessions_app/test_ratings.py",
+    ratings.current_ratings: "the condition of its caller says whose",
     ratings.thumb_of: "a column of its caller's query",
     sharing.share_session: "whose it shares: tests/sessions_app/test_shares.py",
     transcript.as_shared: "it reads nothing",

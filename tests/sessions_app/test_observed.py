@@ -11,7 +11,7 @@ from django.utils import timezone
 from compaction_app.queries import completed_compactions
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import TextPart
-from mnesis_core.records import GATEWAY, SUB_AGENT, MessageEnd, TurnState
+from mnesis_core.records import GATEWAY, SUB_AGENT, MessageEnd, Thumb, TurnState
 from mnesis_core.search.observation import FIELDS, KINDS, parse_observation
 from sessions_app.llm.model_store import Audience, enter_model
 from sessions_app.models import Session
@@ -20,6 +20,7 @@ from sessions_app.record.change import change
 from sessions_app.record.observed import conditions
 from sessions_app.record.observed.conditions import MEASURES, Observed
 from sessions_app.record.observed.sessions import ObservedSession, list_observed
+from sessions_app.record.ratings import rate_answer
 from tests.support.cast import make_user
 from tests.support.inspected import add_turn, claim, finish, tool_part
 from tests.support.organisations import put_into
@@ -44,11 +45,14 @@ def record() -> dict[str, User]:
     anna, ben = make_user("anna"), make_user("ben o")
     ben.groups.add(Group.objects.create(name="sales"))
     talk = new_session(anna, title="talk", model="gpt-4o")
-    exchange(talk, "What is the refund policy?", "The policy on a refund is strict.")
+    _, answer = exchange(talk, "What is the refund policy?", "The policy on a refund is strict.")
+    for thumb in (Thumb.UP, Thumb.DOWN):
+        rate_answer(talk, answer, owner_id=anna.pk, thumb=thumb)
     with change(talk) as written:
         session_store.archive_session(written)
     work = new_session(ben, title="work", model="demo")
-    add_turn(work, "Read the log", tool_part("north"))
+    _, answer = add_turn(work, "Read the log", tool_part("north"))
+    rate_answer(work, answer, owner_id=ben.pk, thumb=Thumb.UP)
     finish(work, claim(work))
     failed = new_session(ben, title="failed", model="demo", origin=GATEWAY)
     say(
@@ -92,6 +96,9 @@ FOUND = {
     "is:imported": set(),
     "is:sub-agent": {"child"},
     "over-window": {"failed"},
+    "feedback:down": {"talk"},
+    "feedback:up": {"work"},
+    "feedback:up,down": {"talk", "work"},
     "messages>=2": {"talk", "work"},
     "turns<1": {"child", "other"},
     "calls=1": {"work", "child"},

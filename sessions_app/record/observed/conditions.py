@@ -18,6 +18,7 @@ from mnesis_core.search.words import WordQuery, parse_words
 from mnesis_core.text import encode_text
 from sessions_app.conf import DEMO
 from sessions_app.models import LanguageModel, MessagePart, ModelCall, Organisation, Turn
+from sessions_app.record.ratings import current_ratings
 from sessions_app.record.session_queries import visible_sessions
 from sessions_app.search.index import engine
 from sessions_app.search.search import ENTRY, NEWEST, with_texts
@@ -128,6 +129,10 @@ def _has_tool(names: Sequence[Name]) -> Any:
     return Exists(parts)
 
 
+def _has_feedback(names: Sequence[Name]) -> Any:
+    return Exists(current_ratings().filter(session=OuterRef("pk"), thumb__in=[name.text for name in names]))
+
+
 def _has_title(names: Sequence[Name]) -> Any:
     condition = Q()
     for name in names:
@@ -199,4 +204,5 @@ _CONDITIONS: dict[str, Callable[[Sequence[Name]], Any]] = {
     "origin": lambda names: named("origin", names),
     "title": _has_title,
     "is": _is,
+    "feedback": _has_feedback,
 }
