@@ -8,12 +8,12 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection
 from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Trunc
 from django.utils import timezone
 
 from compaction_app.models import (
@@ -40,6 +40,7 @@ from mnesis_core.facts.values import FactRecord, HeldFor, state_of
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord, record_of
+from mnesis_core.search.observation import Step
 from mnesis_core.text import decode_text
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
@@ -729,3 +730,13 @@ def completed_compactions() -> Coalesce:
     """Return the number of a session's completed compactions, as part of a query of sessions."""
     runs = CompactionRun.objects.filter(session=OuterRef("pk"), state=RunState.COMPLETED).order_by()
     return Coalesce(Subquery(runs.values("session").annotate(total=Count("*")).values("total")), 0)
+
+
+def compactions_over_time(
+    sessions: QuerySet[Any], *, since: datetime, until: datetime, step: Step
+) -> dict[datetime, int]:
+    """Return how many compactions of these sessions were completed in each hour or day (UTC) that had any."""
+    runs = CompactionRun.objects.filter(session__in=sessions.order_by().values("id"), state=RunState.COMPLETED)
+    at = Trunc("ended_at", step.value, tzinfo=UTC)
+    ended = runs.filter(ended_at__gte=since, ended_at__lt=until).order_by().annotate(at=at)
+    return dict(ended.values_list("at").annotate(n=Count("*")))

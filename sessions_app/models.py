@@ -131,6 +131,8 @@ class Session(AppendOnlyModel):
             models.Index(fields=["owner", "-created_at", "organisation"], name="session_owner_newest"),
             models.Index(fields=["owner", "-updated_at", "organisation"], name="session_owner_active"),
             models.Index(fields=["owner", "-pinned_at"], name="session_pinned", condition=Q(pinned_at__isnull=False)),
+            # Everybody's, for staff.
+            models.Index(fields=["-updated_at", "-id"], name="session_active", condition=Q(deleted_at__isnull=True)),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -263,6 +265,7 @@ class Turn(UsageModel):
             models.Index(fields=["lease_expires_at"], condition=Q(state="running"), name="turn_leases"),
             # What a client sends again through the gateway is found by how it began.
             models.Index(fields=["request_digest"], condition=Q(origin="gateway"), name="turn_beginning"),
+            models.Index(fields=["error_code", "session"], condition=Q(error_code__isnull=False), name="turn_errors"),
         ]
 
 
@@ -512,6 +515,7 @@ class ModelCall(UsageModel):
             models.Index(fields=["created_at", "session", "model", "purpose", *USAGE_SUMS], name="call_of_day"),
             # Those about summaries and files are few among many.
             models.Index(fields=["session", "purpose"], condition=models.Q(turn=None), name="call_of_no_turn"),
+            models.Index(fields=["error_code", "session"], condition=Q(error_code__isnull=False), name="call_errors"),
         ]
 
 

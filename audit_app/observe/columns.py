@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from mnesis_core.search.observation import term_text
+from mnesis_core.text import write_time
+from sessions_app.llm.usage import csv_cell
 from sessions_app.pages.markdown import format_money, format_number, show_invisible
 from sessions_app.record.observed.sessions import ObservedSession
 
@@ -69,3 +73,21 @@ def cell_of(column: Column, row: ObservedSession) -> Cell:
         return Cell(label=column.label, text=text, is_number=True)
     term = term_text(column.field, value) if column.field else ""
     return Cell(label=column.label, text=show_invisible(value), term=term)
+
+
+def exported(row: ObservedSession) -> list[str | int]:
+    """Return a row of a CSV file: every column, money in millionths, times in UTC."""
+    values = [column.value(row) for name, column in COLUMNS.items() if name != "id"]
+    return [row.id, csv_cell(row.title), *map(_plain, values)]
+
+
+def _plain(value: Value) -> str | int:
+    if isinstance(value, datetime):
+        return write_time(value)
+    return csv_cell(value) if isinstance(value, str) else value
+
+
+def table_of(rows: Iterable[Sequence[str | int]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()

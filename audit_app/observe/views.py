@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from audit_app.observe.columns import COLUMNS, USUAL, Cell, cell_of, chosen_columns
-from compaction_app.queries import completed_compactions
+from audit_app.observe.charts import draw_course
+from audit_app.observe.columns import COLUMNS, USUAL, Cell, cell_of, chosen_columns, exported, table_of
+from compaction_app.queries import compactions_over_time, completed_compactions
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.search.observation import FIELDS, Term, parse_observation, with_term, without_term
+from mnesis_core.search.observation import FIELDS, Term, parse_observation, period_of, with_term, without_term
 from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import printable
+from sessions_app.database.threads import work
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.permissions import address_of, observers
 from sessions_app.record.observed.conditions import Observed
-from sessions_app.record.observed.sessions import ObservedSession, list_observed
+from sessions_app.record.observed.numbers import load_course
+from sessions_app.record.observed.sessions import ObservedSession, list_observed, observed_in_pages
 from sessions_app.record.organisation_store import are_several
 from sessions_app.schemas import page_of, place_of, read_place
 
 PAGE = 50
+EXPORTED_AT_ONCE = 500  # sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,39 @@ def observe_rows(request: HttpRequest) -> HttpResponse:
     """More rows, after a cursor."""
     asked = _read(request)
     return render(request, "audit_app/_observe_rows.html", _found(asked) | {"asked": asked, "query": asked.query()})
+
+
+@observers
+def observe_numbers(request: HttpRequest) -> HttpResponse:
+    """The charts above the list, which take longer than the list."""
+    now = timezone.now()
+    terms = parse_observation(_read(request).text, now=now)
+    observed = Observed(terms, compactions=completed_compactions())
+    since, until, step = period_of(terms, now=now)
+    period: dict[str, Any] = {"since": since, "until": until, "step": step}
+    course = load_course(observed, **period)
+    charts = draw_course(course, compactions_over_time(observed.rows, **period), **period)
+    return render(request, "audit_app/_observe_numbers.html", period | {"charts": charts, "cut": course.since})
+
+
+@observers
+def observe_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """All sessions that meet the query, with every column."""
+    now = timezone.now()
+    observed = Observed(parse_observation(_read(request).text, now=now), compactions=completed_compactions())
+    headers = {
+        "Content-Disposition": f'attachment; filename="sessions-{now:%Y-%m-%d}.csv"',
+        "Cache-Control": "private, no-store",
+        "X-Accel-Buffering": "no",
+    }
+    return StreamingHttpResponse(_streamed(observed), content_type="text/csv; charset=utf-8", headers=headers)
+
+
+async def _streamed(observed: Observed) -> AsyncIterator[str]:
+    pages = observed_in_pages(observed, size=EXPORTED_AT_ONCE, compactions=completed_compactions())
+    yield table_of([("id", "title", *(name for name in COLUMNS if name != "id"))])
+    while page := await work(next, pages, None):
+        yield table_of(exported(row) for row in page)
 
 
 def _read(request: HttpRequest) -> Asked:

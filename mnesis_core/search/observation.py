@@ -8,7 +8,7 @@ is a row of ``FIELDS`` and a condition beside the others in ``sessions_app/recor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -21,6 +21,7 @@ from mnesis_core.text import read_time, visible_text
 
 MOST_TERMS = 30
 LARGEST = 10**15
+USUAL_DAYS, MOST_DAYS, MOST_DAYS_BY_HOUR = timedelta(days=30), timedelta(days=366), timedelta(days=3)
 STATES = ("running", "suspended", "completed", "cancelled", "interrupted", "failed", "incomplete")
 """The values of ``TurnState``."""
 THUMBS = ("up", "down")
@@ -80,6 +81,13 @@ ALIASES = {"over-window": "is:over-window"}
 """Words that stand for a term. In quotation marks they are words."""
 
 
+class Step(StrEnum):
+    """How finely numbers over time are told apart."""
+
+    HOUR = "hour"
+    DAY = "day"
+
+
 class Name(NamedTuple):
     text: str
     is_beginning: bool = False  # Any ending may follow.
@@ -112,6 +120,15 @@ def parse_observation(text: str, *, now: datetime) -> tuple[Term, ...]:
     if len(terms) > MOST_TERMS:
         raise InvalidRequest(f"A query has at most {MOST_TERMS} terms, not {len(terms)}.", field="q")
     return terms
+
+
+def period_of(terms: Sequence[Term], *, now: datetime) -> tuple[datetime, datetime, Step]:
+    """Return the times that a query is about, or else the last 30 days; at most ``MOST_DAYS``."""
+    ends = [term.time for term in terms if term.time and (term.name == "before") != term.is_negated]
+    begins = [term.time for term in terms if term.time and (term.name == "after") != term.is_negated]
+    until = min([*ends, now])
+    since = max([*begins, until - MOST_DAYS]) if begins else until - USUAL_DAYS
+    return since, until, Step.HOUR if until - since <= MOST_DAYS_BY_HOUR else Step.DAY
 
 
 def term_text(name: str, value: str) -> str:

@@ -298,7 +298,7 @@ def usage_csv(request: HttpRequest) -> HttpResponse:
     for each in taken_by_day(first=asked.first, last=asked.last, owner_id=asked.owner_id):
         taken = each.taken
         numbers = (taken.calls, taken.tokens_input, taken.tokens_output, taken.tokens_cached, taken.cost_micros)
-        table.writerow((each.day.isoformat(), _cell(each.model), _cell(each.purpose), *numbers, taken.unpriced))
+        table.writerow((each.day.isoformat(), csv_cell(each.model), csv_cell(each.purpose), *numbers, taken.unpriced))
     return answer
 
 
@@ -428,7 +428,7 @@ def _names_of(user_ids: Iterable[int]) -> dict[int, str]:
     return dict(User.objects.filter(pk__in=list(user_ids)).values_list("pk", "username"))
 
 
-def _cell(text: str) -> str:
-    # A quotation mark keeps a spreadsheet from reading a formula.
+def csv_cell(text: str) -> str:
+    """Return a text for a CSV file: a quotation mark keeps a spreadsheet from reading a formula."""
     shown = show_invisible(text)
     return f"'{shown}" if shown.startswith(_FORMULAS) else shown

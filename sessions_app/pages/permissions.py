@@ -42,7 +42,7 @@ def may_administer(request: HttpRequest, permission: str) -> bool:
     return bool(user.is_active and getattr(user, "is_staff", False) and user.has_perm(permission))
 
 
-def observers(view: View) -> Callable[..., HttpResponseBase]:
+def observers(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Admit staff who may look over everybody's sessions. Other people get 404, and anonymous ones the sign-in page."""
 
     @wraps(view)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from html import unescape
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import SEES_RECORDS
 from tests.support.cast import ada, inspector, make_user
 from tests.support.inspected import add_turn
@@ -38,10 +43,11 @@ def permit(user: User, *permissions: str) -> None:
 
 
 def test_only_staff_who_may_see_every_record_find_it(client: Client, anna: User) -> None:
-    for path in ("/observe/", "/observe/rows/"):
+    paths = ("/observe/", "/observe/rows/", "/observe/numbers/", "/observe/sessions.csv")
+    for path in paths:
         assert client.get(path).url.startswith("/sign-in/")  # type: ignore[attr-defined]
     client.force_login(anna)
-    assert [client.get(path).status_code for path in ("/observe/", "/observe/rows/")] == [404, 404]
+    assert {client.get(path).status_code for path in paths} == {404}
     anna.is_staff = True
     anna.save()
     permit(anna, *SEES_RECORDS[1:])
@@ -132,3 +138,43 @@ def test_rows_go_on_after_a_page(inspector: Client, anna: User, monkeypatch: pyt
         answer = inspector.get("/observe/rows/", {"q": "person:anna", "cursor": cursor})
         shown = unescape(answer.content.decode())
     assert sorted(seen) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_all_that_is_found_is_exported_as_csv(inspector: Client, anna: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit_app.observe.views.EXPORTED_AT_ONCE", 2)
+    titles = ["=SUM(A1)", "+1", "-1", "@x", "\tx", 'a "quoted", title', "a\nb", HOSTILE]
+    for title in titles:
+        add_turn(new_session(anna, title=title), "Hello")
+    new_session(make_user("ben"), title="another")
+    answer = inspector.get("/observe/sessions.csv", {"q": "person:anna"})
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(content_of(answer), newline="")))
+    assert [row["title"] for row in rows][::-1] == [
+        *("'=SUM(A1)", "'+1", "'-1", "'@x", "'\tx", 'a "quoted", title', "a\nb", show_invisible(HOSTILE))
+    ]
+    assert {row["person"] for row in rows} == {"anna"}
+    assert rows[0]["calls"] == "1"
+    assert rows[0]["active"].endswith("Z")
+    assert inspector.get("/observe/sessions.csv", {"q": "modell:x"}).status_code == 422
+    assert len(content_of(inspector.get("/observe/sessions.csv", {"q": "nothing"})).splitlines()) == 1
+
+
+def content_of(answer: Any) -> str:
+    async def read() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return async_to_sync(read)().decode()
+
+
+def test_charts_come_after_the_list(inspector: Client, anna: User) -> None:
+    add_turn(new_session(anna), "Hello")
+    assert 'hx-get="/observe/numbers/?q=person%3Aanna"' in page(inspector, "person:anna")
+    charts = inspector.get("/observe/numbers/", {"q": "person:anna after:1d"}).content.decode()
+    for name in ("Sessions", "Calls", "Errors", "Latency", "Tokens", "Cost", "Compactions"):
+        assert f"<strong>{name}</strong>" in charts
+    assert "1 in all" in charts
+    assert "by hour (UTC)" in charts
+    for text in ("person:nobody", "after:2026-11-19 before:2026-11-10", "after:2001-01-01"):
+        assert inspector.get("/observe/numbers/", {"q": text}).status_code == 200
+    assert inspector.get("/observe/numbers/", {"q": "modell:x"}).status_code == 422

@@ -49,11 +49,11 @@ PARTS = {
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-call-places", "inspect-call-messages", "inspect-payload", "inspect-payload-file",
-    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows",
+    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows", "observe-numbers",
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {
-    "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
+    "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "observe-csv", "model-check", "server-refresh",
     "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "start-evaluation", "other-static", "favicon", "administration-password",
 }  # fmt: skip
 """Endpoints of programs, what is asked for by a form, and addresses that lead on to one of the pages."""

@@ -115,9 +115,9 @@ def _of_owner(column: str) -> Callable[[Sequence[Name]], Any]:
 
 def _has_error(names: Sequence[Name]) -> Any:
     codes = named("error_code", [Name(name.text.upper(), name.is_beginning) for name in names])
-    return Exists(Turn.objects.filter(codes, session=OuterRef("pk"))) | Exists(
-        ModelCall.objects.filter(codes, session=OuterRef("pk"))
-    )
+    failed = Q(codes, error_code__isnull=False)
+    turns, calls = Turn.objects.filter(failed), ModelCall.objects.filter(failed)
+    return Q(id__in=turns.values("session").union(calls.values("session")))
 
 
 def _has_model(names: Sequence[Name]) -> Any:

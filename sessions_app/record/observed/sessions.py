@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -52,6 +52,21 @@ def list_observed(
         rows = rows.filter(Q(updated_at__lt=before[0]) | Q(updated_at=before[0], id__lt=before[1]))
     ids = list(rows.order_by("-updated_at", "-id").values_list("id", flat=True)[:limit])
     return load_observed(ids, compactions=compactions)
+
+
+def observed_in_pages(observed: Observed, *, size: int, compactions: Combinable) -> Iterator[list[ObservedSession]]:
+    """Yield all sessions that meet a query, the newest first, each page in statements of its own.
+
+    By their ids, so that a session that becomes active meanwhile is neither missed nor there twice.
+    """
+    last = None
+    while True:
+        rows = observed.rows if last is None else observed.rows.filter(id__lt=last)
+        ids = list(rows.order_by("-id").values_list("id", flat=True)[:size])
+        if not ids:
+            return
+        last = ids[-1]
+        yield load_observed(ids, compactions=compactions)
 
 
 def load_observed(ids: Sequence[str], *, compactions: Combinable) -> list[ObservedSession]:

@@ -1,0 +1,110 @@
+"""The charts of *Observe*: what the sessions that meet a query did over time, as small bars, and the same as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from mnesis_core.search.observation import Step
+from sessions_app.llm.usage import DAY_GAP, HEIGHT, Chart, draw_bar
+from sessions_app.pages.markdown import format_count, format_duration, format_money, round_up
+from sessions_app.record.observed.numbers import Course, Numbers, times_between
+
+HEAD = ("Sessions", "Calls", "Errors", "Median latency", "95 % within", "Tokens", "Cost", "Compactions")
+_TIMES = {Step.DAY: "{:%-d %b %Y}", Step.HOUR: "{:%-d %b, %H:00}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charts:
+    charts: Sequence[Chart]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]  # the last first, without times at which nothing happened
+
+
+def draw_course(
+    course: Course, compactions: Mapping[datetime, int], *, since: datetime, until: datetime, step: Step
+) -> Charts:
+    times = times_between(since, until, step)
+    numbers = [course.by_time.get(time, Numbers()) for time in times]
+    compacted = [compactions.get(time, 0) for time in times]
+    said = [_TIMES[step].format(time) for time in times]
+    sums = (
+        ("Sessions", [each.sessions for each in numbers], "{:,}".format, format_count),
+        ("Calls", [each.calls for each in numbers], "{:,}".format, format_count),
+        ("Errors", [each.errors for each in numbers], "{:,}".format, format_count),
+        ("Tokens", [each.tokens for each in numbers], "{:,}".format, format_count),
+        ("Cost", [each.cost_micros for each in numbers], format_money, format_money),
+        ("Compactions", compacted, "{:,}".format, format_count),
+    )
+    charts = [_draw_sum(name, values, said, say, say_short) for name, values, say, say_short in sums]
+    charts.insert(3, _draw_latency(numbers, said))
+    ends = [
+        f"{time:%-d %b}" for time in dict.fromkeys((since, since + (until - since) / 2, until - timedelta(seconds=1)))
+    ]
+    rows = [
+        _row(time, each, count)
+        for time, each, count in zip(said, numbers, compacted, strict=True)
+        if each != Numbers() or count
+    ]
+    return Charts(charts=[replace(chart, times=ends) for chart in charts], head=HEAD, rows=rows[::-1])
+
+
+def _draw_sum(
+    name: str, values: Sequence[int], said: Sequence[str], say: Callable[[int], str], say_short: Callable[[int], str]
+) -> Chart:
+    most = round_up(max(values, default=0)) or 1
+    total = sum(values)
+    # A session with calls on several days counts on each of them, so there is no sum.
+    sentence = f"{say(total)} in all" if total else "None"
+    if total and name == "Sessions":
+        sentence = f"Up to {say(max(values))} at a time"
+    return Chart(
+        name=name,
+        sentence=sentence,
+        highest=say_short(round(most)) if most >= 1 else "",
+        middle=say_short(round(most / 2)) if most > 1 else "",
+        times=[],
+        bars=[
+            replace(
+                draw_bar(index, len(values), DAY_GAP, {"series-1": value * HEIGHT / most} if value else {}),
+                title=f"{time}: {say(value)}",
+            )
+            for index, (time, value) in enumerate(zip(said, values, strict=True))
+        ],
+    )
+
+
+def _draw_latency(numbers: Sequence[Numbers], said: Sequence[str]) -> Chart:
+    """Draw the median of each time, and above it how far the slowest but 5 % reach."""
+    most = round_up(max((each.slow_ms or 0 for each in numbers), default=0)) or 1
+    bars = []
+    for index, (time, each) in enumerate(zip(said, numbers, strict=True)):
+        median, slow = each.median_ms or 0, each.slow_ms or 0
+        heights = {"series-1": median * HEIGHT / most, "series-2": (slow - median) * HEIGHT / most}
+        bar = draw_bar(index, len(numbers), DAY_GAP, heights if each.slow_ms is not None else {})
+        bars.append(replace(bar, title=f"{time}: median {_took(each.median_ms)}, 95 % within {_took(each.slow_ms)}"))
+    slowest = max((each.slow_ms for each in numbers if each.slow_ms is not None), default=None)
+    return Chart(
+        name="Latency",
+        sentence="None" if slowest is None else "Median (dark) and 95th percentile",
+        highest=_took(round(most)) if slowest else "",
+        middle=_took(round(most / 2)) if slowest else "",
+        times=[],
+        bars=bars,
+    )
+
+
+def _row(time: str, each: Numbers, compactions: int) -> tuple[str, ...]:
+    return (
+        time,
+        *(f"{number:,}" for number in (each.sessions, each.calls, each.errors)),
+        *(_took(each.median_ms), _took(each.slow_ms)),
+        f"{each.tokens:,}",
+        format_money(each.cost_micros),
+        f"{compactions:,}",
+    )
+
+
+def _took(milliseconds: int | None) -> str:
+    return "" if milliseconds is None else format_duration(milliseconds / 1000)

@@ -1,0 +1,105 @@
+"""How the calls of the sessions that meet a query went over time: counts, sums and percentiles, added up by the database."""
+
+# ruff: noqa: S608 - names in these statements are constants; values are passed as such.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connection
+
+from mnesis_core.search.observation import Step
+from sessions_app.database.tables import fetch
+from sessions_app.record.observed.conditions import Observed
+
+MOST_CALLS = 50_000
+"""The newest calls that are counted: these take about half a second."""
+_COLUMNS = "c.session_id, c.state, c.error_code, c.tokens_input, c.tokens_output, c.cost_micros"
+_SUMS = (
+    "COUNT(DISTINCT session_id), COUNT(*), COUNT(error_code), COALESCE(SUM(COALESCE(tokens_input, 0)"
+    " + COALESCE(tokens_output, 0)), 0), COALESCE(SUM(cost_micros), 0)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """What the calls that began in an hour or a day came to."""
+
+    sessions: int = 0
+    calls: int = 0
+    errors: int = 0
+    tokens: int = 0
+    cost_micros: int = 0
+    median_ms: int | None = None  # from the beginning of a completed call to its end
+    slow_ms: int | None = None  # 95 % took at most so long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    by_time: Mapping[datetime, Numbers]  # the hours or days that had calls
+    since: datetime | None = None  # set where calls before it were left out, since there are too many
+
+
+def load_course(observed: Observed, *, since: datetime, until: datetime, step: Step) -> Course:
+    """Return the numbers of calls between two times, by hour or day (UTC); of the newest ``MOST_CALLS`` only."""
+    try:
+        sessions, of_sessions = observed.rows.order_by().values("id").query.sql_with_params()
+    except EmptyResultSet:
+        return Course(by_time={})
+    adapt = connection.ops.adapt_datetimefield_value
+    calls = (
+        f"SELECT {_COLUMNS}, {_took()} AS took, {_beginning(step)} AS at FROM model_calls c WHERE c.created_at >= %s AND c.created_at < %s"
+        f" AND c.session_id IN ({sessions}) ORDER BY c.created_at DESC LIMIT {MOST_CALLS}"
+    )
+    values = [adapt(since), adapt(until), *of_sessions]
+    sums = fetch(f"SELECT at, {_SUMS} FROM ({calls}) AS c GROUP BY at", values)
+    ranked = (
+        "SELECT at, took, ROW_NUMBER() OVER (PARTITION BY at ORDER BY took) AS place,"
+        f" COUNT(*) OVER (PARTITION BY at) AS number FROM ({calls}) AS c WHERE state = 'completed' AND took IS NOT NULL"
+    )
+    # The nearest rank: the value that at least so many percent do not exceed.
+    ranks = ", ".join(f"MAX(CASE WHEN place = (number * {share} + 99) / 100 THEN took END)" for share in (50, 95))
+    took = {key: pair for key, *pair in fetch(f"SELECT at, {ranks} FROM ({ranked}) AS ranked GROUP BY at", values)}
+    by_time = {}
+    for key, *numbers in sums:
+        median, slow = took.get(key, (None, None))
+        counted = dict(zip(Numbers.__slots__, map(int, numbers), strict=False))
+        by_time[_time_of(key)] = Numbers(**counted, median_ms=_whole(median), slow_ms=_whole(slow))
+    is_cut = sum(numbers.calls for numbers in by_time.values()) == MOST_CALLS
+    return Course(by_time=by_time, since=min(by_time) if is_cut else None)
+
+
+def times_between(since: datetime, until: datetime, step: Step) -> list[datetime]:
+    """Return the beginnings of all hours or days in a range."""
+    length = timedelta(days=1) if step is Step.DAY else timedelta(hours=1)
+    first = since.replace(minute=0, second=0, microsecond=0)
+    first = first.replace(hour=0) if step is Step.DAY else first
+    count = -(-(until - first) // length)
+    return [first + number * length for number in range(count)]
+
+
+def _took() -> str:
+    """Return the milliseconds that a call took, as an expression."""
+    if connection.vendor == "sqlite":
+        return "CAST(ROUND((julianday(c.ended_at) - julianday(c.created_at)) * 86400000) AS integer)"
+    return "ROUND(EXTRACT(EPOCH FROM c.ended_at - c.created_at) * 1000)::bigint"
+
+
+def _beginning(step: Step) -> str:
+    """Return the hour or day in which a call began, as an expression that ``_time_of`` reads."""
+    if connection.vendor == "sqlite":
+        return f"substr(c.created_at, 1, {10 if step is Step.DAY else 13})"
+    return f"date_trunc('{step}', c.created_at, 'UTC')"
+
+
+def _time_of(at: str | datetime) -> datetime:
+    if isinstance(at, datetime):
+        return at.astimezone(UTC)
+    return datetime.fromisoformat(f"{at}{':00' if len(at) > 10 else ' 00:00'}+00:00")
+
+
+def _whole(number: int | None) -> int | None:
+    return None if number is None else int(number)
