@@ -52,7 +52,7 @@ from sessions_app.admin.read_only import (
     show_text,
 )
 from sessions_app.admin.records import context_facts
-from sessions_app.pages.permissions import address_of, inspected
+from sessions_app.pages.permissions import address_of, inspected, look_at
 from sessions_app.record import timeline_queries
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, preview_messages
@@ -324,6 +324,7 @@ def _call(request: HttpRequest, call_id: str) -> CallRecord:
         raise Http404("there is no call of this id") from error
     if not may_see_payload(request.user, call.purpose):
         raise PermissionDenied
+    look_at(request, call.session_id, may_look=True)
     return call
 
 
@@ -332,6 +333,7 @@ def _session(request: HttpRequest, session_id: str) -> SessionHeading:
     about = load_heading(session_id)
     if about is None:
         raise Http404("there is no session of this id")
+    look_at(request, about.id, may_look=True)
     return about
 
 

@@ -29,6 +29,7 @@ from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt, printabl
 from sessions_app.database.fields import EncodedField
 from sessions_app.database.tables import SALTS
 from sessions_app.models import USAGE_COLUMNS, Session, UsageModel
+from sessions_app.pages.permissions import look_at, look_over
 from sessions_app.record.organisation_store import are_several
 from sessions_app.record.timeline_queries import SessionHeading, load_heading
 
@@ -300,6 +301,8 @@ class ReadOnlyAdmin(ModelAdmin):
         if any("\x00" in text for name, values in request.GET.lists() for text in (name, *values)):
             raise BadRequest("the address holds a NUL character")
         about = load_heading(request.GET["session"]) if "session" in request.GET else None
+        if self.has_view_permission(request):
+            self.look(request, about)
         context = {"about": about, "title": capfirst(self.opts.verbose_name_plural)}
         return super().changelist_view(request, {**context, **(extra_context or {})})
 
@@ -322,6 +325,8 @@ class ReadOnlyAdmin(ModelAdmin):
         row = _with_key(with_beginnings(self.get_queryset(request), self.texts), object_id).first()
         if row is None:
             raise Http404(f"there is no {self.opts.verbose_name} of this id")
+        about = self.heading_of(row)
+        self.look(request, about)
         beside = {}
         if self.is_numbered:
             rows = self.model._default_manager.filter(session_id=row.session_id, seq__in=[row.seq - 1, row.seq + 1])
@@ -332,7 +337,7 @@ class ReadOnlyAdmin(ModelAdmin):
             "opts": self.opts,
             "row": row,
             "title": self.page_title(row),
-            "about": self.heading_of(row),
+            "about": about,
             "facts": self.facts(row),
             "texts": show_columns(row, self.texts),
             **beside,
@@ -341,6 +346,13 @@ class ReadOnlyAdmin(ModelAdmin):
         }
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/inspector/record.html", context)
+
+    def look(self, request: HttpRequest, about: SessionHeading | None) -> None:
+        """Pass where every look at a session passes: at one, or over rows of all. This person may see the table."""
+        if about is not None:
+            look_at(request, about.id, may_look=True)
+        elif {"session", "run", "item"} & {field.name for field in self.opts.fields} or self.model is Session:
+            look_over(request, may_look=True)
 
     def page_title(self, row: Any) -> str:
         return self.title.format(row=row) or f"{capfirst(self.opts.verbose_name)} {row.pk}"
@@ -375,6 +387,7 @@ class ReadOnlyAdmin(ModelAdmin):
         found = rows.values_list("pk", column).first() if declared else None
         if declared is None or found is None or found[1] is None:
             raise Http404("there is no such text")
+        self.look(request, self.heading_of(_with_key(self.get_queryset(request), object_id).get()))
         response = HttpResponse(printable(whole_text(found[1])), content_type="text/plain; charset=utf-8")
         name = f"{self.opts.model_name}-{found[0]}-{column}.txt"
         response["Content-Disposition"] = str(content_disposition_header(True, name))

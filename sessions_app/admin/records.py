@@ -162,6 +162,7 @@ class SessionAdmin(ReadOnlyAdmin):
         about = load_heading(session_id)
         if about is None:
             raise Http404("there is no session of this id")
+        self.look(request, about)
         return redirect(list_url(models.MessagePart, session=about.id, tombstoned="yes"))
 
 

@@ -37,7 +37,7 @@ from sessions_app.pages.markdown import (
     show_invisible,
     shown_title,
 )
-from sessions_app.pages.permissions import sees_records
+from sessions_app.pages.permissions import look_over, sees_records
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.session_queries import titles_of
 
@@ -318,8 +318,7 @@ def _owner(request: HttpRequest, person: str) -> int | None:
     own = reader_of(request)
     if person in ("", request.user.get_username()):
         return own
-    if not sees_records(request):
-        raise Http404
+    look_over(request, may_look=sees_records(request))
     if person == EVERYBODY:
         return None
     found = User.objects.filter(username=encode_text(person)).values_list("pk", flat=True).first()

@@ -49,11 +49,31 @@ def observers(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespon
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not request.user.is_authenticated:
             return redirect_to_login(request.get_full_path())
-        if not sees_records(request):
-            raise Http404
+        look_over(request, may_look=sees_records(request))
         return view(request, *args, **kwargs)
 
     return require_safe(guarded)
+
+
+def look_at(request: HttpRequest, session_id: str, *, may_look: bool) -> None:
+    """Let a reader look at a session of somebody else, or refuse.
+
+    Every page, text and file that shows such a session passes here, in the inspector and in the administration, whichever permissions
+    it asks for (``may_look``). What such a look needs beside them, and what is recorded of it, belongs here and nowhere else.
+
+    :raises SessionNotFoundError: this reader may not look at it.
+    """
+    if not may_look:
+        raise SessionNotFoundError(session_id=session_id)
+
+
+def look_over(request: HttpRequest, *, may_look: bool) -> None:
+    """Let a reader look over sessions of everybody in a list, as ``look_at`` does for one session, or refuse.
+
+    :raises Http404: this reader may not look.
+    """
+    if not may_look:
+        raise Http404
 
 
 def administrators(
@@ -93,8 +113,8 @@ def inspected(request: HttpRequest, session_id: str) -> Inspected:
     """
     session = load_session(session_id)
     is_own = session.owner_id == request.user.pk and session.is_at_home
-    if not is_own and not sees_records(request):
-        raise SessionNotFoundError(session_id=session_id)
+    if not is_own:
+        look_at(request, session_id, may_look=sees_records(request))
     title = shown_title(session.title)
     return record_of(Inspected, session, title=title, name=excerpt(title, NAME_LENGTH), is_own=is_own)
 
