@@ -41,7 +41,7 @@ from sessions_app.record import (
     turn_queries,
 )
 from sessions_app.record.change import change
-from sessions_app.record.observed import conditions
+from sessions_app.record.observed import conditions, numbers
 from sessions_app.record.observed import sessions as observed
 from sessions_app.search import answers, filters, nearness, passages, ranked, search, vector_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
@@ -63,6 +63,7 @@ MODULES = (
     ),
     *(
         conditions,
+        numbers,
         observed,
         model_store,
         spending_store,
@@ -466,7 +467,16 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.search_file: "whose file it is: tests/files_app/test_lines.py",
     compaction_queries.completed_compactions: "part of a query of sessions, whose they are is for that query",
     **dict.fromkeys(
-        (conditions.named, conditions.sessions_with, observed.list_observed, observed.load_observed),
+        (
+            conditions.named,
+            conditions.sessions_with,
+            numbers.load_course,
+            numbers.times_between,
+            observed.list_observed,
+            observed.load_observed,
+            observed.observed_in_pages,
+            compaction_queries.compactions_over_time,
+        ),
         "everybody's, for staff who may see every record: tests/audit_app/test_observe_page.py",
     ),
     filters.read_filters: "reads no rows",
