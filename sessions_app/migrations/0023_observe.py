@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0021_shares'),
+        ("sessions_app", "0022_ratings"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
