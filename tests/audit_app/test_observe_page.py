@@ -56,6 +56,7 @@ def test_only_staff_who_may_see_every_record_find_it(client: Client, anna: User)
     permit(anna, SEES_RECORDS[0])
     assert client.get("/observe/").status_code == 200
     assert "/observe/" in client.get("/").content.decode()
+    assert "/observe/" in client.get("/sessions/palette/").content.decode()
     assert client.post("/observe/").status_code == 405
 
 
