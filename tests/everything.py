@@ -38,6 +38,7 @@ PAGES = (
     *("agents_app/test_listed_servers.py", "agents_app/test_server*.py", "agents_app/test_stdio.py"),
     *("agents_app/test_models*.py", "agents_app/test_pictures_of_tools.py", "agents_app/test_read_only_tools.py"),
     *("audit_app/test_import_page.py", "audit_app/test_evaluation_pages.py", "audit_app/test_export_readable.py"),
+    *("audit_app/test_observe_page.py", "mnesis_site/test_looks.py"),
     *("compaction_app/test_inspect_*.py", "compaction_app/test_context_api.py", "sessions_app/test_listed_models.py"),
     *("files_app/test_files_api.py", "files_app/test_lines.py", "files_app/test_prose.py"),
     *("sessions_app/test_models_page.py", "agents_app/test_prompt_caching.py", "agents_app/test_thinking.py"),
