@@ -38,6 +38,7 @@ Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000
 MOST_LABELS, LABEL_CHARACTERS = 64, 200
 Word = Annotated[str, Field(max_length=LABEL_CHARACTERS)]
+ProjectId = Annotated[str, Field(max_length=100)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]  # read whole with each session of a list
 
@@ -66,6 +67,7 @@ class SessionIn(Schema):
     message: str | None = None
     host_mode: StrictBool = False
     peer_name: str = ""
+    project_id: ProjectId = ""
 
 
 class SessionPatch(Schema):
@@ -77,6 +79,8 @@ class SessionPatch(Schema):
     pinned: StrictBool | None = None
     host_mode: StrictBool | None = None
     peer_name: str | None = None
+    project_id: ProjectId | None = None
+    """An empty text takes the session out of its project."""
 
 
 class MessageIn(Schema):

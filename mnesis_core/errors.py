@@ -126,6 +126,10 @@ class SharingNotPermitted(PermissionDenied):
     """This site does not let people share sessions like this. Choose other people, or ask an administrator."""
 
 
+class ProjectNotYours(PermissionDenied):
+    """Only the owner of the project may do this."""
+
+
 class HoldingNotPermitted(PermissionDenied):
     """Facts are held for an organisation by those who may do so. Ask an administrator for the permission, or hold the fact for yourself."""
 
@@ -158,6 +162,14 @@ class MessageNotFoundError(NotFound):
 
 class ShareNotFoundError(NotFound):
     """There is no such share, or it is not yours."""
+
+
+class ProjectNotFoundError(NotFound):
+    """There is no such project, or you are not a member of it."""
+
+
+class ProjectMemberNotFoundError(NotFound):
+    """The project has no such member."""
 
 
 class SharedLinkNotFound(NotFound):

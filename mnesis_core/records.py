@@ -25,7 +25,7 @@ IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported hist
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
-    *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening", "rating"),
+    *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening", "rating", "proj"),
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
@@ -140,6 +140,8 @@ class SessionRecord:
     branch_seq: int = 0  # how many branches there are beside branch 0
     trashed_at: datetime | None = None
     seen_turn: int | None = None  # how many turns had ended when the owner last looked; None before they first did
+    project_id: str = ""  # the project that it is in
+    named_project_id: str = ""  # the one that it was put into, which its owner may have left since
     is_at_home: bool = True  # Whether the owner is in the session's organisation; else only administrators see it.
 
     @property
@@ -172,6 +174,28 @@ class SessionRecord:
         if self.archived_at:
             return "archived"
         return "idle" if self.last_turn_state in (None, "completed") else str(self.last_turn_state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectRecord:
+    """A folder of sessions with instructions and files, as one of its members sees it."""
+
+    id: str
+    name: str
+    instructions: str
+    model: str  # of sessions that begin in it; empty if it has no say
+    owner_name: str
+    is_owner: bool  # whether the member is its owner
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectMemberRecord:
+    id: str  # the person's pseudonym
+    name: str
+    is_owner: bool
+    added_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from sessions_app.record import (
     turn_queries,
 )
 from sessions_app.record.message_queries import list_interactions
+from sessions_app.record.project_queries import load_project
 from sessions_app.schemas import (
     ErrorOut,
     EventOut,
@@ -209,13 +210,17 @@ def session_page(
     parent_id: str | None,
     sub_agents: bool | None = None,
     trashed: bool = False,
+    project_id: str | None = None,
     limit: int,
     cursor: str | None,
 ) -> dict[str, Any]:
     """Return sessions of a person, latest first; ``label`` is ``key=value``, ``q`` a word of the title.
 
     :raises InvalidRequest: the label or the cursor is malformed.
+    :raises ProjectNotFoundError: there is no such project, or the person is not a member of it.
     """
+    if project_id is not None:
+        load_project(project_id, user_id=owner_id)
     key, equals, value = (label or "").partition("=")
     if label is not None and (not key.isidentifier() or "__" in key or not equals):
         raise InvalidRequest("label must look like key=value, with a key of letters, digits and _", field="label")
@@ -228,6 +233,7 @@ def session_page(
         parent_id=parent_id,
         sub_agents=sub_agents,
         trashed=trashed,
+        project_id=project_id,
         before=read_place(cursor),
         limit=limit + 1,
     )

@@ -1,15 +1,17 @@
-"""Whose a session is: its owner's, while that account is in the session's organisation. Every query asks here.
+"""Whose a session is, and in which project: every query asks here.
 
-A person who is moved to another organisation leaves her sessions behind; moved back, she has them again.
+It is its owner's while that account is in the session's organisation. A person who is moved to another organisation
+leaves her sessions behind; moved back, she has them again. It is in the project that it names while its owner is one of
+the project's members; so nothing of a session changes when a member leaves, or the project is deleted.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
-from sessions_app.models import Person
+from sessions_app.models import Person, ProjectMember
 
 HOME = "(SELECT h.organisation_id FROM people h WHERE h.user_id = %s)"
 """The organisation of an account, in statements that are written out."""
@@ -27,3 +29,20 @@ def owned_by(user_id: int, path: str = "") -> Q:
 def home_of_user(user_id: int) -> QuerySet[Person, Any]:
     """Return the id of the organisation that an account is in, as part of another query."""
     return Person.objects.filter(user_id=user_id).values("organisation_id")[:1]
+
+
+def has_project(user_id: int) -> Q:
+    """Return what limits projects to those that a person is a member of, in the organisation that the person is in."""
+    there = ProjectMember.objects.filter(
+        project_id=OuterRef("pk"), person__user_id=user_id, person__organisation_id=OuterRef("organisation_id")
+    )
+    return Q(Exists(there))
+
+
+_MEMBERS_OF_PROJECT = ProjectMember.objects.filter(
+    project_id=OuterRef("project_id"),
+    person__user_id=OuterRef("owner_id"),
+    person__organisation_id=F("project__organisation_id"),
+)
+PROJECT_OF_SESSION = Subquery(_MEMBERS_OF_PROJECT.values("project_id")[:1])
+"""The project that a session is in: the one that it names, while that is there and its owner is a member; else NULL."""

@@ -94,10 +94,13 @@ def list_sessions(
     parent_id: str | None = None,
     sub_agents: bool | None = None,
     trashed: bool = False,
+    project_id: Annotated[str | None, Query(max_length=100)] = None,
     limit: Limit = 50,
     cursor: str | None = None,
 ) -> dict[str, Any]:
     """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title, ``parent_id`` to children.
+
+    ``project_id``: only those in this project.
 
     ``sub_agents`` true: only sessions that turns launched; false: none of them.
     ``trashed`` true: those in the trash, archived or not, without the sub-agents that were moved there with their parents.
@@ -111,6 +114,7 @@ def list_sessions(
         parent_id=parent_id,
         sub_agents=sub_agents,
         trashed=trashed,
+        project_id=project_id,
         limit=limit,
         cursor=cursor,
     )
@@ -136,7 +140,7 @@ def read_session(request: Asker, session_id: str) -> Any:
 
 @router.patch("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Change a session")
 def update_session(request: HttpRequest, session_id: str, body: SessionPatch) -> Any:
-    """Rename, relabel, pin or reconfigure a session."""
+    """Rename, relabel, pin or reconfigure a session, or put it into a project."""
     return lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict())
 
 

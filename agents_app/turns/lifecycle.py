@@ -43,6 +43,7 @@ from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import prepare_parts, seq_of_message
+from sessions_app.record.project_queries import load_project, model_in
 from sessions_app.record.session_queries import (
     Forking,
     load_forking,
@@ -78,16 +79,20 @@ def create_session(
     external_id: str = "",
     host_mode: bool = False,
     peer_name: str = "",
+    project_id: str = "",
 ) -> SessionRecord:
     """Create a session. A ``first_message`` is checked only: when it is refused, no empty session is left behind.
 
     :param external_id: what the caller calls it; with owner and origin it names one session
     :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
+    :param project_id: one of the owner's projects, whose model it has unless another one is named
+    :raises ProjectNotFoundError: there is no such project, or the owner is not a member of it.
     :raises ModelNotFoundError: there is no such model.
     :raises DuplicateIDError, PeerNameTaken: the owner has one of this origin and external id, or one in host mode so named.
     :raises InvalidRequest: a value is out of its bounds.
     """
-    alias = model or default_model()
+    project = load_project(project_id, user_id=owner.pk) if project_id else None
+    alias = model or (model_in(project, user_id=owner.pk) if project else "") or default_model()
     get_spec(alias, user_id=owner.pk)
     checked = _check_config(config or {}, owner_id=owner.pk)
     _check_title(title, checked.limits.title_characters)
@@ -111,6 +116,7 @@ def create_session(
         external_id=external_id,
         host_mode=hosting.is_on,
         peer_name=hosting.name,
+        project_id=project_id,
     )
     return load_session(session_id)
 
@@ -125,9 +131,12 @@ def update_session(
     pinned: bool | None = None,
     host_mode: bool | None = None,
     peer_name: str | None = None,
+    project_id: str | None = None,
 ) -> SessionRecord:
-    """Rename, relabel, pin or reconfigure a session, or change whether it stays alive for messages of peers.
+    """Rename, relabel, pin or reconfigure a session, put it into a project, or change whether it takes messages of peers.
 
+    :param project_id: one of the owner's projects; an empty text takes the session out of the one it is in
+    :raises ProjectNotFoundError: there is no such project, or the owner is not a member of it.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.
     :raises ModelNotFoundError: a fallback is not there.
@@ -136,8 +145,12 @@ def update_session(
     if title is not None:
         _check_title(title, site_config().limits.title_characters)
     _check_config(config or {}, owner_id=owner_id)
+    if project_id:
+        load_project(project_id, user_id=owner_id)
     with change(session_id) as record:
-        session_store.update_session(record, title=title, labels=labels, config=config, pinned=pinned)
+        session_store.update_session(
+            record, title=title, labels=labels, config=config, pinned=pinned, project_id=project_id
+        )
         claim.change_hosting(record, host_mode=host_mode, peer_name=peer_name)
     return load_session(session_id)
 

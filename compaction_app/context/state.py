@@ -72,9 +72,10 @@ from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, digest, render, 
 from mnesis_core.records import GATEWAY, CallRecord, SessionRecord, record_of
 from mnesis_core.text import nests_within
 from mnesis_core.turns.gateway import body_digest
-from sessions_app.conf import get_spec_to_read, instructions_of, session_config
+from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 from sessions_app.record.branch_queries import load_path, path_in
+from sessions_app.record.project_queries import prompt_of
 
 # To measure a context, as many of the newest messages are read as would fill the window with this many tokens each, and
 # then four times as many while they do not fill it.
@@ -262,7 +263,7 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
     )
     return Frame(
         session=session,
-        system_prompt=instructions_of(session),
+        system_prompt=prompt_of(session),
         spec=spec_as_said(spec, calibration.window),
         config=config,
         budget=make_budget(spec, config, window_said=calibration.window),

@@ -324,6 +324,7 @@ def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMe
         parent_id=source.id,
         forked_message_id=last.id if last else "",
         origin=FORK,
+        project_id=source.project_id,
     )
     if last is None:
         _publish_fork(source.id, fork_id)

@@ -25,7 +25,7 @@ from mnesis_core.records import FORK, GATEWAY, IMPORTED_SUB_AGENT, SUB_AGENT, Se
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, DirectoryEntry, Message, MessagePart, ModelCall, Session, Turn
-from sessions_app.ownership import HOME_OF_OWNER, owned_by
+from sessions_app.ownership import HOME_OF_OWNER, PROJECT_OF_SESSION, owned_by
 from sessions_app.record.branch_queries import load_branches
 from sessions_app.record.message_queries import seqs_on_path
 
@@ -53,6 +53,7 @@ _ANNOTATIONS: dict[str, Any] = {
     "last_turn_state": Subquery(_NEWEST_TURN.values("state")[:1]),
     "account_limits": Subquery(_LIMITS.values("limits")[:1]),
     "home_id": HOME_OF_OWNER,
+    "in_project_id": PROJECT_OF_SESSION,
 }
 _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(**_ANNOTATIONS)
 _TRASHED: QuerySet[Any] = Session.objects.filter(trashed_at__isnull=False)
@@ -142,6 +143,7 @@ def list_sessions(
     parent_id: str | None = None,
     sub_agents: bool | None = None,
     trashed: bool = False,
+    project_id: str | None = None,
     before: tuple[datetime, str] | None = None,
     limit: int = 50,
 ) -> list[SessionRecord]:
@@ -150,6 +152,7 @@ def list_sessions(
     :param parent_id: only sessions that were launched or forked from this one
     :param sub_agents: true for only those that turns launched, false for none of them
     :param trashed: only sessions in the trash, without those that were moved there with their parents
+    :param project_id: only sessions in this project, which the caller knows to be one of the person's
     :raises SessionNotFoundError: there is no such parent, or it belongs to another person.
     """
     rows = (_IN_TRASH.exclude(Exists(_WITH_PARENT)) if trashed else _WITH_TURNS).filter(owned_by(owner_id))
@@ -161,6 +164,8 @@ def list_sessions(
         rows = rows.filter(archived_at__isnull=not archived)
     if pinned is not None:
         rows = rows.filter(pinned_at__isnull=not pinned)
+    if project_id is not None:
+        rows = rows.filter(project_id=project_id)
     if label is not None:
         # Not ``labels__KEY``: a key may have the name of a lookup.
         rows = rows.alias(label=KeyTransform(encode_text(label[0]), "labels")).filter(label=label[1])
@@ -295,7 +300,8 @@ def visible_sessions() -> QuerySet[Any]:
 
 def _session(row: Any) -> SessionRecord:
     at_home = row.organisation_id == row.home_id
-    return record_of(SessionRecord, row, account_limits=row.account_limits or {}, is_at_home=at_home)
+    project = {"project_id": row.in_project_id or "", "named_project_id": row.project_id}
+    return record_of(SessionRecord, row, account_limits=row.account_limits or {}, is_at_home=at_home, **project)
 
 
 def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:

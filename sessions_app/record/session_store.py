@@ -142,6 +142,7 @@ def create_session(
     session_id: str | None = None,
     host_mode: bool = False,
     peer_name: str = "",
+    project_id: str = "",
 ) -> str:
     """Create a session in the organisation of its parent, or in that of its owner.
 
@@ -171,6 +172,7 @@ def create_session(
             updated_at=now,
             host_mode=host_mode,
             peer_name=peer_name,
+            project_id=project_id,
         )
         _publish_created(session)
     return session.id
@@ -224,12 +226,14 @@ def update_session(
     config: dict[str, Any] | None = None,
     pinned: bool | None = None,
     hosting: Hosting | None = None,
+    project_id: str | None = None,
 ) -> None:
     """Change what is not ``None``; a session that is pinned already keeps its place.
 
+    :param project_id: one of the owner's projects, as the caller knows, or an empty text for none
     :raises PeerNameTaken: another session of its owner in host mode has this name.
     """
-    given = {"title": title, "labels": labels, "config": config}
+    given = {"title": title, "labels": labels, "config": config, "project_id": project_id}
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     pins = Session.objects.filter(id=record.session_id, pinned_at__isnull=False)
     if pinned is not None and pinned != pins.exists():

@@ -21,7 +21,7 @@ OURS = [
 ]
 NOT_LOOKED_UP = {
     *("summary_nodes.restores_id", "operator_runs.input_file_id", "facts.superseded_by_id", "facts.reflection_id"),
-    *("sessions.organisation_id", "people.organisation_id", "api_keys.organisation_id"),
+    *("sessions.organisation_id", "people.organisation_id", "api_keys.organisation_id", "projects.organisation_id"),
     "shares.message_id",
 }
 """Foreign keys by which no query looks for rows, and whose other end is never deleted."""

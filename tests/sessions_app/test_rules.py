@@ -25,7 +25,7 @@ FREE = {
     "Person": {"organisation"},
     "Session": {
         *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "pinned_at", "updated_at"),
-        *("deleted_at", "trashed_at", "seen_turn"),
+        *("deleted_at", "trashed_at", "seen_turn", "project_id"),
         *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
@@ -107,6 +107,7 @@ KEPT = {
     *(
         "parent_part_id",
         "forked_message_id",
+        "project_id",
         "item_id",
         "summary_id",
         "summary_ids",

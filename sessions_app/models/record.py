@@ -1,4 +1,4 @@
-"""The record's tables, each with rules for how its rows may change, and beside the record tables of settings and counters.
+"""The record's tables, each with rules for how its rows may change, and what is derived from them.
 
 The names are those of the seed schema (000 "SQL schema").
 """
@@ -10,7 +10,6 @@ from django.db import models
 from django.db.models import Q
 
 from mnesis_core.events import GENESIS, new_salt
-from mnesis_core.llm.interface import LimitSource
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import TurnState
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
@@ -108,12 +107,14 @@ class Session(AppendOnlyModel):
     """The salt of commitments to the session's rows that have none of their own."""
     host_mode = models.BooleanField(default=False)
     peer_name = IdField(max_length=64, default="")
+    project_id = IdField(max_length=ID_LENGTH, default="", db_default="")
+    """The project that its owner put it into. It is in that one while they are a member there (``ownership``)."""
     own_salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
         free=(
             *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "pinned_at", "deleted_at"),
-            *("trashed_at", "updated_at", "seen_turn"),
+            *("trashed_at", "updated_at", "seen_turn", "project_id"),
             *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
         ),
         erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
@@ -131,6 +132,9 @@ class Session(AppendOnlyModel):
             models.Index(fields=["owner", "-created_at", "organisation"], name="session_owner_newest"),
             models.Index(fields=["owner", "-updated_at", "organisation"], name="session_owner_active"),
             models.Index(fields=["owner", "-pinned_at"], name="session_pinned", condition=Q(pinned_at__isnull=False)),
+            models.Index(
+                fields=["project_id", "owner", "-updated_at"], name="session_of_project", condition=~Q(project_id="")
+            ),
             # Everybody's, for staff.
             models.Index(fields=["-updated_at", "-id"], name="session_active", condition=Q(deleted_at__isnull=True)),
         ]
@@ -648,152 +652,3 @@ class VectorMark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.session_id} up to {self.entry_id}"
-
-
-class LanguageModel(models.Model):
-    """A model that people may choose. Keys stay in the environment; this row names the variable."""
-
-    alias = IdField(primary_key=True, max_length=100)
-    litellm_model = models.CharField(max_length=200)
-    api_base = models.CharField(max_length=500, blank=True, default="")
-    api_key_env = models.CharField(max_length=100, blank=True, default="")
-    context_window = models.PositiveIntegerField()
-    context_window_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
-    max_output_tokens = models.PositiveIntegerField()
-    max_output_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
-    input_micros_per_million = models.PositiveBigIntegerField(default=0)
-    output_micros_per_million = models.PositiveBigIntegerField(default=0)
-    cache_read_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
-    cache_write_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
-    cache_write_1h_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
-    prices_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
-    shared_ratio = models.FloatField(null=True, editable=False)
-    """Learnt, not configured: what its counts were to our estimates in the sessions so far."""
-    timeout_seconds = models.FloatField(default=120.0)
-    total_timeout_seconds = models.FloatField(default=1800.0)
-    takes_pictures = models.BooleanField(null=True, blank=True)
-    """Whether the model is shown pictures; NULL where litellm's table decides."""
-    takes_documents = models.BooleanField(null=True, blank=True)
-    takes_audio = models.BooleanField(null=True, blank=True)
-    """Whether the model is sent PDFs; NULL where litellm's table decides."""
-    fallbacks = models.JSONField(default=list, blank=True)
-    """Aliases of the models that are asked, in this order, when this one gives nothing."""
-    parameters = models.JSONField(default=dict, blank=True)
-    """What it is asked with where neither a session nor a turn asks for another value (``mnesis_core.llm.parameters``)."""
-    cache = models.CharField(max_length=8, default="5m")
-    """How long its provider is to keep prompts: one of ``caching.LIFETIMES``."""
-    through_gateway = models.BooleanField(default=False, db_default=False)
-    """Whether requests at ``/v1`` for it go on to its provider unchanged, where neither they nor their key say otherwise."""
-    is_restricted = models.BooleanField(default=False)
-    """If set, only users named by a ``ModelGrant`` may use the model; without grants no one may."""
-    entered_on_host = models.BooleanField(default=False, editable=False)
-    """Whether a command on the host entered the model's address. Addresses entered on a page are checked against the
-    host's lists (``mnesis_core.network.hosts``), also at each call; so are rows from before this was recorded."""
-    last_check = models.JSONField(default=dict, blank=True, editable=False)
-    """The last check of the model (``ModelCheck``). Empty if it has not been checked since it was changed."""
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        db_table = "language_models"
-
-    def __str__(self) -> str:
-        return self.alias
-
-
-class ModelGrant(models.Model):
-    """One group or one person that may use a restricted model."""
-
-    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="grants", db_index=False)
-    group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
-
-    class Meta:
-        db_table = "model_grants"
-        constraints = [
-            models.CheckConstraint(
-                condition=models.Q(group__isnull=True) ^ models.Q(user__isnull=True), name="model_grant_to_one"
-            ),
-            models.UniqueConstraint(fields=["model", "group"], name="model_grant_of_group"),
-            models.UniqueConstraint(fields=["model", "user"], name="model_grant_of_user"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.model_id} for {'group' if self.user_id is None else 'account'} {self.group_id or self.user_id}"
-
-
-class ApiKey(models.Model):
-    """A key for programs: ``mns_<prefix>_<secret>``; only its SHA-256 is kept."""
-
-    prefix = IdField(primary_key=True, max_length=16)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
-    """The owner's when the key was made; it opens nothing once they have left it."""
-    secret_hash = models.CharField(max_length=64)
-    scope = models.CharField(max_length=32, default="all")
-    mode = models.CharField(max_length=16, default="", db_default="")
-    """``gateway``, ``server``, or nothing: as the model's entry says (``agents_app.endpoints.gateway``)."""
-    created_at = models.DateTimeField(auto_now_add=True)
-    last_used_at = models.DateTimeField(null=True)
-    revoked_at = models.DateTimeField(null=True)
-
-    class Meta:
-        db_table = "api_keys"
-
-    def __str__(self) -> str:
-        return self.prefix
-
-
-class AccountLimit(models.Model):
-    """The spending limits that an administrator set for one person. Without a row, those of the site hold."""
-
-    owner = models.OneToOneField(settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+")
-    limits = models.JSONField(default=dict)
-    """Limits by period, in the form of the configuration: ``{"day": {"tokens": 100000}}``."""
-    updated_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        db_table = "account_limits"
-
-    def __str__(self) -> str:
-        return f"limits of account {self.owner_id}"
-
-
-class SpendingMark(models.Model):
-    """Spending up to a point in time, so that the whole history need not be added up again, and the warnings given.
-
-    Derived from the calls in the record, but for what evaluations and models of the search took, which have no calls there.
-    Without a row the calls are added up again.
-    """
-
-    id = IdField(primary_key=True, max_length=80)
-    """``session:ID``, ``user:NUMBER``, ``day:NUMBER:DATE`` or ``turn:ID``, with ``search:`` before it for models of the search;
-    ``account:NUMBER`` is a lock.
-    """
-    until = models.DateTimeField(null=True)
-    """Calls that began up to then are in the sums: none of them can change any more."""
-    tokens = models.BigIntegerField(default=0)
-    cost_micros = models.BigIntegerField(default=0)
-    milliseconds = models.BigIntegerField(default=0)
-    tool_calls = models.BigIntegerField(default=0)
-    unpriced_calls = models.BigIntegerField(default=0)
-    warned = models.JSONField(default=dict)  # by measure, the limit that was nearly used up when it was said
-
-    class Meta:
-        db_table = "spending_marks"
-
-    def __str__(self) -> str:
-        return self.id
-
-
-class TryBucket(models.Model):
-    """Tries of passwords that were counted (``mnesis_core.network.rate_limits``). A row whose time is past means nothing."""
-
-    key = IdField(primary_key=True, max_length=64)
-    """A keyed hash of what is counted, so that the row tells neither names (perhaps mistyped passwords) nor addresses."""
-    empty_at = models.DateTimeField(db_index=True)
-
-    class Meta:
-        db_table = "try_buckets"
-
-    def __str__(self) -> str:
-        return self.key

@@ -1,0 +1,213 @@
+"""Projects: what their instructions do to prompts, who may do what, and what becomes of sessions when a member leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+
+from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_session
+from audit_app.transfer.export import export_session
+from mnesis_core.errors import InvalidRequest, ProjectNotFoundError
+from mnesis_core.llm.interface import Request
+from mnesis_core.providers.scripted import ScriptedModel, Step
+from mnesis_core.records import ProjectRecord, SessionRecord
+from sessions_app.database.threads import db
+from sessions_app.models import Event, LanguageModel
+from sessions_app.record import project_store
+from sessions_app.record.organisation_store import ref_of
+from sessions_app.record.project_queries import (
+    MOST_MEMBERS,
+    has_left_project,
+    list_members,
+    list_projects,
+    load_project,
+)
+from sessions_app.record.session_queries import load_session
+from tests.support.organisations import put_into
+from tests.support.story import begin, calls_rebuilt, ended, history, say, tool_call
+
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def project(alice: User) -> ProjectRecord:
+    """A project of Alice's with instructions."""
+    return project_store.create_project(owner_id=alice.pk, name="Boats", instructions="Speak of boats.")
+
+
+@pytest.fixture
+def shared(project: ProjectRecord, alice: User, bob: User) -> ProjectRecord:
+    """The project, with Bob as a member."""
+    return project_store.add_member(project.id, owner_id=alice.pk, name="bob")
+
+
+def begin_in(project: ProjectRecord, owner: User, **more: Any) -> SessionRecord:
+    return lifecycle.create_session(owner=owner, project_id=project.id, **more)
+
+
+def told(request: Request) -> str:
+    """The system prompt of a request; empty if it has none."""
+    first = request.payload["messages"][0]
+    return str(first["content"]) if first["role"] == "system" else ""
+
+
+def put(session: SessionRecord, project_id: str) -> SessionRecord:
+    return lifecycle.update_session(session.id, owner_id=session.owner_id, project_id=project_id)
+
+
+async def test_instructions_stand_before_the_sessions_own_from_the_next_call_on_and_past_prompts_keep_theirs(
+    alice: User, project: ProjectRecord, script: Callable[..., ScriptedModel]
+) -> None:
+    model = script("one", "two", "three", "four", "five")
+    session = await db(begin_in, project, alice, system_prompt="Be brief.")
+    await say(session, "Go")
+    await db(project_store.update_project, project.id, owner_id=alice.pk, instructions="Speak of trains.")
+    await say(session, "Go on")
+    await db(put, session, "")
+    await say(session, "Go on")
+    await db(put, session, project.id)
+    await say(session, "Go on")
+    await db(project_store.delete_project, project.id, owner_id=alice.pk)
+    await say(session, "Go on")
+    boats, trains = "Speak of boats.\n\nBe brief.", "Speak of trains.\n\nBe brief."
+    assert [told(request) for request in model.requests] == [boats, trains, "Be brief.", trains, "Be brief."]
+    assert len(await calls_rebuilt(session)) == 5
+
+
+async def test_a_session_of_a_member_who_left_is_told_nothing_more_by_the_project_not_even_in_the_middle_of_a_turn(
+    shared: ProjectRecord, bob: User, script: Callable[..., ScriptedModel]
+) -> None:
+    gate = asyncio.Event()
+    model = script("one", Step(text=("two",), gate=gate, gate_after=0), "three")
+    session = await db(begin_in, shared, bob)
+    await say(session, "Go")
+    turn = await begin(session, "Go on", until=model)
+    await db(project_store.leave_project, shared.id, user_id=bob.pk)
+    gate.set()
+    assert (await ended(turn)).state == "completed"
+    await say(session, "Go on")
+    assert [told(request) for request in model.requests] == ["Speak of boats.", "Speak of boats.", ""]
+    session = await db(load_session, session.id, owner_id=bob.pk)
+    assert (session.project_id, await db(has_left_project, session)) == ("", True)
+    await calls_rebuilt(session)
+
+
+async def test_a_project_is_deleted_while_a_session_runs(
+    alice: User, project: ProjectRecord, script: Callable[..., ScriptedModel]
+) -> None:
+    gate = asyncio.Event()
+    model = script(Step(text=("one",), gate=gate, gate_after=0))
+    session = await db(begin_in, project, alice)
+    turn = await begin(session, "Go", until=model)
+    await db(project_store.delete_project, project.id, owner_id=alice.pk)
+    gate.set()
+    assert (await ended(turn)).state == "completed"
+    session = await db(load_session, session.id, owner_id=alice.pk)
+    assert (session.project_id, await db(has_left_project, session)) == ("", False)
+    await calls_rebuilt(session)
+
+
+def test_each_move_is_an_entry_of_the_ledger_that_says_nothing_of_the_project(
+    alice: User, project: ProjectRecord, session: SessionRecord
+) -> None:
+    assert put(session, project.id).project_id == project.id
+    assert put(session, "").project_id == ""
+    bodies = list(Event.objects.filter(session_id=session.id, type="session.updated").values_list("body", flat=True))
+    assert [json.loads(body)["fields"] for body in bodies] == [["project_id"]] * 2
+    assert not any(project.id in body for body in bodies)
+    assert verify_session(session.id).ok
+
+
+def test_a_project_is_not_found_by_people_who_are_not_its_members(
+    project: ProjectRecord, alice: User, bob: User, session: SessionRecord
+) -> None:
+    theirs = lifecycle.create_session(owner=bob)
+    for ask in (
+        lambda: load_project(project.id, user_id=bob.pk),
+        lambda: begin_in(project, bob),
+        lambda: put(theirs, project.id),
+        lambda: project_store.update_project(project.id, owner_id=bob.pk, name="Mine"),
+        lambda: project_store.delete_project(project.id, owner_id=bob.pk),
+        lambda: project_store.leave_project(project.id, user_id=bob.pk),
+        lambda: project_store.add_member(project.id, owner_id=bob.pk, name="bob"),
+        lambda: project_store.remove_member(project.id, ref_of(alice.pk), user_id=bob.pk),
+        lambda: load_project("proj_\x00", user_id=alice.pk),
+    ):
+        with pytest.raises(ProjectNotFoundError):
+            ask()
+    assert list_projects(user_id=bob.pk) == []
+    assert [found.id for found in list_projects(user_id=alice.pk)] == [project.id]
+
+
+def test_a_person_who_is_moved_to_another_organisation_leaves_the_project_behind(
+    shared: ProjectRecord, alice: User, bob: User
+) -> None:
+    session = begin_in(shared, bob)
+    home = put_into("elsewhere", bob.pk)
+    assert home
+    assert load_session(session.id).project_id == ""
+    assert list_projects(user_id=bob.pk) == []
+    assert [member.name for member in list_members(shared)] == ["alice"]
+    with pytest.raises(InvalidRequest):
+        project_store.add_member(shared.id, owner_id=alice.pk, name="bob")
+    put_into("default", bob.pk)
+    assert load_session(session.id).project_id == shared.id
+
+
+def test_a_session_that_begins_in_a_project_has_its_model_if_its_owner_may_use_it(
+    shared: ProjectRecord, alice: User, bob: User
+) -> None:
+    model = LanguageModel.objects.create(
+        alias="big", litellm_model="demo/big", context_window=9_000, max_output_tokens=1_000
+    )
+    project_store.update_project(shared.id, owner_id=alice.pk, model="big")
+    assert begin_in(shared, bob).model == "big"
+    assert begin_in(shared, bob, model="demo").model == "demo"
+    LanguageModel.objects.filter(pk=model.pk).update(is_restricted=True)
+    assert begin_in(shared, bob).model == "demo"
+
+
+async def test_a_fork_is_in_the_project_too(
+    project: ProjectRecord, alice: User, script: Callable[..., ScriptedModel]
+) -> None:
+    script("one")
+    session = await db(begin_in, project, alice)
+    await say(session, "Go")
+    [_, answer] = await history(session)
+    fork = await db(lifecycle.fork_session, session.id, owner=alice, at_message_id=answer.id)
+    assert fork.project_id == project.id
+
+
+async def test_a_sub_agent_is_in_no_project(
+    project: ProjectRecord, alice: User, script: Callable[..., ScriptedModel]
+) -> None:
+    model = script(tool_call("task", prompt="Count"), "Three.", "It is three.")
+    await say(await db(begin_in, project, alice), "Go")
+    assert [told(request) == "Speak of boats." for request in model.requests] == [True, False, True]
+
+
+def test_an_export_names_nothing_of_the_project_but_its_id_and_is_imported_where_there_is_none(
+    project: ProjectRecord, alice: User
+) -> None:
+    session = begin_in(project, alice)
+    data = b"".join(export_session(session.id))
+    assert b"boats" not in data.lower()
+    assert verify_session(session.id).ok
+
+
+def test_a_project_has_members_up_to_a_bound_each_once(shared: ProjectRecord, alice: User) -> None:
+    project_store.add_member(shared.id, owner_id=alice.pk, name="bob")
+    assert [(member.name, member.is_owner) for member in list_members(shared)] == [("alice", True), ("bob", False)]
+    for number in range(MOST_MEMBERS - 2):
+        get_user_model().objects.create_user(f"member{number}")
+        project_store.add_member(shared.id, owner_id=alice.pk, name=f"member{number}")
+    get_user_model().objects.create_user("late")
+    with pytest.raises(InvalidRequest):
+        project_store.add_member(shared.id, owner_id=alice.pk, name="late")
