@@ -4,7 +4,7 @@ from django.urls import path
 
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import palette, shares, sidebar, trash, views
+from sessions_app.pages import palette, projects, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
@@ -18,6 +18,10 @@ urlpatterns = [
     path("sessions/sidebar/states/", sidebar.sidebar_states, name="sidebar-states"),
     path("sessions/<str:session_id>/row/", views.session_row, name="session-row"),
     path("sessions/<str:session_id>/menu/", views.session_menu, name="session-menu"),
+    path("sessions/<str:session_id>/project/", projects.session_project, name="session-project"),
+    path("sessions/<str:session_id>/move/", projects.move_session, name="session-move"),
+    path("projects/", projects.projects, name="projects"),
+    path("projects/<str:project_id>/", projects.project, name="project"),
     path("trash/", trash.trash, name="trash"),
     path("shares/", shares.own_shares, name="shares"),
     path("sessions/<str:session_id>/shares/", shares.session_shares, name="session-shares"),

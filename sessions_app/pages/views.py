@@ -38,6 +38,7 @@ from sessions_app.pages.branches import (
 )
 from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
 from sessions_app.pages.transcript import LARGEST, parent_titles
+from sessions_app.record.project_queries import has_left_project, load_project
 from sessions_app.record.session_queries import last_model, list_sessions, load_session, load_sessions
 from sessions_app.record.turn_queries import newest_model, reasons_to_wait
 from sessions_app.schemas import page_of, place_of, read_place
@@ -68,9 +69,11 @@ class Asked:
     sub_agents: bool  # whether sessions that turns launched are shown too
     label: str  # "key=value", or empty
     cursor: str
+    project_id: str = ""
 
     @property
     def address(self) -> str:
+        page = reverse("project", args=[self.project_id]) if self.project_id else reverse("session-list")
         wanted = {
             "q": self.query,
             "archived": "1" if self.archived else "",
@@ -78,7 +81,7 @@ class Asked:
             "label": self.label,
         }
         search = urlencode({name: value for name, value in wanted.items() if value})
-        return f"{reverse('session-list')}?{search}" if search else reverse("session-list")
+        return f"{page}?{search}" if search else page
 
 
 def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
@@ -112,21 +115,25 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def new_chat(request: HttpRequest) -> HttpResponse:
+    return render(request, "sessions_app/new_chat.html", model_choices(request) | {"examples": EXAMPLES})
+
+
+def model_choices(request: HttpRequest, *, preferred: str = "") -> dict[str, Any]:
+    """Return the models of a new chat, and the one that is chosen: the preferred one, else what the reader used last."""
     models = {spec.alias: model_label(spec) for spec in list_models(user_id=reader_of(request))}
-    last = last_model(owner_id=reader_of(request))
-    chosen = last if last in models else default_model()
-    choices = {"models": models.items(), "chosen_model": chosen, "examples": EXAMPLES}
-    return render(request, "sessions_app/new_chat.html", choices)
+    wanted = (preferred, last_model(owner_id=reader_of(request)))
+    chosen = next((alias for alias in wanted if alias in models), default_model())
+    return {"models": models.items(), "chosen_model": chosen}
 
 
 @signed_in
 def session_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "sessions_app/session_list.html", _list_context(request) | {"may_delete": may_delete()})
+    return render(request, "sessions_app/session_list.html", list_context(request) | {"may_delete": may_delete()})
 
 
 @signed_in
 def session_rows(request: HttpRequest) -> HttpResponse:
-    found = _list_context(request)
+    found = list_context(request, project_id=request.GET.get("project", ""))
     response = render(request, "sessions_app/_session_rows.html", found)
     if not found["asked"].cursor:
         response.headers["HX-Replace-Url"] = found["asked"].address
@@ -159,13 +166,20 @@ def session_states(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _list_context(request: HttpRequest) -> dict[str, Any]:
+def list_context(request: HttpRequest, *, project_id: str = "") -> dict[str, Any]:
+    """Read the rows that a request asks for, of all sessions or of those in a project.
+
+    :raises ProjectNotFoundError: there is no such project, or the reader is not a member of it.
+    """
+    if project_id:
+        load_project(project_id, user_id=reader_of(request))
     asked = Asked(
         query=printable(request.GET.get("q", "").strip()),
         archived=request.GET.get("archived") == "1",
         sub_agents=request.GET.get("sub_agents") == "1",
         label=printable(request.GET.get("label", "")),
         cursor=request.GET.get("cursor", ""),
+        project_id=project_id,
     )
     before = read_place(asked.cursor or None)
     key, _, value = asked.label.partition("=")
@@ -176,6 +190,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         label=label,
         query=asked.query,
         sub_agents=None if asked.sub_agents else False,
+        project_id=project_id or None,
         before=before,
         limit=PAGE + 1,
     )
@@ -264,7 +279,14 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
         "may_delete": may_delete(),
         "may_share": may_share(),
     }
-    return render(request, "sessions_app/session.html", context)
+    return render(request, "sessions_app/session.html", context | in_project(session))
+
+
+def in_project(session: SessionRecord) -> dict[str, Any]:
+    """Return what a page says of a session's project."""
+    if session.project_id:
+        return {"project": load_project(session.project_id, user_id=session.owner_id)}
+    return {"has_left_project": bool(session.named_project_id) and has_left_project(session)}
 
 
 @signed_in

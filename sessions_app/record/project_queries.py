@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.db.models import Case, F, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 
 from mnesis_core.errors import ProjectNotFoundError
 from mnesis_core.records import ProjectMemberRecord, ProjectRecord, SessionRecord, record_of
 from sessions_app.conf import instructions_of, list_models
 from sessions_app.models import Project, ProjectMember
 from sessions_app.ownership import has_project
-from sessions_app.record.organisation_store import ref_of
 
 MOST_MEMBERS = 100
 
@@ -43,7 +42,7 @@ def list_members(project: ProjectRecord) -> list[ProjectMemberRecord]:
     """Return those who have the project, its owner first, then by when they were added."""
     rows = ProjectMember.objects.filter(
         project_id=project.id, person__organisation_id=F("project__organisation_id")
-    ).annotate(name=_name_of("person__user_id"), is_owner=_is("project__owner_id", F("person_id")))
+    ).annotate(name=_name_of("person__user_id"), is_owner=Q(person_id=F("project__owner_id")))
     return [
         ProjectMemberRecord(id=row.person_id, name=row.name or "", is_owner=row.is_owner, added_at=row.added_at)
         for row in rows.order_by("-is_owner", "pk")[:MOST_MEMBERS]
@@ -76,18 +75,14 @@ def _projects(user_id: int) -> QuerySet[Project, Any]:
     return Project.objects.filter(has_project(user_id))
 
 
-def _read(rows: Any, *, user_id: int) -> list[ProjectRecord]:
-    own = ref_of(user_id)
-    found: Iterable[Any] = rows.annotate(owner_name=_name_of("owner__user_id"))
+def _read(rows: QuerySet[Project, Any], *, user_id: int) -> list[ProjectRecord]:
+    found: Iterable[Any] = rows.annotate(owner_name=_name_of("owner__user_id"), of_user_id=F("owner__user_id"))
     return [
-        record_of(ProjectRecord, row, owner_name=row.owner_name or "", is_owner=row.owner_id == own) for row in found
+        record_of(ProjectRecord, row, owner_name=row.owner_name or "", is_owner=row.of_user_id == user_id)
+        for row in found
     ]
 
 
 def _name_of(user_id: str) -> Subquery:
     accounts = get_user_model().objects.filter(pk=OuterRef(user_id))
     return Subquery(accounts.values("username")[:1])
-
-
-def _is(name: str, value: Any) -> Case:
-    return Case(When(**{name: value}, then=Value(True)), default=Value(False))

@@ -3,6 +3,7 @@ import { call, makeFork } from "./api.js";
 import { showError } from "./composer.js";
 import { isOn, isPlain } from "./keys.js";
 import { LabelsDialog } from "./labels.js";
+import { moveSession } from "./moving.js";
 import { setPinned } from "./pins.js";
 import { watchStates } from "./row-states.js";
 import { showTimes } from "./times.js";
@@ -124,6 +125,7 @@ export function watchRows(list, dialog) {
     labels: (row) => attempt(row, async () => (await labels.edit(apiOf(row))) && refresh(list, row)),
     pin: (row) => attempt(row, async () => (await setPinned(row.id, true), refresh(list, row))),
     unpin: (row) => attempt(row, async () => (await setPinned(row.id, false), refresh(list, row))),
+    project: (row) => attempt(row, async () => (await moveSession(row.id)) && (list.dispatchEvent(new Event("mnesis:moved")), refresh(list, row))),
     archive: (row) => attempt(row, () => move(list, row, "archive")),
     reopen: (row) => attempt(row, () => move(list, row, "reopen")),
     trash: (row) => attempt(row, () => move(list, row, "trash")),

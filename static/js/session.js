@@ -10,6 +10,7 @@ import { Dividers } from "./dividers.js";
 import { Edges } from "./edges.js";
 import { isPlain, isPlainClick, watchKeys } from "./keys.js";
 import { LiveFeed } from "./live.js";
+import { watchProject } from "./moving.js";
 import { notify, watchNotifications } from "./notifications.js";
 import { watchPinButton } from "./pins.js";
 import { Queue, QueueList } from "./queue.js";
@@ -46,6 +47,7 @@ const versions = new Versions(transcript, edges, { onError: complain, say: (word
 const attachments = composer && new Attachments(find("attachments"), { sessionId, status: find("attachments-status"), onChange: filesChanged });
 const title = watchTitle(find("title-form"), api);
 const showPinned = watchPinButton(find("pin"), sessionId, complain);
+const showProject = watchProject(sessionId, complain);
 const showNew = watchSeen(api, "unseen" in page.dataset);
 const queue = new Queue(sessionId);
 // The model for the next turn if it is not the session's own, else "".
@@ -228,7 +230,8 @@ const meanings = {
   "session.archived": () => location.reload(),
 };
 
-async function sessionUpdated() {
+async function sessionUpdated({ fields }) {
+  if (fields.includes("project_id")) showProject();
   const session = await title.refresh();
   if (session) showPinned(session.pinned);
 }

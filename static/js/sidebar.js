@@ -141,7 +141,7 @@ function showTitle(title) {
 
 // Draws the loaded rows anew, without moving what the reader looks at or has the focus on.
 async function renew() {
-  const search = new URLSearchParams({ current: sidebar.dataset.current, pages: loadedPages() });
+  const search = new URLSearchParams({ current: sidebar.dataset.current, path: location.pathname, pages: loadedPages() });
   const part = await fetchPart(`${sidebar.dataset.rows}?${search}`).catch(() => null);
   if (!part?.firstElementChild) return;
   const { activeElement: focused } = document;

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.test import Client
 
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
-from mnesis_core.errors import InvalidRequest, ProjectNotFoundError
+from mnesis_core.config import LONGEST_INSTRUCTIONS
+from mnesis_core.errors import InvalidRequest, ProjectMemberNotFoundError, ProjectNotFoundError
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import ProjectRecord, SessionRecord
@@ -211,3 +213,109 @@ def test_a_project_has_members_up_to_a_bound_each_once(shared: ProjectRecord, al
     get_user_model().objects.create_user("late")
     with pytest.raises(InvalidRequest):
         project_store.add_member(shared.id, owner_id=alice.pk, name="late")
+
+
+BAD = [
+    ({"name": ""}, 422),
+    ({"name": " \t\n"}, 422),
+    ({"name": "x" * 101}, 422),
+    ({"name": "\x00" * 100}, 422),
+    ({"name": "x" * 10_000}, 422),
+    ({"name": 7}, 422),
+    ({"name": "\ud800"}, 422),
+    ({}, 422),
+    ({"name": "x", "model": "no-such-model"}, 404),
+    ({"name": "x", "instructions": "x" * (LONGEST_INSTRUCTIONS + 1)}, 422),
+    ({"name": "x", "instructions": ["x"]}, 422),
+]
+
+
+def test_bad_values_are_refused_in_words(alice: User, client: Client, project: ProjectRecord) -> None:
+    client.force_login(alice)
+    for body, status in BAD:
+        for method, path in (("POST", "/api/projects"), ("PATCH", f"/api/projects/{project.id}")):
+            if method == "PATCH" and "name" not in body:
+                continue
+            answer = client.generic(method, path, json.dumps(body), "application/json")
+            assert (answer.status_code, bool(answer.json()["error"]["message"])) == (status, True), body
+    assert client.get("/api/projects?cursor=%00").status_code == 200
+    assert client.get("/api/sessions?project_id=%00").status_code == 404
+    assert load_project(project.id, user_id=alice.pk) == project
+
+
+def test_names_of_any_writing_are_kept_and_shown_with_what_they_hide(alice: User, client: Client) -> None:
+    client.force_login(alice)
+    name = "ضوء \u202eevil 🌙 <script>alert(1)</script>"
+    made = client.post("/api/projects", json.dumps({"name": name}), content_type="application/json")
+    assert made.status_code == 201
+    for path, edited in ((f"/projects/{made.json()['id']}/", 1), ("/projects/", 0), ("/sessions/sidebar/", 0)):
+        page = client.get(path).content.decode()
+        assert "ضوء" in page
+        assert page.count("\u202e") == edited  # only in the field in which it can be deleted
+        assert "<script>alert" not in page
+
+
+def test_a_member_sees_the_project_and_changes_nothing_of_it(shared: ProjectRecord, bob: User, client: Client) -> None:
+    client.force_login(bob)
+    path = f"/api/projects/{shared.id}"
+    read = client.get(path).json()
+    assert (read["instructions"], read["owner_name"], read["is_owner"]) == ("Speak of boats.", "alice", False)
+    [owner, _] = client.get(f"{path}/members").json()["items"]
+    for method, more, body in (
+        ("PATCH", "", {"name": "Mine"}),
+        ("DELETE", "", {}),
+        ("POST", "/members", {"name": "bob"}),
+        ("DELETE", f"/members/{owner['id']}", {}),
+    ):
+        answer = client.generic(method, path + more, json.dumps(body), "application/json")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "PROJECT_NOT_YOURS")
+    page = client.get(f"/projects/{shared.id}/").content.decode()
+    assert "Speak of boats." in page
+    assert "data-edit-project" not in page
+    assert client.post(f"{path}/leave").status_code == 200
+    assert client.get(path).status_code == client.get(f"/projects/{shared.id}/").status_code == 404
+
+
+def test_each_member_sees_their_own_sessions_there_and_no_others(
+    shared: ProjectRecord, alice: User, bob: User, client: Client
+) -> None:
+    theirs, own = begin_in(shared, alice, title="Of Alice"), begin_in(shared, bob, title="Of Bob")
+    lifecycle.create_session(owner=bob, title="Elsewhere")
+    client.force_login(bob)
+    listed = client.get("/api/sessions", {"project_id": shared.id}).json()["items"]
+    assert [(item["id"], item["project_id"]) for item in listed] == [(own.id, shared.id)]
+    page = client.get(f"/projects/{shared.id}/").content.decode()
+    assert ("Of Bob" in page, theirs.id in page) == (True, False)
+    assert f'href="/projects/{shared.id}/"' in client.get(f"/sessions/{own.id}/").content.decode()
+    project_store.leave_project(shared.id, user_id=bob.pk)
+    assert "no longer a member" in client.get(f"/sessions/{own.id}/").content.decode()
+    assert client.get("/api/sessions", {"project_id": shared.id}).json()["error"]["code"] == "PROJECT_NOT_FOUND"
+
+
+def test_an_owner_removes_a_member_and_can_neither_leave_nor_be_removed(
+    shared: ProjectRecord, alice: User, bob: User
+) -> None:
+    with pytest.raises(ProjectMemberNotFoundError):
+        project_store.remove_member(shared.id, "nobody", user_id=alice.pk)
+    for leave in (
+        project_store.leave_project,
+        lambda *a, **k: project_store.remove_member(shared.id, ref_of(alice.pk), **k),
+    ):
+        with pytest.raises(InvalidRequest):
+            leave(shared.id, user_id=alice.pk)
+    project_store.remove_member(shared.id, ref_of(bob.pk), user_id=alice.pk)
+    assert list_projects(user_id=bob.pk) == []
+
+
+def test_a_session_is_moved_in_a_dialog_that_offers_ones_own_projects(
+    shared: ProjectRecord, alice: User, bob: User, client: Client
+) -> None:
+    project_store.create_project(owner_id=alice.pk, name="Only Alice's")
+    session = begin_in(shared, bob)
+    client.force_login(bob)
+    dialog = client.get(f"/sessions/{session.id}/move/").content.decode()
+    assert f'value="{shared.id}" selected' in " ".join(dialog.split())
+    assert "Only Alice" not in dialog
+    client.force_login(alice)
+    assert client.get(f"/sessions/{session.id}/move/").status_code == 404
+    assert client.get(f"/sessions/{session.id}/project/").status_code == 404

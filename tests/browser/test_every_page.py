@@ -29,7 +29,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "new-chat": (), "session-list": (), "trash": (), "shares": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
+    "new-chat": (), "session-list": (), "trash": (), "projects": (), "project": ("project_id",), "shares": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
@@ -43,7 +43,7 @@ PAGES: dict[str, tuple[str, ...]] = {
 QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden", "observe": "?q=-model%3Anosuch"}
 """What is asked for besides, so that there is something to show."""
 PARTS = {
-    "session-shares", "shared-messages", "shared-text", "shared-raw", "shared-file", "palette", "sidebar-rows", "sidebar-states", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
+    "session-shares", "session-project", "session-move", "shared-messages", "shared-text", "shared-raw", "shared-file", "palette", "sidebar-rows", "sidebar-states", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
     "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",

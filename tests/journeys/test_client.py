@@ -55,6 +55,26 @@ def test_a_session_from_its_beginning_to_its_proof(client: Client):
     assert "demo" in [model["alias"] for model in client.models()]
 
 
+def test_a_project_with_its_sessions_and_members(client: Client):
+    project = client.create_project(name="Harbour", instructions="Speak of boats.")
+    session = client.create_session(project_id=project["id"])
+    assert (session["project_id"], project["is_owner"]) == (project["id"], True)
+    assert [item["id"] for item in client.sessions(project_id=project["id"])] == [session["id"]]
+    assert client.update_project(project["id"], name="Quay")["name"] == "Quay"
+    [owner] = client.project_members(project["id"])
+    with raises("INVALID_REQUEST"):
+        client.add_project_member(project["id"], "nobody")
+    with raises("INVALID_REQUEST"):
+        client.remove_project_member(project["id"], owner["id"])
+    with raises("INVALID_REQUEST"):
+        client.leave_project(project["id"])
+    assert project["id"] in [item["id"] for item in client.projects()]
+    assert client.update_session(session["id"], project_id="")["project_id"] is None
+    client.delete_project(project["id"])
+    with raises("PROJECT_NOT_FOUND"):
+        client.read_project(project["id"])
+
+
 def test_a_message_of_parts_brings_its_picture_and_its_audio(client: Client):
     session_id = client.create_session()["id"]
     parts = [{"type": "text", "text": "What is this?"}, image_part(drawing()), audio_part(recording())]

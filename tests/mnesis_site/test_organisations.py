@@ -63,6 +63,8 @@ def ids_of(alice: Person, things: Things) -> dict[str, list[Any]]:
         "file_id": [things.file],
         "inbox_id": [things.letter],
         "share_id": [things.share],
+        "project_id": [things.project],
+        "member_id": [things.member],
         "field": ["output"],
         "number": [1],
         "attempt": [1],

@@ -180,4 +180,4 @@ def test_it_is_two_queries_for_any_number_of_sessions(owner: User, owner_client:
     for number in range(100):
         pin(add(owner, f"{number}"), number % 2 == 0)
     assert counts() == few
-    assert few[-1] == 4  # the sign-in, the person, pinned sessions and the others
+    assert few[-1] == 5  # the sign-in, the person, projects, pinned sessions and the others

@@ -18,8 +18,17 @@ from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolP
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.record import message_queries, message_store, session_store, share_store, turn_queries, turn_store
+from sessions_app.record import (
+    message_queries,
+    message_store,
+    project_store,
+    session_store,
+    share_store,
+    turn_queries,
+    turn_store,
+)
 from sessions_app.record.change import Change, change
+from sessions_app.record.organisation_store import ref_of
 from tests.support.cast import make_user
 from tests.support.claims import add_claims
 from tests.support.facts import add_facts
@@ -59,6 +68,8 @@ class Things:
     letter: str
     """A message in the inbox that waits."""
     share: str
+    project: str
+    member: str
     map: str
     """A run of an operator."""
 
@@ -120,6 +131,8 @@ def belongings(of: Person) -> Things:
         stub=stub,
         letter=letter,
         share=shared,
+        project=project_store.create_project(owner_id=owner.pk, name=SECRET, instructions=SECRET).id,
+        member=ref_of(owner.pk),
         map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),
     )
 

@@ -19,7 +19,7 @@ from mnesis_core.records import Thumb
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from sessions_app.llm.model_store import Audience, allow_model, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
-from sessions_app.record import message_store, session_store, share_store, sharing
+from sessions_app.record import message_store, project_store, session_store, share_store, sharing
 from sessions_app.record.change import change
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.operators import settled_run
@@ -55,7 +55,9 @@ def write(owner: User) -> dict[str, str]:
     """One of everything, for this account; returns the ids by kind."""
     alias = _enter_model(owner)
     _attach_server()
+    project = project_store.create_project(owner_id=owner.pk, name=HOSTILE[:100], instructions=HOSTILE)
     session = session_store.create_session(
+        project_id=project.id,
         owner=owner,
         model="demo",
         title=HOSTILE[:400],
@@ -76,6 +78,7 @@ def write(owner: User) -> dict[str, str]:
     return {
         "token": sharing.list_shares(owner_id=owner.pk, session_id=session)[0].token,
         "session_id": session,
+        "project_id": project.id,
         "message_id": messages[0],
         "part_id": part,
         "summary_id": summary,

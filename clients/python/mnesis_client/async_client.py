@@ -195,6 +195,39 @@ class AsyncClient(AsyncConnection):
         """Iterate over the ratings of a session's answers that count, newest first."""
         return self._pages(requests.get("sessions", session_id, "ratings"))
 
+    def projects(self) -> AsyncIterator[values.Project]:
+        """Iterate over the projects of which you are a member, newest first."""
+        return self._pages(requests.get("projects"))
+
+    async def create_project(self, **settings: Unpack[requests.ProjectSettings]) -> values.Project:
+        return await self._send(values.Project, requests.post("projects", **settings))
+
+    async def read_project(self, project_id: str) -> values.Project:
+        return await self._send(values.Project, requests.get("projects", project_id))
+
+    async def update_project(self, project_id: str, **settings: Unpack[requests.ProjectSettings]) -> values.Project:
+        """Change a project of yours; new instructions hold from the next message on."""
+        return await self._send(values.Project, requests.patch("projects", project_id, **settings))
+
+    async def delete_project(self, project_id: str) -> None:
+        """Delete a project of yours. Its sessions stay, and are in none."""
+        await self._send(dict[str, Any], requests.delete("projects", project_id))
+
+    async def leave_project(self, project_id: str) -> None:
+        """Stop being a member. Your sessions stay yours, and are in no project."""
+        await self._send(dict[str, Any], requests.post("projects", project_id, "leave"))
+
+    def project_members(self, project_id: str) -> AsyncIterator[values.ProjectMember]:
+        """Iterate over those who have a project, its owner first."""
+        return self._pages(requests.get("projects", project_id, "members"))
+
+    async def add_project_member(self, project_id: str, name: str) -> None:
+        """Let the person of this username have a project of yours."""
+        await self._send(dict[str, Any], requests.post("projects", project_id, "members", name=name))
+
+    async def remove_project_member(self, project_id: str, member_id: str) -> None:
+        await self._send(dict[str, Any], requests.delete("projects", project_id, "members", member_id))
+
     async def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
     ) -> values.Session:

@@ -193,6 +193,39 @@ class Client(Connection):
         """Iterate over the ratings of a session's answers that count, newest first."""
         return self._pages(requests.get("sessions", session_id, "ratings"))
 
+    def projects(self) -> Iterator[values.Project]:
+        """Iterate over the projects of which you are a member, newest first."""
+        return self._pages(requests.get("projects"))
+
+    def create_project(self, **settings: Unpack[requests.ProjectSettings]) -> values.Project:
+        return self._send(values.Project, requests.post("projects", **settings))
+
+    def read_project(self, project_id: str) -> values.Project:
+        return self._send(values.Project, requests.get("projects", project_id))
+
+    def update_project(self, project_id: str, **settings: Unpack[requests.ProjectSettings]) -> values.Project:
+        """Change a project of yours; new instructions hold from the next message on."""
+        return self._send(values.Project, requests.patch("projects", project_id, **settings))
+
+    def delete_project(self, project_id: str) -> None:
+        """Delete a project of yours. Its sessions stay, and are in none."""
+        self._send(dict[str, Any], requests.delete("projects", project_id))
+
+    def leave_project(self, project_id: str) -> None:
+        """Stop being a member. Your sessions stay yours, and are in no project."""
+        self._send(dict[str, Any], requests.post("projects", project_id, "leave"))
+
+    def project_members(self, project_id: str) -> Iterator[values.ProjectMember]:
+        """Iterate over those who have a project, its owner first."""
+        return self._pages(requests.get("projects", project_id, "members"))
+
+    def add_project_member(self, project_id: str, name: str) -> None:
+        """Let the person of this username have a project of yours."""
+        self._send(dict[str, Any], requests.post("projects", project_id, "members", name=name))
+
+    def remove_project_member(self, project_id: str, member_id: str) -> None:
+        self._send(dict[str, Any], requests.delete("projects", project_id, "members", member_id))
+
     def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
     ) -> values.Session:

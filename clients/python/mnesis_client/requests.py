@@ -46,6 +46,8 @@ class SessionSettings(TypedDict, total=False):
     config: dict[str, Any]
     host_mode: bool
     peer_name: str
+    project_id: str
+    """An empty text for no project."""
 
 
 class SessionChanges(SessionSettings, total=False):
@@ -57,6 +59,12 @@ class ShareValues(TypedDict, total=False):
     people: list[str]
     message_id: str
     expires_at: str
+
+
+class ProjectSettings(TypedDict, total=False):
+    name: str
+    instructions: str
+    model: str
 
 
 class SessionValues(SessionSettings, total=False):
@@ -78,6 +86,7 @@ class SessionFilters(TypedDict, total=False):
     """True for only the sessions that turns have launched, false for only the others."""
     trashed: bool
     """True for only the sessions in the trash."""
+    project_id: str
 
 
 class Limits(TypedDict, total=False):

@@ -48,6 +48,7 @@ class Session(TypedDict):
     parent_id: str | None
     host_mode: bool
     peer_name: str
+    project_id: str | None
     running_turn_id: str | None
     last_seq: int
     message_count: int
@@ -119,6 +120,26 @@ class Part(TypedDict):
     label: NotRequired[str | None]
     details: NotRequired[dict[str, Any] | None]
     """What else pictures, sounds, documents, sources and parts of providers hold, such as ``media_type``, ``url``, ``data``."""
+
+
+class Project(TypedDict):
+    """A folder of sessions with instructions, as one of its members sees it."""
+
+    id: str
+    name: str
+    instructions: str
+    model: str
+    owner_name: str
+    is_owner: bool
+    created_at: str
+    updated_at: str
+
+
+class ProjectMember(TypedDict):
+    id: str
+    name: str
+    is_owner: bool
+    added_at: str
 
 
 class ShareReader(TypedDict):

@@ -1,0 +1,59 @@
+// The page of a project: its owner edits it and its members, and a member leaves it.
+import { call } from "./api.js";
+import { showError } from "./composer.js";
+import { open, watchClosing } from "./dialogs.js";
+
+const page = document.getElementById("project");
+const api = `/api/projects/${encodeURIComponent(page.dataset.project)}`;
+const edit = document.getElementById("edit-project");
+const end = document.getElementById("end-project");
+const adding = document.getElementById("add-member");
+
+// Does what a form asks for while its button waits, and says what went wrong.
+async function attempt(form, box, work) {
+  const button = form.querySelector("[type=submit]");
+  box.hidden = button.disabled = true;
+  try {
+    await work(form.elements);
+  } catch (error) {
+    showError(box, error);
+  }
+  button.disabled = false;
+}
+
+function onSubmit(form, boxId, work) {
+  form?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    attempt(form, document.getElementById(boxId), work);
+  });
+}
+
+async function removeMember(row) {
+  const name = row.querySelector("bdi").textContent;
+  await call("DELETE", `${api}/members/${encodeURIComponent(row.dataset.member)}`);
+  row.remove();
+  adding.elements.name.focus();
+  document.getElementById("project-said").textContent = `${name} is no longer a member.`;
+}
+
+onSubmit(edit?.querySelector("form"), "edit-project-error", async ({ name, instructions, model }) => {
+  await call("PATCH", api, { name: name.value, instructions: instructions.value, model: model.value });
+  location.reload();
+});
+onSubmit(adding, "members-error", async ({ name }) => {
+  await call("POST", `${api}/members`, { name: name.value.trim() });
+  location.reload();
+});
+onSubmit(end.querySelector("form"), "end-project-error", async () => {
+  const isOwner = Boolean(edit);
+  await (isOwner ? call("DELETE", api) : call("POST", `${api}/leave`));
+  location.replace(page.dataset.projects);
+});
+
+page.addEventListener("click", ({ target }) => {
+  if (target.closest("[data-edit-project]")) open(edit);
+  if (target.closest("[data-end-project]")) end.showModal();
+  const row = target.closest("[data-remove-member]")?.closest("li");
+  if (row) removeMember(row).catch((error) => showError(document.getElementById("members-error"), error));
+});
+watchClosing();
