@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from files_app.contents import content_size, find_size
 from files_app.downloads import CHUNK_BYTES, download, etag_of, headers_of
 from files_app.intake import keep_file, keep_path
+from files_app.projects import drop_project_file, keep_project_file, list_project_files, load_project_file
 from files_app.queries import (
     MOST_HITS,
     MOST_LINES,
@@ -29,6 +30,7 @@ from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, read_json
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
+from sessions_app.record.project_store import load_own_project
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text, page_of
 
@@ -106,6 +108,30 @@ class FileList(Out):
 
     items: list[FileOut]
     next_cursor: str | None
+
+
+class ProjectFileOut(Out):
+    """A file of a project. Each of its sessions gets it with its next message, as if it were attached there."""
+
+    id: str
+    path: Text
+    size: int
+    content_id: str
+    added_at: datetime
+
+
+class ProjectFileList(Out):
+    """The files of a project, at most fifty."""
+
+    items: list[ProjectFileOut]
+    next_cursor: None = None
+
+
+class RemovedFile(Out):
+    """A file that the project does not have any more."""
+
+    id: str
+    removed: bool
 
 
 class LineOut(Out):
@@ -273,3 +299,52 @@ def search_in_file(
     a second and a half at most.
     """
     return search_file(file_id, pattern=q, mode=mode, limit=limit, cursor=cursor, owner_id=owner_id(request))
+
+
+@by_name("project_files/list")
+@router.get("/projects/{project_id}/files", response={200: ProjectFileList, **ERRORS}, summary="List a project's files")
+def get_project_files(request: Asker, project_id: str) -> Any:
+    """In the order in which they were added."""
+    return {"items": list_project_files(project_id, user_id=owner_id(request))}
+
+
+@router.post(
+    "/projects/{project_id}/files",
+    response={201: ProjectFileOut, 403: ErrorOut, **KEEPING},
+    summary="Add a file to a project",
+    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": _given_as("file", _BINARY)}}},
+)
+def add_project_file(request: HttpRequest, project_id: str) -> Any:
+    """Multipart with ``file``. One of the same name takes the place of the other, also in sessions that have that one."""
+    owner = owner_id(request)
+    load_own_project(project_id, owner_id=owner)
+    file = request.FILES.get("file")
+    if file is None:
+        raise InvalidRequest("send multipart with file", field="file")
+    name = name_of_upload(file.name or "")
+    return Status(201, keep_project_file(project_id, owner_id=owner, path=name, chunks=file.chunks()))
+
+
+@by_name("project_files/remove")
+@router.delete(
+    "/projects/{project_id}/files/{project_file_id}",
+    response={200: RemovedFile, 403: ErrorOut, **ERRORS},
+    summary="Remove a file from a project",
+)
+def delete_project_file(request: Asker, project_id: str, project_file_id: str) -> Any:
+    """Sessions that have it already keep it."""
+    drop_project_file(project_id, project_file_id, owner_id=owner_id(request))
+    return {"id": project_file_id, "removed": True}
+
+
+@router.get(
+    "/projects/{project_id}/files/{project_file_id}/content",
+    response=ERRORS,
+    summary="Read a project's file",
+    openapi_extra={"responses": {200: CONTENT}},
+)
+def read_project_file(request: HttpRequest, project_id: str, project_file_id: str) -> Any:
+    """All of its bytes, for any member."""
+    file = load_project_file(project_id, project_file_id, user_id=owner_id(request))
+    size = content_size(file.content_id)
+    return download(file, Span(first=0, end=size), size=size, is_range=False)

@@ -10,13 +10,15 @@ from django.utils.http import content_disposition_header
 
 from files_app.contents import read_content
 from mnesis_core.files.lines import Span
-from mnesis_core.records import FileReference
+from mnesis_core.records import FileReference, ProjectFileRecord
 from mnesis_core.text import printable
 
 CHUNK_BYTES = 1_048_576
 
 
-def download(file: FileReference, span: Span, *, size: int, is_range: bool) -> StreamingHttpResponse:
+def download(
+    file: FileReference | ProjectFileRecord, span: Span, *, size: int, is_range: bool
+) -> StreamingHttpResponse:
     headers = headers_of(file) | {"Accept-Ranges": "bytes", "Content-Length": str(max(span.end - span.first, 0))}
     if is_range:
         headers["Content-Range"] = f"bytes {span.first}-{span.end - 1}/{size}"
@@ -25,7 +27,7 @@ def download(file: FileReference, span: Span, *, size: int, is_range: bool) -> S
     return StreamingHttpResponse(chunks, status=status, content_type="application/octet-stream", headers=headers)
 
 
-def headers_of(file: FileReference) -> dict[str, str]:
+def headers_of(file: FileReference | ProjectFileRecord) -> dict[str, str]:
     # Never shown in place of our pages: the content is other people's.
     name = printable(file.path).rpartition("/")[2] or file.id
     return {
@@ -36,7 +38,7 @@ def headers_of(file: FileReference) -> dict[str, str]:
     }
 
 
-def etag_of(file: FileReference) -> str:
+def etag_of(file: FileReference | ProjectFileRecord) -> str:
     return f'"{file.content_id}"'
 
 

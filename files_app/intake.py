@@ -133,7 +133,7 @@ def keep_file(session_id: str | None, *, owner_id: int, path: str, chunks: Itera
     """
     if session_id:
         check_room(session_id, owner_id=owner_id, size=0)
-    content_id, size = put_stream(chunks, largest=_room(owner_id))
+    content_id, size = put_stream(chunks, largest=room_of(owner_id))
     if not session_id:
         alias = default_model()
         get_spec(alias, user_id=owner_id)
@@ -159,11 +159,11 @@ def check_room(session_id: str, *, owner_id: int, size: int) -> None:
     largest = site_config().files.largest_bytes
     if size > largest:
         raise RequestTooLarge(f"The file is larger than the {largest:,} bytes that are allowed.", field="size")
-    if size > _room(owner_id):
+    if size > room_of(owner_id):
         raise FileQuotaExceeded()
 
 
-def _room(owner_id: int) -> int:
+def room_of(owner_id: int) -> int:
     """Return the bytes that an account's files may still take, capped by the largest size of a file."""
     config = site_config().files
     if not config.quota_bytes:
@@ -223,7 +223,7 @@ def prepare_file(data: bytes, *, owner_id: int, path: str) -> dict[str, Any]:
     """
     if len(data) > site_config().files.largest_bytes:
         raise RequestTooLarge(f"a file of {len(data):,} bytes is larger than files may be", field="size")
-    if len(data) > _room(owner_id):
+    if len(data) > room_of(owner_id):
         raise FileQuotaExceeded()
     return _look_at(put_content(data), path, len(data))
 

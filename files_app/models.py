@@ -52,3 +52,20 @@ class FileReference(AppendOnlyModel):
 
     def __str__(self) -> str:
         return self.path or self.id
+
+
+class ProjectFile(models.Model):
+    """A file that its project's sessions are given. Their references outlast it, so it may be taken away."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    project = models.ForeignKey("sessions_app.Project", on_delete=models.CASCADE, related_name="+")
+    content_id = IdField(max_length=64)
+    path = EncodedCharField(max_length=PATH_LENGTH)
+    size = models.BigIntegerField()  # bytes
+    added_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "project_files"
+
+    def __str__(self) -> str:
+        return self.path or self.id

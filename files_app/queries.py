@@ -14,6 +14,7 @@ from django.db.models import Max, QuerySet, Sum
 
 from files_app.contents import content_size, read_content, reading
 from files_app.models import FileReference as Row
+from files_app.models import ProjectFile
 from mnesis_core.context.entries import Picture
 from mnesis_core.errors import FileContentNotFound, FileNotText, FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.events import MAX_INTEGER
@@ -187,10 +188,14 @@ def is_waiting(file_id: str) -> bool:
 
 
 def bytes_of_person(owner_id: int) -> int:
-    """Return the size of an account's files, each content once."""
+    """Return the size of an account's files and those of its projects, each content once."""
     rows = Row.objects.filter(session__owner_id=owner_id, session__deleted_at__isnull=True, size__isnull=False)
-    contents = rows.values("content_id").annotate(bytes=Max("size"))
-    return contents.aggregate(total=Sum("bytes"))["total"] or 0
+    of_projects = ProjectFile.objects.filter(project__owner__user_id=owner_id)
+    more = of_projects.exclude(content_id__in=rows.values("content_id"))
+    return sum(
+        found.values("content_id").annotate(bytes=Max("size")).aggregate(total=Sum("bytes"))["total"] or 0
+        for found in (rows, more)
+    )
 
 
 def kept_contents(session_id: str, *, using: str = "default") -> set[str]:

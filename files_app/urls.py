@@ -5,6 +5,7 @@ from django.urls import path
 from files_app import views
 
 urlpatterns = [
+    path("projects/<str:project_id>/files/", views.project_files, name="project-files"),
     path("files/", views.file_list, name="files"),
     path("files/rows/", views.file_rows, name="file-rows"),
     path("files/<str:file_id>/", views.file_page, name="file"),

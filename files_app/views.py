@@ -14,6 +14,7 @@ from django.utils.safestring import mark_safe
 
 from files_app.contents import content_size, find_size, read_content
 from files_app.downloads import download
+from files_app.projects import list_project_files
 from files_app.queries import list_files, load_file_reference, read_lines, versions_of
 from mnesis_core.errors import FileNotText, FileReferenceNotFoundError
 from mnesis_core.files.detection import BY_NAME, MARK_BYTES, is_text, media_type_of
@@ -26,6 +27,7 @@ from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.shares import shared_view
 from sessions_app.pages.transcript import shows_file
 from sessions_app.pages.views import number_in, reader_of, signed_in
+from sessions_app.record.project_queries import load_project
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
 from sessions_app.record.sharing import Shared
 
@@ -119,6 +121,14 @@ def file_references(request: HttpRequest, file_id: str) -> HttpResponse:
     found = messages_naming(file.id, session_id=file.session_id, limit=REFERENCES + 1)
     context = {"file": file, "references": found[:REFERENCES], "has_more": len(found) > REFERENCES}
     return render(request, "files_app/_references.html", context)
+
+
+@signed_in
+def project_files(request: HttpRequest, project_id: str) -> HttpResponse:
+    """Return the files of a project, as a part of its page."""
+    project = load_project(project_id, user_id=reader_of(request))
+    files = [(file, format_size(file.size)) for file in list_project_files(project.id, user_id=reader_of(request))]
+    return render(request, "files_app/_project_files.html", {"project": project, "files": files})
 
 
 def file_name(file: FileReference) -> str:

@@ -26,6 +26,7 @@ IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"
 ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
     *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening", "rating", "proj"),
+    "pfile",
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
@@ -188,6 +189,15 @@ class ProjectRecord:
     is_owner: bool  # whether the member is its owner
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectFileRecord:
+    id: str
+    path: str
+    size: int  # bytes
+    content_id: str  # SHA-256 of its bytes, 64 hexadecimal digits
+    added_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,8 @@ def most_bytes(path: str) -> int:
     match path.rstrip("/").split("/"):
         case ["", "api", "files"]:
             return files.largest_bytes + FORM_BYTES
+        case ["", "api", "projects", _, "files"]:
+            return files.largest_bytes + FORM_BYTES
         case ["", "api", "uploads", _]:
             return files.largest_bytes
         case ["", "api", "sessions", "import"]:

@@ -95,11 +95,14 @@ def claim_turn(
     options: TurnOptions = PLAIN,
     earlier: Sequence[Message] = (),
     files: Sequence[str] = (),
+    more_files: Sequence[str] = (),
     parent_id: str | None = None,
 ) -> StartedTurn:
     """Claim the session for a new turn and write the user's message, and before it what happened elsewhere.
 
     With ``parent_id`` it continues that message, on a branch of its own where others do so already.
+
+    :param more_files: go with the message too, and are no part of the request
     """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
@@ -111,7 +114,8 @@ def claim_turn(
     asked = write_options(options)
     digest = _request_digest(message, files, asked, parent_id)
     close_dead_turn(session, lease_owner)
-    given = [_part_of_file(file, config.files.inline_threshold) for file in _load_files(session_id, files, owner_id)]
+    gone_with = _load_files(session_id, [*files, *more_files], owner_id)
+    given = [_part_of_file(file, config.files.inline_threshold) for file in gone_with]
     said = _message_with(message, given)
     parts = None if said is None else prepare_parts(said.parts)
 

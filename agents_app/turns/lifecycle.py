@@ -23,6 +23,7 @@ from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.facts.forks import copy_facts
 from files_app.pictures import keep_pictures
+from files_app.projects import refer_to_project_files
 from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import DeletionNotPermitted, InvalidRequest, SessionBusy, SessionInTrash, SessionNotRunning
@@ -332,7 +333,18 @@ async def begin_session(
     """Do as ``create_session`` and ``start_turn`` do; when either is refused, neither the session nor the turn is there."""
     with runner.permit(owner.pk):
         session = await db(create_session, owner=owner, first_message=message, **values)
-        return session, await _start(claim.claim_turn, session.id, owner_id=owner.pk, message=message)
+        more = await _from_project(session)
+        return session, await _start(claim.claim_turn, session.id, owner_id=owner.pk, message=message, more_files=more)
+
+
+async def _from_project(session: SessionRecord) -> list[str]:
+    """Return the files of a session's project that its next message brings, once they are explored."""
+    if not session.project_id:
+        return []
+    files = await work(refer_to_project_files, session)
+    if files:
+        await claim.wait_until_explored(session.id, files, owner_id=session.owner_id)
+    return files
 
 
 async def start_turn(
@@ -372,6 +384,7 @@ async def start_turn(
         files = [*files, *kept]
     if files:
         await claim.wait_until_explored(session_id, files, owner_id=owner_id)
+    more = [] if message is None else await _from_project(await db(load_session, session_id, owner_id=owner_id))
     with runner.permit(owner_id):
         return await _start(
             claim.claim_turn,
@@ -379,6 +392,7 @@ async def start_turn(
             owner_id=owner_id,
             message=message,
             files=files,
+            more_files=more,
             parent_id=parent_id,
             earlier=earlier,
             idempotency_key=idempotency_key,

@@ -1,5 +1,6 @@
 // The page of a project: its owner edits it and its members, and a member leaves it.
-import { call } from "./api.js";
+import { call, fetchPart } from "./api.js";
+import { sendBytes } from "./bytes.js";
 import { showError } from "./composer.js";
 import { open, watchClosing } from "./dialogs.js";
 
@@ -36,6 +37,53 @@ async function removeMember(row) {
   document.getElementById("project-said").textContent = `${name} is no longer a member.`;
 }
 
+/* Files */
+
+const files = document.getElementById("project-files");
+const picker = document.getElementById("project-file-picker");
+const status = document.getElementById("files-status");
+const filesError = document.getElementById("files-error");
+
+async function showFiles() {
+  files.replaceChildren(await fetchPart(files.dataset.part));
+}
+
+async function addFile(file) {
+  const body = new FormData();
+  body.append("file", file);
+  await sendBytes(new XMLHttpRequest(), "POST", `${api}/files`, {
+    body,
+    onSent: (sent, total) => (status.textContent = `Adding ${file.name}… ${Math.round((100 * sent) / total)} %`),
+  });
+}
+
+// One after the other: what has arrived stays when a later one is refused.
+async function addFiles(chosen) {
+  filesError.hidden = true;
+  try {
+    for (const file of chosen) await addFile(file);
+    status.textContent = "";
+  } catch (error) {
+    status.textContent = "";
+    showError(filesError, error);
+  }
+  await showFiles();
+}
+
+async function removeFile(row) {
+  filesError.hidden = true;
+  await call("DELETE", `${api}/files/${encodeURIComponent(row.dataset.file)}`);
+  await showFiles();
+  page.querySelector("[data-add-files]").focus();
+}
+
+picker?.addEventListener("change", async () => {
+  await addFiles([...picker.files]);
+  picker.value = "";
+});
+
+/* What its owner says of it, and its members */
+
 onSubmit(edit?.querySelector("form"), "edit-project-error", async ({ name, instructions, model }) => {
   await call("PATCH", api, { name: name.value, instructions: instructions.value, model: model.value });
   location.reload();
@@ -53,6 +101,9 @@ onSubmit(end.querySelector("form"), "end-project-error", async () => {
 page.addEventListener("click", ({ target }) => {
   if (target.closest("[data-edit-project]")) open(edit);
   if (target.closest("[data-end-project]")) end.showModal();
+  if (target.closest("[data-add-files]")) picker.click();
+  const file = target.closest("[data-remove-file]")?.closest("li");
+  if (file) removeFile(file).catch((error) => showError(filesError, error));
   const row = target.closest("[data-remove-member]")?.closest("li");
   if (row) removeMember(row).catch((error) => showError(document.getElementById("members-error"), error));
 });

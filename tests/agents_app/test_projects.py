@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
+from files_app.project_store import MOST_FILES
+from files_app.queries import bytes_of_person
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import InvalidRequest, ProjectMemberNotFoundError, ProjectNotFoundError
 from mnesis_core.llm.interface import Request
@@ -33,7 +36,7 @@ from sessions_app.record.project_queries import (
 )
 from sessions_app.record.session_queries import load_session
 from tests.support.organisations import put_into
-from tests.support.story import begin, calls_rebuilt, ended, history, say, tool_call
+from tests.support.story import begin, calls_rebuilt, ended, history, say, spoken, tool_call
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
@@ -319,3 +322,84 @@ def test_a_session_is_moved_in_a_dialog_that_offers_ones_own_projects(
     client.force_login(alice)
     assert client.get(f"/sessions/{session.id}/move/").status_code == 404
     assert client.get(f"/sessions/{session.id}/project/").status_code == 404
+
+
+def add_file(client: Client, project: ProjectRecord, name: str, data: bytes = b"Tides: 4.2 m") -> Any:
+    return client.post(f"/api/projects/{project.id}/files", {"file": SimpleUploadedFile(name, data)})
+
+
+async def test_a_session_gets_the_files_of_its_project_with_its_next_message_and_each_once(
+    shared: ProjectRecord, alice: User, bob: User, client: Client, script: Callable[..., ScriptedModel]
+) -> None:
+    model = script("one", "two", "three", "four")
+    await db(client.force_login, alice)
+    assert (await db(add_file, client, shared, "tides.txt")).status_code == 201
+    session, started = await lifecycle.begin_session(owner=bob, message="Go", project_id=shared.id)
+    await ended(started.turn)
+    await say(session, "Go on")
+    added = await db(add_file, client, shared, "notes.txt", b"Dredge in May")
+    await say(session, "Go on")
+    await db(client.delete, f"/api/projects/{shared.id}/files/{added.json()['id']}")
+    await db(project_store.leave_project, shared.id, user_id=bob.pk)
+    await say(session, "Go on")
+    said = [spoken(message) + str(message.parts[1:]) for message in (await history(session))[::2]]
+    assert [("tides.txt" in text, "notes.txt" in text) for text in said] == [
+        (True, False), (False, False), (False, True), (False, False),
+    ]  # fmt: skip
+    last = json.dumps(model.requests[-1].payload)
+    assert ("4.2 m" in last, "Dredge in May" in last) == (True, True)
+    await calls_rebuilt(session)
+
+
+async def test_a_message_that_is_sent_again_with_its_key_is_the_same_although_files_have_come(
+    project: ProjectRecord, alice: User, client: Client, script: Callable[..., ScriptedModel]
+) -> None:
+    script("one")
+    session = await db(begin_in, project, alice)
+    await db(client.force_login, alice)
+    await db(add_file, client, project, "tides.txt")
+    asked = {"owner_id": alice.pk, "message": "Go", "idempotency_key": "k"}
+    first = await lifecycle.start_turn(session.id, **asked)
+    await ended(first.turn)
+    await db(add_file, client, project, "notes.txt")
+    again = await lifecycle.start_turn(session.id, **asked)
+    assert (again.is_new, again.turn.id) == (False, first.turn.id)
+
+
+def test_files_of_a_project_are_its_members_to_read_and_its_owners_to_change(
+    shared: ProjectRecord, alice: User, bob: User, client: Client
+) -> None:
+    path = f"/api/projects/{shared.id}/files"
+    client.force_login(alice)
+    first = add_file(client, shared, "a/../tides.txt").json()
+    second = add_file(client, shared, "tides.txt", b"Newer").json()
+    assert [(file["id"], file["path"]) for file in client.get(path).json()["items"]] == [(second["id"], "tides.txt")]
+    assert client.get(f"{path}/{first['id']}/content").json()["error"]["code"] == "FILE_NOT_FOUND"
+    assert client.post(path).json()["error"]["details"]["field"] == "file"
+    client.force_login(bob)
+    content = client.get(f"{path}/{second['id']}/content")
+    assert content["Content-Disposition"].startswith("attachment")
+    assert "tides.txt" in client.get(f"/projects/{shared.id}/files/").content.decode()
+    assert add_file(client, shared, "x.txt").json()["error"]["code"] == "PROJECT_NOT_YOURS"
+    assert client.delete(f"{path}/{second['id']}").json()["error"]["code"] == "PROJECT_NOT_YOURS"
+    project_store.leave_project(shared.id, user_id=bob.pk)
+    for answer in (
+        client.get(path),
+        client.get(f"{path}/{second['id']}/content"),
+        client.get(f"/projects/{shared.id}/files/"),
+    ):
+        assert answer.status_code == 404
+    assert add_file(client, shared, "x.txt").json()["error"]["code"] == "PROJECT_NOT_FOUND"
+
+
+def test_a_project_has_files_up_to_a_bound_and_they_count_for_its_owner(
+    project: ProjectRecord, alice: User, client: Client
+) -> None:
+    client.force_login(alice)
+    for number in range(MOST_FILES):
+        assert add_file(client, project, f"{number}.txt", b"same").status_code == 201
+    assert add_file(client, project, "one more.txt").status_code == 422
+    assert add_file(client, project, "0.txt", b"other").status_code == 201
+    assert bytes_of_person(alice.pk) == len(b"same") + len(b"other")
+    project_store.delete_project(project.id, owner_id=alice.pk)
+    assert bytes_of_person(alice.pk) == 0

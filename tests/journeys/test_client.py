@@ -62,6 +62,7 @@ def test_a_project_with_its_sessions_and_members(client: Client):
     assert [item["id"] for item in client.sessions(project_id=project["id"])] == [session["id"]]
     assert client.update_project(project["id"], name="Quay")["name"] == "Quay"
     [owner] = client.project_members(project["id"])
+    assert list(client.project_files(project["id"])) == []
     with raises("INVALID_REQUEST"):
         client.add_project_member(project["id"], "nobody")
     with raises("INVALID_REQUEST"):

@@ -12,6 +12,7 @@ from agents_app.store import receive_message, take_messages
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from compaction_app.facts.remember import hold_fact
+from files_app.projects import keep_project_file
 from files_app.store import store_file_reference
 from mnesis_core.facts.values import HeldFor
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
@@ -69,6 +70,7 @@ class Things:
     """A message in the inbox that waits."""
     share: str
     project: str
+    project_file: str
     member: str
     map: str
     """A run of an operator."""
@@ -108,6 +110,7 @@ def belongings(of: Person) -> Things:
         shared = share_store.create_share(record, message, title=SECRET, audience=Audience.SITE)
     with change(session_id) as record:
         message_store.rate_message(record, message, thumb=Thumb.DOWN, comment=SECRET)
+    project = project_store.create_project(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
     turn, stub, letter = _running(session_id)
     fact = add_facts(session_id, first, SECRET)[-1]
     hold_fact(session_id, fact, HeldFor.PERSON, owner_id=owner.pk)
@@ -131,7 +134,8 @@ def belongings(of: Person) -> Things:
         stub=stub,
         letter=letter,
         share=shared,
-        project=project_store.create_project(owner_id=owner.pk, name=SECRET, instructions=SECRET).id,
+        project=project,
+        project_file=keep_project_file(project, owner_id=owner.pk, path=SECRET, chunks=[SECRET.encode()]).id,
         member=ref_of(owner.pk),
         map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),
     )

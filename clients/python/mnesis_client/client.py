@@ -215,6 +215,14 @@ class Client(Connection):
         """Stop being a member. Your sessions stay yours, and are in no project."""
         self._send(dict[str, Any], requests.post("projects", project_id, "leave"))
 
+    def project_files(self, project_id: str) -> Iterator[values.ProjectFile]:
+        """Iterate over the files that the sessions of a project are given."""
+        return self._pages(requests.get("projects", project_id, "files"))
+
+    def remove_project_file(self, project_id: str, file_id: str) -> None:
+        """Give a file to no more sessions; those that have it keep it."""
+        self._send(dict[str, Any], requests.delete("projects", project_id, "files", file_id))
+
     def project_members(self, project_id: str) -> Iterator[values.ProjectMember]:
         """Iterate over those who have a project, its owner first."""
         return self._pages(requests.get("projects", project_id, "members"))

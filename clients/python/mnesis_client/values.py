@@ -135,6 +135,14 @@ class Project(TypedDict):
     updated_at: str
 
 
+class ProjectFile(TypedDict):
+    id: str
+    path: str
+    size: int
+    content_id: str
+    added_at: str
+
+
 class ProjectMember(TypedDict):
     id: str
     name: str
