@@ -4,7 +4,7 @@ from django.urls import path
 
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import palette, projects, shares, sidebar, trash, views
+from sessions_app.pages import keys, palette, projects, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
@@ -23,6 +23,8 @@ urlpatterns = [
     path("projects/", projects.projects, name="projects"),
     path("projects/<str:project_id>/", projects.project, name="project"),
     path("trash/", trash.trash, name="trash"),
+    path("keys/", keys.own_keys, name="keys"),
+    path("keys/<str:prefix>/revoke/", keys.revoke, name="key-revoke"),
     path("shares/", shares.own_shares, name="shares"),
     path("sessions/<str:session_id>/shares/", shares.session_shares, name="session-shares"),
     path("shared/<str:token>/", shares.shared_page, name="shared"),

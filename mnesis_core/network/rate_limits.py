@@ -141,6 +141,7 @@ class KeyRecord:
     revoked_at: datetime | None
     is_at_home: bool  # whether its owner is still in the organisation for which it was made
     mode: str = ""  # one of ``MODES``
+    name: str = ""
 
     @property
     def may_write(self) -> bool:

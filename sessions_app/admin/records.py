@@ -526,7 +526,7 @@ class AccountLimitAdmin(ModelAdmin):
 
 @admin.register(models.ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
-    list_display = ("prefix", "owner", "scope", "mode", "created_at", "last_used_at", "revoked_at")
+    list_display = ("prefix", "owner", "name", "scope", "mode", "created_at", "last_used_at", "revoked_at")
     list_filter = (presence_filter("revoked_at", "revoked"),)
     search_help_text = "The beginning of a key, or a user name"
     ordering = ("-created_at", "pk")

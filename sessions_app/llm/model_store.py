@@ -46,6 +46,7 @@ CHECK_SECONDS = 60.0  # the longest time of a check, unless the model's entry se
 LONGEST_ANSWER, LONGEST_PROBLEM = 200, 1_000
 # Writing last_used_at on each request would make every read a write.
 TOUCH_EVERY = timedelta(minutes=1)
+MOST_KEYS = 100  # of one person, without those that are revoked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,8 +343,10 @@ def find_key(prefix: str) -> KeyRecord | None:
     return _key(row) if row else None
 
 
-def list_keys() -> list[KeyRecord]:
-    return [_key(row) for row in _keys().order_by("-created_at")]
+def list_keys(*, owner_id: int | None = None) -> list[KeyRecord]:
+    """Return all keys, or those of one person, newest first."""
+    rows = _keys() if owner_id is None else _keys().filter(owner_id=owner_id)
+    return [_key(row) for row in rows.order_by("-created_at", "prefix")]
 
 
 def _keys() -> QuerySet[ApiKey]:
@@ -357,27 +360,29 @@ def _key(row: Any) -> KeyRecord:
     return record_of(KeyRecord, row, is_at_home=row.organisation_id == row.home_id)
 
 
-def create_key(*, owner_id: int, scope: str = "all", mode: str = "") -> KeyText:
+def create_key(*, owner_id: int, scope: str = "all", mode: str = "", name: str = "") -> KeyText:
     """Make a key for the organisation that its owner is in. Its text is returned only here and is not kept.
 
-    :raises InvalidRequest: there is no such scope or mode.
+    :raises InvalidRequest: there is no such scope or mode, or its owner has too many keys.
     """
+    if ApiKey.objects.filter(owner_id=owner_id, revoked_at__isnull=True).count() >= MOST_KEYS:
+        raise InvalidRequest(f"A person has at most {MOST_KEYS} keys. Revoke one that is not used any more.")
     if mode not in MODES:
         raise InvalidRequest(f"A key's mode is {' or '.join(filter(None, MODES))}, not {mode!r}", field="mode")
     if scope not in SCOPES:
         raise InvalidRequest(f"A key's scope is {' or '.join(SCOPES)}, not {scope!r}", field="scope")
     key = new_key()
     whose = {"owner_id": owner_id, "organisation_id": home_of(owner_id)}
-    ApiKey.objects.create(prefix=key.prefix, **whose, secret_hash=key.secret_hash, scope=scope, mode=mode)
+    ApiKey.objects.create(prefix=key.prefix, **whose, secret_hash=key.secret_hash, scope=scope, mode=mode, name=name)
     return key
 
 
-def revoke_key(prefix: str) -> None:
+def revoke_key(prefix: str, *, owner_id: int | None = None) -> None:
     """Revoke a key from the next request on. Revoking it again does nothing.
 
-    :raises NotFound: no key has this prefix.
+    :raises NotFound: no key has this prefix, or it is not the owner's.
     """
-    found = ApiKey.objects.filter(prefix=prefix)
+    found = ApiKey.objects.filter(prefix=encode_text(prefix), **({} if owner_id is None else {"owner_id": owner_id}))
     if not found.filter(revoked_at__isnull=True).update(revoked_at=timezone.now()) and not found.exists():
         raise NotFound("No key has this prefix. 'manage.py apikey list' shows the ones there are.", prefix=prefix)
 

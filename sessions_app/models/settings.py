@@ -131,6 +131,7 @@ class ApiKey(models.Model):
     organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
     """The owner's when the key was made; it opens nothing once they have left it."""
     secret_hash = models.CharField(max_length=64)
+    name = EncodedCharField(max_length=100, default="", db_default="", truncated=True)
     scope = models.CharField(max_length=32, default="all")
     mode = models.CharField(max_length=16, default="", db_default="")
     """``gateway``, ``server``, or nothing: as the model's entry says (``agents_app.endpoints.gateway``)."""

@@ -32,6 +32,7 @@ from files_app.store import store_file_reference
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.network.sharing import Audience
+from mnesis_core.records import Thumb
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.admin.read_only import FOLD_CHARACTERS, ReadOnlyAdmin
@@ -46,6 +47,7 @@ from sessions_app.models import (
     ModelCall,
     Organisation,
     PromptText,
+    Rating,
     Session,
     Share,
     StreamJournal,
@@ -94,6 +96,7 @@ def session_id(ada: User) -> str:
         receive_message(record, Draft(text="Are you there?"))
         store_file_reference(record, content_id="a1" * 32, path=HOSTILE, exploration_summary=HOSTILE)
         share_store.create_share(record, ids[0], title=HOSTILE[:400], audience=Audience.SITE)
+        message_store.rate_message(record, ids[1], thumb=Thumb.UP, comment=HOSTILE)
     piece = message_store.Piece(part_index=0, part_type="text", offset=0, text="so far")
     message_store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
@@ -140,7 +143,7 @@ def only_part(session_id: str, **lookups: Any) -> MessagePart:
 
 def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
-        Session, Share, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
+        Session, Share, Rating, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
         CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
         Claim, Fact, FactSource, Reflection, FileReference, OperatorRun, OperatorItem, OperatorTry, Organisation,
     }  # fmt: skip

@@ -27,6 +27,7 @@ class Command(SiteCommand):
         create.add_argument(
             "--mode", default="", choices=MODES[1:], help="whether its requests at /v1 go through the gateway"
         )
+        create.add_argument("--name", default="", help="what uses the key")
         revoke = actions.add_parser("revoke", help="end a key")
         revoke.add_argument("prefix", help="the part between the underscores of mns_PREFIX_…")
         listing = actions.add_parser("list", help="list the keys")
@@ -40,7 +41,8 @@ class Command(SiteCommand):
                     raise NotFound(
                         f"There is no user {options['username']!r}. Make one in the admin, or: manage.py createsuperuser"
                     )
-                self.stdout.write(str(create_key(owner_id=user.pk, scope=options["scope"], mode=options["mode"])))
+                chosen = {name: options[name] for name in ("scope", "mode", "name")}
+                self.stdout.write(str(create_key(owner_id=user.pk, **chosen)))
             elif options["action"] == "list":
                 self._list(options)
             else:
@@ -57,6 +59,7 @@ class Command(SiteCommand):
                 {
                     "prefix": key.prefix,
                     "owner": key.owner_name,
+                    "name": key.name,
                     "scope": key.scope,
                     "mode": key.mode,
                     "created_at": write_time(key.created_at),
@@ -71,5 +74,5 @@ class Command(SiteCommand):
             state = "revoked" if key.revoked_at else "active"
             used = f"last used {key.last_used_at:%Y-%m-%d %H:%M} UTC" if key.last_used_at else "never used"
             self.stdout.write(
-                f"{key.prefix}  {key.owner_name}  {key.scope}{f'  {key.mode}' if key.mode else ''}  {state}  {used}"
+                f"{key.prefix}  {key.owner_name}  {key.scope}{f'  {key.mode}' if key.mode else ''}  {state}  {used}{f'  {key.name}' if key.name else ''}"
             )
