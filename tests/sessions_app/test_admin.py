@@ -210,6 +210,7 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
             receive_message(record, Draft(text="Hello"))
             store_file_reference(record, content_id="a1" * 32, path="a.txt", exploration_summary="words")
             share_store.create_share(record, ids[0], title="Hello", audience=Audience.SITE)
+            message_store.rate_message(record, ids[1], thumb=Thumb.UP)
         add_tried_run(other)
         create_key(owner_id=ada.pk)
         add_organisation(f"other-{number}")
