@@ -3,8 +3,9 @@
 from django.urls import path
 
 from sessions_app.llm import catalogue as model_views
+from sessions_app.llm import keys
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import keys, palette, projects, shares, sidebar, trash, views
+from sessions_app.pages import palette, projects, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
