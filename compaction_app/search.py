@@ -37,6 +37,7 @@ from sessions_app.operations import by_name
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
+from sessions_app.record.project_queries import load_project
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text
 from sessions_app.search.answers import MOST_AROUND, answer
@@ -84,6 +85,7 @@ class SearchFilters(Schema):
     tool: str = ""
     file: str = ""
     branch: int | None = None
+    project_id: Annotated[str, Query(max_length=100)] = ""
     compacted: bool | None = None
 
 
@@ -181,7 +183,7 @@ def search_all(
     *,
     narrowed: Query[SearchFilters],
 ) -> dict[str, Any]:
-    """Find words or a pattern in everything that was said in any session of yours."""
+    """Find words or a pattern in everything that was said in any session of yours, or in those in one project."""
     filters = read_filters(**narrowed.model_dump())
     where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id, filters=filters)
     return search_out(_answer(where, q, mode=mode, limit=limit, cursor=cursor, around=around, max_tokens=max_tokens))
@@ -194,7 +196,10 @@ def where_to_search(
 
     :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SummaryNotFoundError: there is no such summary there.
+    :raises ProjectNotFoundError: there is no such project, or the person is not a member of it.
     """
+    if filters.project_id:
+        load_project(filters.project_id, user_id=owner_id)
     if session_id is not None:
         load_session(session_id, owner_id=owner_id)
     where = Scope(owner_id=owner_id, session_id=session_id, kind=kind, filters=filters)
@@ -243,10 +248,17 @@ class PageQuery:
     kind: Kind
     session: str  # an id; empty for all sessions
     cursor: str
+    project: str = ""  # an id; empty for all sessions
 
     @property
     def address(self) -> str:
-        wanted = {"q": self.query, "mode": self.mode, "kind": self.kind, "session": self.session}
+        wanted = {
+            "q": self.query,
+            "mode": self.mode,
+            "kind": self.kind,
+            "session": self.session,
+            "project": self.project,
+        }
         usual = {"mode": "ranked", "kind": "all"}
         return reverse("search", query={k: value for k, value in wanted.items() if value and value != usual.get(k)})
 
@@ -261,6 +273,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
         kind=next((known for known in get_args(Kind) if known == kind), "all"),
         session=request.GET.get("session", ""),
         cursor=request.GET.get("cursor", ""),
+        project=request.GET.get("project", ""),
     )
     if request.GET.get("brief") == "1":
         # The last word may not be complete yet.
@@ -278,18 +291,22 @@ def search_page(request: HttpRequest) -> HttpResponse:
 
 def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
     session = load_session(asked.session, owner_id=owner_id) if asked.session else None
+    project = load_project(asked.project, user_id=owner_id) if asked.project else None
     context: dict[str, Any] = {
         "asked": asked,
         "kinds": KINDS.items(),
         "modes": MODES.items(),
         "longest": LONGEST_PAGE_QUERY,
         "session": session,
+        "project": project,
         "session_title": "" if session is None else shown_title(session.title),
         "hits": [],
     }
     if not asked.query:
         return context
-    scope = Scope(owner_id=owner_id, session_id=None if session is None else session.id, kind=asked.kind)
+    filters = Filters(project_id=project.id) if project else EVERYTHING
+    session_id = None if session is None else session.id
+    scope = Scope(owner_id=owner_id, session_id=session_id, kind=asked.kind, filters=filters)
     try:
         result = answer(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
     except InvalidRequest as error:

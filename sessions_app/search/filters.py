@@ -34,6 +34,7 @@ _LIVE = (
 # ``replace`` compares the same way on both databases; LIKE does not.
 _HAS = "replace(COALESCE(p.{0}, ''), %s, '') <> COALESCE(p.{0}, '')"
 _OF_FILE = " OR ".join(_HAS.format(column) for column in ("tool_input", "content", "label"))
+_IN_PROJECT = "EXISTS (SELECT 1 FROM sessions q WHERE q.id = e.session_id AND q.project_id = %s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class Filters:
     file: str = ""
     """The id of a file, or any part of its path."""
     branch: int | None = None
+    project_id: str = ""
+    """The project that sessions are in, which the caller knows to be one of the person's."""
     compacted: bool | None = None
     """The model no longer reads it as it was said; ``None`` for both."""
 
@@ -58,12 +61,13 @@ class Filters:
         adapt = connection.ops.adapt_datetimefield_value
         if self.speaker or self.compacted is not None:
             yield "e.kind IN ('messages', 'tools')", []  # the record itself, without summaries and files
-        if self.since is not None:
-            yield _MESSAGE.format("m.created_at >= %s"), [adapt(self.since)]
-        if self.until is not None:
-            yield _MESSAGE.format("m.created_at < %s"), [adapt(self.until)]
-        if self.branch is not None:
-            yield _MESSAGE.format("m.branch = %s"), [self.branch]
+        plain = {
+            _MESSAGE.format("m.created_at >= %s"): self.since and adapt(self.since),
+            _MESSAGE.format("m.created_at < %s"): self.until and adapt(self.until),
+            _MESSAGE.format("m.branch = %s"): self.branch,
+            _IN_PROJECT: self.project_id or None,
+        }
+        yield from ((condition, [value]) for condition, value in plain.items() if value is not None)
         if self.compacted is not None:
             yield _MESSAGE.format(f"NOT ({_LIVE})" if self.compacted else _LIVE), []
         if self.speaker in get_args(Role):

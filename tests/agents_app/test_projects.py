@@ -403,3 +403,24 @@ def test_a_project_has_files_up_to_a_bound_and_they_count_for_its_owner(
     assert bytes_of_person(alice.pk) == len(b"same") + len(b"other")
     project_store.delete_project(project.id, owner_id=alice.pk)
     assert bytes_of_person(alice.pk) == 0
+
+
+async def test_the_search_finds_what_was_said_in_a_project_and_nothing_else(
+    shared: ProjectRecord, alice: User, bob: User, client: Client, script: Callable[..., ScriptedModel]
+) -> None:
+    script("one", "two", "three")
+    session = await db(begin_in, shared, bob)
+    await say(session, "The lantern is lit")
+    await say(await db(lifecycle.create_session, owner=bob), "Another lantern")
+    await say(await db(begin_in, shared, alice), "A lantern of Alice")
+    await db(client.force_login, bob)
+    for mode in ("text", "ranked"):
+        found = (await db(client.get, "/api/search", {"q": "lantern", "mode": mode, "project_id": shared.id})).json()
+        assert {hit["session_id"] for hit in found["items"]} == {session.id}
+    page = (
+        await db(client.get, "/search/", {"q": "lantern", "project": shared.id}, headers={"HX-Request": "true"})
+    ).content.decode()
+    assert ("is lit" in page, "Another" in page, "of Alice" in page) == (True, False, False)
+    await db(project_store.leave_project, shared.id, user_id=bob.pk)
+    for path, name in (("/api/search", "project_id"), ("/search/", "project")):
+        assert (await db(client.get, path, {"q": "lantern", name: shared.id})).status_code == 404

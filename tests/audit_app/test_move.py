@@ -62,6 +62,7 @@ def test_everything_goes_there_and_back_and_is_the_same(sample: Sample, new_data
     here = rows_of("default")
     filled = [name for name, rows in here.items() if rows]
     assert {"message_parts", "summary_edges", "file_references", "api_keys", "auth_group_permissions"} < set(filled)
+    assert {"projects", "project_members", "project_files"} < set(filled)
     assert rows_of(there, "default") == here == rows_of(back, "default")
     entries = apps.get_model("sessions_app", "SearchEntry")._base_manager
     assert entries.using(there).count() == entries.using(back).count() > 0

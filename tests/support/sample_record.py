@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 
 from agents_app.store import receive_message, take_messages
+from files_app.project_store import put_project_file
 from files_app.store import store_file_reference
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import (
@@ -31,7 +32,7 @@ from mnesis_core.records import Thumb
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
-from sessions_app.record import message_store, session_store, share_store
+from sessions_app.record import message_store, project_store, session_store, share_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message, load_messages
 from tests.support.claims import add_claims
@@ -69,6 +70,11 @@ def make_sample() -> Sample:
     add_turn(deleted, "A secret of bob's.")
     with change(deleted) as record:
         session_store.soft_delete_session(record)
+    project = project_store.create_project(owner_id=ada.pk, name=HOSTILE[:100], instructions=HOSTILE)
+    project_store.add_member(project.id, owner_id=ada.pk, name="bob")
+    put_project_file(project.id, path=HOSTILE, content_id="ab" * 32, size=7)
+    with change(talk) as record:
+        session_store.update_session(record, project_id=project.id)
     _settings(ada, bob)
     return Sample(ada=ada, bob=bob, talk=talk, child=child, deleted=deleted)
 

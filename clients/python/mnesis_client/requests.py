@@ -210,6 +210,7 @@ class SearchOptions(TypedDict, total=False):
     tool: str
     file: str
     branch: int
+    project_id: str
     compacted: bool
     around: int
     max_tokens: int
