@@ -14,7 +14,7 @@ from sessions_app.schemas import page_of, place_of, read_place
 
 PAGE = 50
 MOST_PINNED = 100
-MOST_PROJECTS = 8
+MOST_PROJECTS = 5  # the newest ones; the others are on the page of all projects
 MOST_PAGES = 20
 """Pages that one request may ask for, to show again what was loaded before."""
 

@@ -16,8 +16,8 @@ from django.utils import timezone
 from audit_app.proof.verify import verify_session
 from mnesis_core.records import SUB_AGENT, TurnState
 from sessions_app.models import Event, Session
-from sessions_app.pages.sidebar import PAGE
-from sessions_app.record import session_store, turn_store
+from sessions_app.pages.sidebar import MOST_PROJECTS, PAGE
+from sessions_app.record import project_store, session_store, turn_store
 from sessions_app.record.change import change
 from tests.support.cast import make_user, owner, owner_client
 
@@ -181,3 +181,17 @@ def test_it_is_two_queries_for_any_number_of_sessions(owner: User, owner_client:
         pin(add(owner, f"{number}"), number % 2 == 0)
     assert counts() == few
     assert few[-1] == 5  # the sign-in, the person, projects, pinned sessions and the others
+
+
+def test_the_newest_projects_stand_on_top_and_lead_to_all_of_them(owner: User, owner_client: Client) -> None:
+    for number in range(MOST_PROJECTS):
+        project_store.create_project(owner_id=owner.pk, name=f"Project {number}")
+    newest = [f"Project {number}" for number in reversed(range(MOST_PROJECTS))]
+    page = read(owner_client, "/sessions/sidebar/")
+    assert (titles_in(page), "All projects" in page) == (newest, False)
+    project_store.create_project(owner_id=owner.pk, name="One more")
+    project_store.create_project(owner_id=make_user("eve").pk, name="Of another person")
+    page = read(owner_client, "/sessions/sidebar/")
+    assert (titles_in(page), "All projects" in page) == (["One more", *newest[:-1]], True)
+    everything = read(owner_client, "/projects/").partition("<main")[2]
+    assert re.findall(r"<bdi>([^<]*)</bdi>", everything) == ["One more", *newest]
