@@ -123,7 +123,7 @@ def read_project(request: Asker, project_id: str) -> Any:
 @by_name("projects/update")
 @router.patch("/projects/{project_id}", response={200: ProjectOut, **ERRORS}, summary="Change a project")
 def update_project(request: Asker, project_id: str, body: ProjectPatch) -> Any:
-    """New instructions hold from the next model call on, in the sessions of all members."""
+    """New instructions hold from the next message on, in the sessions of all members."""
     return project_store.update_project(project_id, owner_id=owner_id(request), **body.dict())
 
 

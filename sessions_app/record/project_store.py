@@ -50,7 +50,7 @@ def update_project(
     instructions: str | None = None,
     model: str | None = None,
 ) -> ProjectRecord:
-    """Change what is not ``None``. New instructions hold from the next call on, in every session of the project.
+    """Change what is not ``None``. New instructions hold from the next turn on, in every session of the project.
 
     :raises ProjectNotFoundError: there is no such project, or this person is not a member of it.
     :raises ProjectNotYours: this person is not its owner.
