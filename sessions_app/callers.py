@@ -140,7 +140,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A valid key that somebody holds, and its owner."""
+    """A valid key that a caller holds, and its owner."""
 
     text: str
     key: KeyRecord
