@@ -138,6 +138,7 @@ class Grep(Schema):
     tool: Annotated[str, Field(description="The name of a tool.")] = ""
     file: Annotated[str, Field(description="A part of its path.")] = ""
     branch: int | None = None
+    project_id: Annotated[str, Field(max_length=100, description="Only sessions in this project.")] = ""
     compacted: Annotated[bool | None, Field(description="true: only what has left the context")] = None
     around: Annotated[int | None, Field(ge=0, le=MOST_AROUND, description="Messages shown on both sides.")] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20

@@ -17,7 +17,7 @@ class Migration(migrations.Migration):
             name='Rating',
             fields=[
                 ('id', sessions_app.database.fields.IdField(max_length=40, primary_key=True, serialize=False)),
-                ('thumb', models.CharField(max_length=8)),
+                ('thumb', models.CharField(choices=[('up', 'up'), ('down', 'down'), ('', '')], max_length=8)),
                 ('comment', models.TextField(default='')),
                 ('rated_seq', models.BigIntegerField()),
                 ('created_at', models.DateTimeField()),

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from mnesis_core.events import GENESIS, new_salt
 from mnesis_core.network.sharing import Audience
-from mnesis_core.records import TurnState
+from mnesis_core.records import Thumb, TurnState
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 
@@ -310,7 +310,7 @@ class Rating(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="ratings")
-    thumb = models.CharField(max_length=8)  # ``Thumb``
+    thumb = models.CharField(max_length=8, choices=[(thumb.value, thumb.value) for thumb in Thumb])
     comment = EncodedTextField(default="")
     rated_seq = models.BigIntegerField()
     created_at = models.DateTimeField()

@@ -258,7 +258,7 @@ def test_no_page_asks_more_of_a_longer_session(owner: User, owner_client: Client
         add_summary(long.id, run, ids, (2 * number + 8, 2 * number + 9))
         finish(long.id, run)
     for path, most in (
-        ("", 18),
+        ("", 19),
         ("turns/", 11),
         ("turns/?errors=1&tool=read_log&q=log&compactions=1", 12),
         ("totals/", 8),
