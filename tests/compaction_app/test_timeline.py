@@ -263,7 +263,7 @@ def test_no_page_asks_more_of_a_longer_session(owner: User, owner_client: Client
         ("turns/?errors=1&tool=read_log&q=log&compactions=1", 12),
         ("totals/", 8),
         ("turns/{turn}/steps/", 13),
-        ("tombstones/", 12),
+        ("tombstones/", 13),
     ):
         needed = count_queries(owner_client, long.at(path))
         assert needed == count_queries(owner_client, short.at(path)), path
