@@ -1,4 +1,4 @@
-"""Which of everybody's sessions meet a query: each term on both databases, with its negation, and in pages."""
+"""Queries about everyone's sessions: what each term finds on both databases, its negation, and pages of the list."""
 
 from __future__ import annotations
 
