@@ -107,7 +107,7 @@ def test_a_bad_term_is_named_with_what_is_possible(text: str, said: str) -> None
 
 def test_hostile_texts_are_terms_or_refused(subtests: pytest.Subtests) -> None:
     for text in HOSTILE:
-        with subtests.test(text[:40]):
+        with subtests.test(ascii(text[:40])):  # execnet carries no lone surrogates
             try:
                 assert len(parse(text)) <= 30
             except InvalidRequest as error:
