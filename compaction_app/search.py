@@ -37,7 +37,7 @@ from sessions_app.operations import by_name
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
-from sessions_app.record.project_queries import load_project
+from sessions_app.record.projects.project_queries import load_project
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text
 from sessions_app.search.answers import MOST_AROUND, answer

@@ -30,7 +30,7 @@ from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, read_json
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.record.project_store import load_own_project
+from sessions_app.record.projects.project_store import load_own_project
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text, page_of
 

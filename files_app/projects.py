@@ -10,8 +10,8 @@ from files_app.models import FileReference, ProjectFile
 from files_app.project_store import MOST_FILES, put_project_file, remove_project_file
 from mnesis_core.errors import FileReferenceNotFoundError
 from mnesis_core.records import ProjectFileRecord, SessionRecord, record_of
-from sessions_app.record.project_queries import load_project
-from sessions_app.record.project_store import load_own_project
+from sessions_app.record.projects.project_queries import load_project
+from sessions_app.record.projects.project_store import load_own_project
 
 
 def keep_project_file(project_id: str, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> ProjectFileRecord:

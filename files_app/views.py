@@ -27,9 +27,9 @@ from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.shares import shared_view
 from sessions_app.pages.transcript import shows_file
 from sessions_app.pages.views import number_in, reader_of, signed_in
-from sessions_app.record.project_queries import load_project
+from sessions_app.record.projects.project_queries import load_project
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
-from sessions_app.record.sharing import Shared
+from sessions_app.record.shares.sharing import Shared
 
 PAGE = 50
 LINES = 200

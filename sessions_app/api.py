@@ -23,17 +23,10 @@ from sessions_app.live import follow, make_check, viewer_of
 from sessions_app.llm.limits import LimitOut, UsageList, budget_of, usage_today
 from sessions_app.operations import by_name
 from sessions_app.pages.shares import shared_path
-from sessions_app.record import (
-    branch_queries,
-    context_queries,
-    message_queries,
-    ratings,
-    session_queries,
-    sharing,
-    turn_queries,
-)
+from sessions_app.record import branch_queries, context_queries, message_queries, ratings, session_queries, turn_queries
 from sessions_app.record.message_queries import list_interactions
-from sessions_app.record.project_queries import load_project
+from sessions_app.record.projects.project_queries import load_project
+from sessions_app.record.shares import sharing
 from sessions_app.schemas import (
     ErrorOut,
     EventOut,

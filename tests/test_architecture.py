@@ -24,7 +24,7 @@ WRITES = {
 OWNERS = {
     model.__name__: "sessions_app/record/change.py"
     if model.__name__ == "Event"
-    else rf"{model._meta.app_label}/(\w+/)?(\w+_)?store\.py"
+    else rf"{model._meta.app_label}/(\w+/)*(\w+_)?store\.py"
     for model in apps.get_models()
     if model._meta.app_label in APPS
 }

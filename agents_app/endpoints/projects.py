@@ -11,7 +11,7 @@ from ninja import Field, Router, Schema, Status
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.record import project_queries, project_store
+from sessions_app.record.projects import project_queries, project_store
 from sessions_app.schemas import ErrorOut, Limit, Out, Text, page_of
 
 router = Router(tags=["projects"])

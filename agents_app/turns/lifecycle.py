@@ -44,7 +44,7 @@ from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import prepare_parts, seq_of_message
-from sessions_app.record.project_queries import load_project, model_in
+from sessions_app.record.projects.project_queries import load_project, model_in
 from sessions_app.record.session_queries import (
     Forking,
     load_forking,

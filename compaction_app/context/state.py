@@ -75,7 +75,7 @@ from mnesis_core.turns.gateway import body_digest
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 from sessions_app.record.branch_queries import load_path, path_in
-from sessions_app.record.project_queries import prompt_of
+from sessions_app.record.projects.project_queries import prompt_of
 
 # To measure a context, as many of the newest messages are read as would fill the window with this many tokens each, and
 # then four times as many while they do not fill it.

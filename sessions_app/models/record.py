@@ -175,7 +175,7 @@ class Branch(AppendOnlyModel):
 
 
 class Share(AppendOnlyModel):
-    """A link that shows a session up to a message, to some people (``record.sharing``)."""
+    """A link that shows a session up to a message, to some people (``record.shares.sharing``)."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from sessions_app.pages.views import in_project, list_context, may_delete, model_choices, reader_of, signed_in
-from sessions_app.record.project_queries import list_members, list_projects, load_project
+from sessions_app.record.projects.project_queries import list_members, list_projects, load_project
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import page_of
 

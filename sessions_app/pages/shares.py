@@ -20,7 +20,7 @@ from sessions_app.pages import transcript
 from sessions_app.pages.markdown import shown_title
 from sessions_app.pages.views import number_in, plain, reader_of, signed_in, to_sign_in
 from sessions_app.record.session_queries import load_session
-from sessions_app.record.sharing import Shared, list_shares, open_share
+from sessions_app.record.shares.sharing import Shared, list_shares, open_share
 from sessions_app.schemas import page_of
 
 PAGE = 50

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from sessions_app.pages.views import MOST_POLLED, day_headings, reader_of, signed_in
-from sessions_app.record.project_queries import list_projects
+from sessions_app.record.projects.project_queries import list_projects
 from sessions_app.record.session_queries import list_pinned, list_sessions, load_sessions
 from sessions_app.schemas import page_of, place_of, read_place
 

@@ -38,7 +38,7 @@ from sessions_app.pages.branches import (
 )
 from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
 from sessions_app.pages.transcript import LARGEST, parent_titles
-from sessions_app.record.project_queries import has_left_project, load_project
+from sessions_app.record.projects.project_queries import has_left_project, load_project
 from sessions_app.record.session_queries import last_model, list_sessions, load_session, load_sessions
 from sessions_app.record.turn_queries import newest_model, reasons_to_wait
 from sessions_app.schemas import page_of, place_of, read_place

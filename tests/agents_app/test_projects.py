@@ -25,9 +25,9 @@ from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import ProjectRecord, SessionRecord
 from sessions_app.database.threads import db
 from sessions_app.models import Event, LanguageModel
-from sessions_app.record import project_store
 from sessions_app.record.organisation_store import ref_of
-from sessions_app.record.project_queries import (
+from sessions_app.record.projects import project_store
+from sessions_app.record.projects.project_queries import (
     MOST_MEMBERS,
     has_left_project,
     list_members,

@@ -53,9 +53,10 @@ from sessions_app.models import (
     StreamJournal,
     Turn,
 )
-from sessions_app.record import message_store, session_store, share_store, turn_store
+from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.organisation_store import add_organisation
+from sessions_app.record.shares import share_store
 from tests.sessions_app.record_rows import NOW
 from tests.support import operators
 from tests.support.claims import add_claims

@@ -36,13 +36,13 @@ from sessions_app.record import (
     ratings,
     session_queries,
     session_store,
-    sharing,
     timeline_queries,
     turn_queries,
 )
 from sessions_app.record.change import change
 from sessions_app.record.observed import conditions, numbers
 from sessions_app.record.observed import sessions as observed
+from sessions_app.record.shares import sharing
 from sessions_app.search import answers, filters, nearness, passages, ranked, search, vector_store
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 from tests.support.organisations import put_into

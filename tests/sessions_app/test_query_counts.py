@@ -38,13 +38,13 @@ from sessions_app.record import (
     message_store,
     session_queries,
     session_store,
-    share_store,
     turn_queries,
     turn_store,
 )
 from sessions_app.record.change import Change, change
 from sessions_app.record.histories import begin_fork, copy_messages, find_place
 from sessions_app.record.message_store import Piece
+from sessions_app.record.shares import share_store
 from tests.support.cast import make_user
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.talks import new_session, tool

@@ -34,9 +34,10 @@ from mnesis_core.messages import Message as Said
 from mnesis_core.records import TurnState
 from sessions_app.conf import site_config
 from sessions_app.models import DirectoryEntry, Event, Message, MessagePart, Share, ShareOpening
-from sessions_app.record import message_store, sharing, turn_store
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.shares import sharing
 from tests.support.cast import make_user
 from tests.support.drawings import drawing
 from tests.support.organisations import put_into

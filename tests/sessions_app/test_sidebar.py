@@ -17,8 +17,9 @@ from audit_app.proof.verify import verify_session
 from mnesis_core.records import SUB_AGENT, TurnState
 from sessions_app.models import Event, Session
 from sessions_app.pages.sidebar import MOST_PROJECTS, PAGE
-from sessions_app.record import project_store, session_store, turn_store
+from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
+from sessions_app.record.projects import project_store
 from tests.support.cast import make_user, owner, owner_client
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]

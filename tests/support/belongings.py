@@ -19,17 +19,11 @@ from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolP
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.record import (
-    message_queries,
-    message_store,
-    project_store,
-    session_store,
-    share_store,
-    turn_queries,
-    turn_store,
-)
+from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.organisation_store import ref_of
+from sessions_app.record.projects import project_store
+from sessions_app.record.shares import share_store
 from tests.support.cast import make_user
 from tests.support.claims import add_claims
 from tests.support.facts import add_facts

@@ -19,8 +19,10 @@ from mnesis_core.records import Thumb
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from sessions_app.llm.model_store import Audience, allow_model, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
-from sessions_app.record import message_store, project_store, session_store, share_store, sharing
+from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
+from sessions_app.record.projects import project_store
+from sessions_app.record.shares import share_store, sharing
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.operators import settled_run
 

@@ -28,10 +28,11 @@ from mnesis_core.providers.rendering import digest
 from mnesis_core.records import MessageEnd, Thumb, TurnState, new_id
 from mnesis_core.text import text_digest
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.record import histories, message_store, session_store, share_store, turn_store
+from sessions_app.record import histories, message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message, load_messages
 from sessions_app.record.session_queries import load_session
+from sessions_app.record.shares import share_store
 from tests.support.claims import add_claims
 from tests.support.facts import add_facts, add_reflection, new_fact
 from tests.support.inspected import USAGE, add_preview, add_summary, claim, finish, revise

@@ -32,9 +32,11 @@ from mnesis_core.records import Thumb
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
-from sessions_app.record import message_store, project_store, session_store, share_store
+from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message, load_messages
+from sessions_app.record.projects import project_store
+from sessions_app.record.shares import share_store
 from tests.support.claims import add_claims
 from tests.support.facts import add_facts, add_reflection
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, revise, tool_part

@@ -21,9 +21,10 @@ from mnesis_core.records import Thumb
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, SearchEntry, Session
-from sessions_app.record import message_store, session_store, share_store
+from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message
+from sessions_app.record.shares import share_store
 from tests.sessions_app.record_rows import plain
 from tests.support.claims import add_claims
 from tests.support.facts import add_facts, add_reflection

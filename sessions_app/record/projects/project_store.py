@@ -18,7 +18,7 @@ from mnesis_core.text import encode_text
 from sessions_app.conf import get_spec
 from sessions_app.models import PROJECT_NAME_LENGTH, Person, Project, ProjectMember
 from sessions_app.record.organisation_store import home_of, ref_of
-from sessions_app.record.project_queries import MOST_MEMBERS, load_project
+from sessions_app.record.projects.project_queries import MOST_MEMBERS, load_project
 
 NAME_CHARACTERS = 100
 

@@ -35,12 +35,12 @@ from mnesis_core.text import encode_text
 from sessions_app.conf import site_config
 from sessions_app.models import Message, Person, Share, ShareOpening
 from sessions_app.ownership import owned_by
-from sessions_app.record import share_store
 from sessions_app.record.actor import current_actor, identified_as
 from sessions_app.record.branch_queries import path_in, rows_on
 from sessions_app.record.change import change
 from sessions_app.record.organisation_store import names_of
 from sessions_app.record.session_queries import imported_since, load_session
+from sessions_app.record.shares import share_store
 
 LONGEST = timedelta(days=3_660)
 MOST_PEOPLE = 100

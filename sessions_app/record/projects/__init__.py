@@ -1,0 +1,1 @@
+"""Projects: folders of sessions with instructions, a model, files and members."""

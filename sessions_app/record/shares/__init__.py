@@ -1,0 +1,1 @@
+"""Shares: links that show other people a session as it was."""
