@@ -314,6 +314,10 @@ class SummaryRevised(Conflict):
     """A revision has replaced this summary in the meantime. Look at the newest one, and start from there."""
 
 
+class AccountChanged(Conflict):
+    """Someone else has changed this account in the meantime. Look at it as it is now, and then change it."""
+
+
 class FactNotLive(Conflict):
     """This fact was superseded or withdrawn before. It stays as it was said; look at the live one."""
 

@@ -188,7 +188,7 @@ answer_errors(anthropic_api, anthropic_error)
 
 async def load_mcp() -> ModuleType:
     """Return the module that needs MCP's package, whose import takes a second: in a thread, since other requests go on."""
-    return await threads.load("mnesis_site.mcp_requests")
+    return await threads.load("agents_app.endpoints.mcp_requests")
 
 
 async def answer_mcp(scope: callers.Scope, receive: callers.Receive, send: callers.Send) -> None:

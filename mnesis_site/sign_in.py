@@ -51,6 +51,7 @@ THREADS = max(1, (os.cpu_count() or 1) // 2)  # at least as many processors are 
 NICENESS = 10  # on Linux, the priority of these threads, so other requests go first
 BUSY_SECONDS = 2  # about what a full queue takes
 FIRST_ADMIN = "admin"
+MARK = "~"  # in no hash, and in no salt of Django's
 # A signed cookie of a device that has signed in. Its attempts are counted apart, so a flood of wrong passwords does not
 # keep the owner out (OWASP's device cookies). It signs no one in, and reveals no name.
 COOKIE = "mnesis_device"
@@ -116,7 +117,24 @@ def place(lane: Lane) -> Iterator[None]:
         lane.leave()
 
 
-class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
+class MarkedHasher:
+    """Django's hasher for hashes that may have a mark (``marked_anew``) at their end, which is no part of what is proven."""
+
+    def verify(self, password: str, encoded: str) -> bool:
+        known: bool = super().verify(password, encoded.partition(MARK)[0])  # type: ignore[misc]
+        return known
+
+
+def marked_anew(encoded: str) -> str:
+    """Return a stored password that proves the same as before, and to which no sign-in and no link belongs.
+
+    Both are bound to what is stored: Django keeps a digest of it in each session of a browser, and compares it with each
+    request; ``live`` compares it for what stays open. So nothing has to look for the sessions of an account.
+    """
+    return f"{encoded.partition(MARK)[0]}{MARK}{secrets.token_urlsafe(9)}"
+
+
+class LanedPBKDF2PasswordHasher(MarkedHasher, PBKDF2PasswordHasher):
     """Django's own hasher, in the threads of a lane."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:

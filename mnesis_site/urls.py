@@ -5,6 +5,8 @@ from django.urls import include, path, re_path
 
 from mnesis_site import views
 from mnesis_site.endpoints import anthropic_api, api, openai_api, rpc
+from mnesis_site.people import administration as _administration  # noqa: F401 - registers its pages
+from mnesis_site.people import views as people
 
 admin.autodiscover()
 
@@ -16,6 +18,16 @@ urlpatterns = [
     path("sign-in/", views.sign_in, name="sign-in"),
     path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),
     path("sign-out/", views.sign_out, name="sign-out"),
+    path("welcome/<str:key>/<str:token>/", people.welcome, name="welcome"),
+    path("people/", people.list_page, name="people"),
+    path("people/invite/", people.invite, name="invite"),
+    path("people/<int:account_id>/", people.person, name="person"),
+    path("people/<int:account_id>/limits/", people.limits, name="person-limits"),
+    path("people/<int:account_id>/link/", people.new_link, name="person-link"),
+    path("people/<int:account_id>/sign-out/", people.sign_out, name="person-sign-out"),
+    path("people/<int:account_id>/close/", people.close, name="person-close"),
+    path("people/<int:account_id>/reopen/", people.reopen, name="person-reopen"),
+    path("people/<int:account_id>/keys/<str:prefix>/revoke/", people.revoke, name="person-key-revoke"),
     path("password/", views.set_password, name="set-password"),
     path("admin/password_change/", views.set_password, name="administration-password"),
     path("admin/", admin.site.urls),

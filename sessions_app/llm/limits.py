@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -158,8 +158,7 @@ def limits_now(session: SessionRecord) -> tuple[SpendingLimit, ...]:
 
 
 def limits_for_person(owner_id: int) -> tuple[SpendingLimit, ...]:
-    account = load_account_limits(owner_id)
-    limits = _of_person(owner_id, lambda scope: _limits(account, {}, scope))
+    limits = _of_account(owner_id, load_account_limits(owner_id))
     return tuple(limit for limit in limits if not limit.limits.is_none)
 
 
@@ -186,8 +185,7 @@ def reserve_apart(owner_id: int, coming: Spent) -> list[str]:
 
     :raises BudgetExhausted: it would pass a limit of the person's.
     """
-    account = load_account_limits(owner_id)
-    limits = list(_of_person(owner_id, lambda scope: _limits(account, {}, scope)))
+    limits = list(_of_account(owner_id, load_account_limits(owner_id)))
     with transaction.atomic():
         spending_store.lock_spending(owner_id)
         line = passed_by(coming, look([limit for limit in limits if not limit.limits.is_none]))
@@ -237,6 +235,29 @@ def look(limits: Sequence[SpendingLimit], *, keep: bool = False) -> list[Allowan
             spending_store.keep_sum(limit.mark_id, own.spent + settled, until=until)
         allowances.append(Allowance(scope=limit.scope, limits=limit.limits, spent=spent))
     return allowances
+
+
+def days_of(owner_ids: Collection[int]) -> dict[int, Allowance]:
+    """Return what ended calls of each of these people took today, and what they may take, in a few queries for all.
+
+    ``look`` tells more of one person: it counts what runs, and seconds and tool calls too.
+    """
+    accounts = spending_store.account_limits_of(owner_ids)
+    days: dict[int, SpendingLimit] = {}
+    for owner_id in owner_ids:
+        *_, days[owner_id] = _of_account(owner_id, accounts.get(owner_id, {}))
+    kept = load_kept([id for day in days.values() for id in (day.mark_id, day.search_id)])
+    taken = spending_store.taken_today(owner_ids, midnight())
+    return {
+        owner_id: Allowance(
+            scope=day.scope,
+            limits=day.limits,
+            spent=sum(
+                (kept[id].spent for id in (day.mark_id, day.search_id) if id in kept), taken.get(owner_id, Spent())
+            ),
+        )
+        for owner_id, day in days.items()
+    }
 
 
 @contextmanager
@@ -381,6 +402,10 @@ def _of_session(session: SessionRecord, turn: TurnRecord | None) -> Iterator[Spe
         yield SpendingLimit(scope=Scope.TURN, limits=limits, subject=turn.id, session_id=session.id, since=since)
     limits = _limits_in(session, Scope.SESSION)
     yield SpendingLimit(scope=Scope.SESSION, limits=limits, subject=session.id, session_id=session.id)
+
+
+def _of_account(owner_id: int, account: Limits) -> Iterator[SpendingLimit]:
+    return _of_person(owner_id, lambda scope: _limits(account, {}, scope))
 
 
 def _of_person(owner_id: int, limits: Callable[[Scope], TurnLimits]) -> Iterator[SpendingLimit]:

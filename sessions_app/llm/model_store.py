@@ -387,6 +387,11 @@ def revoke_key(prefix: str, *, owner_id: int | None = None) -> None:
         raise NotFound("No key has this prefix. 'manage.py apikey list' shows the ones there are.", prefix=prefix)
 
 
+def revoke_keys(*, owner_id: int) -> int:
+    """Revoke all keys of a person; return how many there were."""
+    return ApiKey.objects.filter(owner_id=owner_id, revoked_at__isnull=True).update(revoked_at=timezone.now())
+
+
 def touch_key(key: KeyRecord) -> None:
     """Write when a key was last used, to the minute."""
     now = timezone.now()

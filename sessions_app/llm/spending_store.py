@@ -94,6 +94,10 @@ def load_account_limits(owner_id: int) -> dict[str, Any]:
     return AccountLimit.objects.filter(owner_id=owner_id).values_list("limits", flat=True).first() or {}
 
 
+def account_limits_of(owner_ids: Collection[int]) -> dict[int, dict[str, Any]]:
+    return dict(AccountLimit.objects.filter(owner_id__in=owner_ids).values_list("owner_id", "limits"))
+
+
 def list_account_limits() -> list[tuple[str, dict[str, Any]]]:
     """Return (user name, limits) of everybody with limits of their own."""
     return list(AccountLimit.objects.order_by("owner__username").values_list("owner__username", "limits"))
@@ -234,6 +238,27 @@ def _paid_calls_sql(*, of_tree: bool, at_home: bool) -> str:
         f" WHERE {chosen} AND c.created_at > %s AND {_MANY} GROUP BY s.id, s.parent_part_id, {minute}"
         " ORDER BY 4, 1"
     )
+
+
+def taken_today(owner_ids: Collection[int], began: datetime) -> dict[int, Spent]:
+    """Return by person what ended calls since midnight took, without what the kept sum of their day has already."""
+    if not owner_ids:
+        return {}
+    after = connection.ops.adapt_datetimefield_value(began - timedelta(microseconds=1))
+    whole = "" if connection.vendor == "sqlite" else "::bigint"
+    rows = fetch(
+        f"SELECT s.owner_id, SUM(c.tokens_input + COALESCE(c.tokens_output, 0)){whole},"
+        f" SUM(COALESCE(c.cost_micros, 0)){whole}, COUNT(*) - COUNT(c.cost_micros)"
+        " FROM sessions s JOIN model_calls c ON c.session_id = s.id"
+        f" LEFT JOIN spending_marks m ON m.id = 'day:' || s.owner_id || ':{began:%Y-%m-%d}'"
+        f" WHERE s.owner_id IN ({', '.join(['%s'] * len(owner_ids))}) AND s.updated_at > %s AND c.created_at > %s"
+        " AND c.tokens_input IS NOT NULL AND (m.until IS NULL OR c.created_at > m.until) GROUP BY s.owner_id",
+        [*owner_ids, after, after],
+    )
+    return {
+        owner: Spent(tokens=tokens, cost_micros=micros, unpriced_calls=unpriced)
+        for owner, tokens, micros, unpriced in rows
+    }
 
 
 def _spent(numbers: Sequence[int | None], parameters: Any) -> Spent:

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from mnesis_core.actor import Actor, ActorKind
@@ -115,6 +115,19 @@ def home_of(user_id: int) -> str:
     """Return the organisation that an account is in."""
     person, _ = _person(user_id)
     return str(person.organisation_id)
+
+
+def homes_of(user_ids: Collection[int]) -> dict[int, str]:
+    """Return by account the name of the organisation that each of these is in, in one query."""
+    people = Person.objects.filter(user_id__in=user_ids).select_related("organisation")
+    return {person.user_id: str(person.organisation) for person in people}
+
+
+def accounts_in(organisation_id: str) -> Q:
+    """Return what limits accounts to those of an organisation; one that has no pseudonym yet is in the site's own."""
+    known = Person.objects.filter(user_id=OuterRef("pk"))
+    there = Q(Exists(known.filter(organisation=organisation_id)))
+    return there | Q(~Exists(known)) if organisation_id == default_id() else there
 
 
 def move_person(user_id: int, organisation_id: str) -> None:

@@ -19,6 +19,7 @@ from pytest_django import Settings
 from agents_app.turns.runner import runner
 from mnesis_core.config import StreamConfig
 from mnesis_site.asgi import application
+from mnesis_site.people import people_store
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key, revoke_key
@@ -87,12 +88,23 @@ def change_password(ada: User, client: Client) -> None:
     ada.save()
 
 
+def sign_out_everywhere(ada: User, client: Client) -> None:
+    people_store.sign_out_everywhere(User.objects.create_superuser("chief").pk, ada.pk)
+
+
+def close_on_the_page(ada: User, client: Client) -> None:
+    people_store.close(User.objects.create_superuser("chief").pk, ada.pk)
+
+
 ENDS = [
     ("by_key", end_key),
     ("by_key", close_account),
     ("by_cookie", close_account),
     ("by_cookie", sign_out),
     ("by_cookie", change_password),
+    ("by_cookie", sign_out_everywhere),
+    ("by_cookie", close_on_the_page),
+    ("by_key", close_on_the_page),
 ]
 in_every_way = pytest.mark.parametrize(("who", "end"), ENDS)
 

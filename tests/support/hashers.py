@@ -1,10 +1,12 @@
-"""A hasher that is fast, and counts."""
+"""Hashers that are fast; one of them counts."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from mnesis_site.sign_in import LanedPBKDF2PasswordHasher
+from django.contrib.auth.hashers import MD5PasswordHasher
+
+from mnesis_site.sign_in import LanedPBKDF2PasswordHasher, MarkedHasher
 
 
 class CountingHasher(LanedPBKDF2PasswordHasher):
@@ -18,3 +20,7 @@ class CountingHasher(LanedPBKDF2PasswordHasher):
         """Count one, as the site hashes it."""
         type(self).count += 1
         return super().encode(password, salt, iterations)
+
+
+class QuickHasher(MarkedHasher, MD5PasswordHasher):
+    """One that costs nothing, for tests that are not about passwords."""

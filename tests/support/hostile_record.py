@@ -15,9 +15,12 @@ from files_app.intake import keep_file
 from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.people import Role
 from mnesis_core.records import Thumb
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
-from sessions_app.llm.model_store import Audience, allow_model, put_model
+from mnesis_site.people import people_store
+from mnesis_site.people.accounts import account_of
+from sessions_app.llm.model_store import Audience, allow_model, create_key, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
@@ -90,6 +93,7 @@ def write(owner: User) -> dict[str, str]:
         "call_id": ModelCall.objects.filter(session_id=session, purpose="turn").order_by("created_at")[0].id,
         "alias": alias,
         "report_id": _make_report(),
+        "account_id": str(_make_account()),
     }
 
 
@@ -100,6 +104,16 @@ def _enter_model(owner: User) -> str:
     put_model(spec)
     allow_model(spec.alias, Audience(groups=[group], users=[owner]))
     return spec.alias
+
+
+def _make_account() -> int:
+    """An account whose name and groups are hostile; returns its id."""
+    user = User.objects.create_user(ONE_LINE, email=f"{ONE_LINE[:60]}@example.org", is_staff=True)
+    user.groups.set(Group.objects.all())
+    create_key(owner_id=user.pk, name=HOSTILE[:100])
+    actor, chosen = User.objects.create_superuser("chief"), {"role": Role.MEMBER, "groups": []}
+    people_store.change_account(actor.pk, user.pk, email=user.email, version=account_of(user).version, **chosen)
+    return user.pk
 
 
 def _make_report() -> str:

@@ -1,0 +1,76 @@
+"""The accounts of a site: what each may be, and who may change whose. Nobody gives more than they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    MEMBER = "member"  # has sessions of their own
+    STAFF = "staff"  # sees the pages for staff that their groups permit
+    ADMINISTRATOR = "administrator"  # may do everything
+
+
+class State(StrEnum):
+    ACTIVE = "active"
+    INVITED = "invited"  # has no password; a link lets them choose one
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What an account is and may do, as far as it decides who may change it."""
+
+    id: int
+    role: Role
+    organisation_id: str
+    permissions: frozenset[int] = frozenset()  # those of a closed account too: it may be opened again
+    groups: frozenset[int] = frozenset()
+
+    @property
+    def is_administrator(self) -> bool:
+        return self.role is Role.ADMINISTRATOR
+
+
+def may_see(actor: Standing, other: Standing) -> bool:
+    return actor.is_administrator or actor.organisation_id == other.organisation_id
+
+
+def why_not_change(actor: Standing, other: Standing) -> str:
+    """Return why one account may not change another, in words for its owner; empty if it may.
+
+    Someone who can make a link for another account can be that account, so a change of any kind takes all of its rights.
+    """
+    if actor.is_administrator:
+        return ""
+    if actor.id == other.id:
+        return "Only an administrator changes your account."
+    if other.is_administrator or not may_see(actor, other):
+        return "Only an administrator changes this account."
+    if not other.permissions <= actor.permissions:
+        return "This account may do more than yours, so only an administrator changes it."
+    return ""
+
+
+def why_not_end(actor: Standing, other: Standing) -> str:
+    """Return why one account may not close another or take its password or role; empty if it may.
+
+    No administrator ends themselves, and nobody else ends an administrator, so one is always left.
+    """
+    if actor.id == other.id:
+        return "You cannot do this to your own account."
+    return why_not_change(actor, other)
+
+
+def roles_to_give(actor: Standing) -> tuple[Role, ...]:
+    return tuple(Role) if actor.is_administrator else (Role.MEMBER, Role.STAFF)
+
+
+def groups_to_give(actor: Standing, groups: Iterable[int]) -> frozenset[int]:
+    """Return the groups that an account may put others into, and take them out of: those that it is in itself.
+
+    A group may open models and tool servers beside what it permits, so its permissions alone do not tell what it gives.
+    """
+    return frozenset(groups) if actor.is_administrator else frozenset(groups) & actor.groups

@@ -1,0 +1,143 @@
+"""Accounts as the pages show them: many in a constant number of queries, or one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, Permission, User
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Q, QuerySet
+
+from mnesis_core.errors import NotFound
+from mnesis_core.people import Role, Standing, State
+from mnesis_core.spending import Allowance
+from mnesis_core.text import encode_text
+from sessions_app.llm.activity import Activity, activity_of
+from sessions_app.llm.limits import days_of
+from sessions_app.record.organisation_store import accounts_in, home_of, homes_of
+
+HISTORY = 20  # what staff did last to an account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    id: int
+    name: str
+    email: str
+    role: Role
+    state: State
+    has_signed_in: bool
+    groups: tuple[str, ...]
+    group_ids: frozenset[int]
+    organisation: str
+    sessions: int
+    seen_at: datetime | None  # the last sign-in, change of a session or use of a key
+    day: Allowance
+
+    @property
+    def version(self) -> str:
+        """Return a digest of what a form changes, to know again whether something else has changed it since."""
+        values = (self.role, self.email, sorted(self.group_ids), self.state is State.CLOSED)
+        return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Something that staff did to an account."""
+
+    at: datetime
+    by: str
+    what: str
+
+
+def role_of(user: User) -> Role:
+    if user.is_superuser:
+        return Role.ADMINISTRATOR
+    return Role.STAFF if user.is_staff else Role.MEMBER
+
+
+def standing_of(user: User) -> Standing:
+    of_user = Permission.objects.filter(Q(user=user) | Q(group__user=user)).values_list("pk", flat=True)
+    return Standing(
+        id=user.pk,
+        role=role_of(user),
+        organisation_id=home_of(user.pk),
+        permissions=frozenset(of_user),
+        groups=frozenset(user.groups.values_list("pk", flat=True)),
+    )
+
+
+def list_accounts(actor: Standing, *, query: str = "", after: str = "", limit: int) -> list[Account]:
+    """Return the accounts that an account may see, by name: those whose name or mail contains the query."""
+    users = _seen_by(actor)
+    if query:
+        words = encode_text(query)
+        users = users.filter(Q(username__icontains=words) | Q(email__icontains=words))
+    if after:
+        users = users.filter(username__gt=encode_text(after))
+    return _accounts(users.order_by("username").prefetch_related("groups")[:limit])
+
+
+def find_user(actor: Standing, account_id: int) -> User:
+    """:raises NotFound: there is no such account, or it is of another organisation."""
+    user = _seen_by(actor).filter(pk=account_id).first()
+    if user is None:
+        raise NotFound("There is no such account.")
+    return user
+
+
+def account_of(user: User) -> Account:
+    [account] = _accounts([user])
+    return account
+
+
+def list_acts(user: User) -> list[Act]:
+    """Return what staff did to an account last, the newest first."""
+    of_account = LogEntry.objects.filter(
+        content_type=ContentType.objects.get_for_model(User), object_id=str(user.pk)
+    ).select_related("user")
+    return [
+        Act(at=entry.action_time, by=entry.user.get_username(), what=entry.get_change_message() or "Changed.")
+        for entry in of_account.order_by("-action_time", "-pk")[:HISTORY]
+    ]
+
+
+def list_groups() -> dict[int, str]:
+    return dict(Group.objects.order_by("name").values_list("pk", "name"))
+
+
+def _seen_by(actor: Standing) -> QuerySet[User]:
+    return User.objects.filter(Q() if actor.is_administrator else accounts_in(actor.organisation_id))
+
+
+def _accounts(users: Iterable[User]) -> list[Account]:
+    found = list(users)
+    ids = [user.pk for user in found]
+    activities, days, homes = activity_of(ids), days_of(ids), homes_of(ids)
+    return [
+        _account(user, activities.get(user.pk, Activity()), day=days[user.pk], organisation=homes.get(user.pk, ""))
+        for user in found
+    ]
+
+
+def _account(user: User, activity: Activity, **others: Any) -> Account:
+    groups = sorted((group.name, group.pk) for group in user.groups.all())
+    invited = State.ACTIVE if user.has_usable_password() else State.INVITED
+    return Account(
+        id=user.pk,
+        name=user.get_username(),
+        email=user.email,
+        role=role_of(user),
+        state=invited if user.is_active else State.CLOSED,
+        has_signed_in=user.last_login is not None,
+        groups=tuple(name for name, _ in groups),
+        group_ids=frozenset(pk for _, pk in groups),
+        sessions=activity.sessions,
+        seen_at=max(filter(None, (user.last_login, activity.seen_at)), default=None),
+        **others,
+    )

@@ -1,0 +1,130 @@
+"""What staff enter about a person. Only what they may give can be chosen."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+from django.contrib.auth.validators import UnicodeUsernameValidator
+
+from mnesis_core.people import Role, Standing, groups_to_give, roles_to_give
+from mnesis_site.people.accounts import Account, list_groups
+from sessions_app.record.organisation_store import are_several, list_organisations
+
+MICROS = 1_000_000
+LARGEST = 10**12
+ROLES = {
+    Role.MEMBER: "Member: uses Mnesis",
+    Role.STAFF: "Staff: also sees the pages for staff that their groups permit",
+    Role.ADMINISTRATOR: "Administrator: may do everything",
+}
+_SELECT = {"class": "input"}
+_NUMBER: dict[str, Any] = {"required": False, "max_value": LARGEST}
+
+
+class AccountFields(forms.Form):
+    email = forms.EmailField(
+        required=False,
+        max_length=254,
+        label="Mail address",
+        widget=forms.EmailInput(attrs={"class": "input", "autocomplete": "off"}),
+    )
+    role = forms.ChoiceField(label="Role", widget=forms.Select(attrs=_SELECT))
+    groups = forms.TypedMultipleChoiceField(
+        required=False,
+        coerce=int,
+        widget=forms.CheckboxSelectMultiple,
+        label="Groups",
+        help_text="A group permits what the administration says of it, and some models and tools may be for it alone.",
+    )
+
+    def __init__(self, actor: Standing, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = list_groups()
+        givable = groups_to_give(actor, names)
+        self._choose("role", [(role.value, ROLES[role]) for role in roles_to_give(actor)])
+        self._choose("groups", [(id, name) for id, name in names.items() if id in givable])
+
+    def _choose(self, name: str, choices: list[tuple[Any, str]]) -> None:
+        self.fields[name].choices = choices  # type: ignore[attr-defined]
+
+    def clean_role(self) -> Role:
+        return Role(self.cleaned_data["role"])
+
+
+class InviteForm(AccountFields):
+    username = forms.CharField(
+        max_length=150,
+        validators=[UnicodeUsernameValidator()],
+        label="Username",
+        help_text="Letters, digits and @ . + - _",
+        widget=forms.TextInput(attrs={"class": "input", "autocomplete": "off", "autocapitalize": "none"}),
+    )
+    organisation_id = forms.ChoiceField(label="Organisation", widget=forms.Select(attrs=_SELECT))
+    field_order = ("username", "email", "role", "organisation_id", "groups")
+
+    def __init__(self, actor: Standing, *args: Any, **kwargs: Any) -> None:
+        super().__init__(actor, *args, **kwargs)
+        if actor.is_administrator and are_several():
+            self._choose("organisation_id", [(one.id, one.name or one.slug) for one in list_organisations()])
+            self.initial.setdefault("organisation_id", actor.organisation_id)
+        else:
+            del self.fields["organisation_id"]
+
+    def clean_username(self) -> str:
+        name: str = User.normalize_username(self.cleaned_data["username"])
+        # Names that differ in case alone would be taken for one another.
+        if User.objects.filter(username__iexact=name).exists():
+            raise forms.ValidationError("Another account has this name.")
+        return name
+
+
+class AccountForm(AccountFields):
+    version = forms.CharField(max_length=16, widget=forms.HiddenInput)
+
+    def __init__(self, actor: Standing, account: Account, *args: Any, **kwargs: Any) -> None:
+        super().__init__(actor, *args, **kwargs)
+        self.initial = {
+            "email": account.email,
+            "role": account.role.value,
+            "groups": sorted(account.group_ids),
+            "version": account.version,
+        }
+        if actor.id == account.id:
+            self._choose("role", [(account.role.value, ROLES[account.role])])
+            self.fields["role"].help_text = "Nobody changes their own role."
+        chosen = dict(self.fields["groups"].choices)  # type: ignore[attr-defined]
+        self.others = [name for id, name in list_groups().items() if id in account.group_ids and id not in chosen]
+
+
+class DayForm(forms.Form):
+    cost = forms.DecimalField(
+        label="Cost, in dollars", min_value=Decimal("0.000001"), decimal_places=6, max_value=10**9, required=False
+    )
+    tokens = forms.IntegerField(label="Tokens", min_value=1, **_NUMBER)
+    seconds = forms.FloatField(label="Seconds at work", min_value=1, **_NUMBER)
+    tool_calls = forms.IntegerField(label="Tool calls", min_value=1, **_NUMBER)
+    before = forms.JSONField(widget=forms.HiddenInput, required=False)
+
+    def __init__(self, day: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        cost = day.get("cost_micros")
+        shown = {name: day.get(name) or None for name in ("tokens", "seconds", "tool_calls")}
+        self.initial = shown | {"cost": Decimal(cost) / MICROS if cost else None, "before": day}
+        for name in ("cost", *shown):
+            self.fields[name].widget.attrs |= {"class": "input", "placeholder": "as the site", "autocomplete": "off"}
+
+    @property
+    def day(self) -> dict[str, Any]:
+        """Return the limits of a valid form, as a configuration has them."""
+        values = self.cleaned_data
+        cost = values["cost"]
+        limits = {
+            "tokens": values["tokens"],
+            "cost_micros": None if cost is None else int(cost * MICROS),
+            "seconds": values["seconds"],
+            "tool_calls": values["tool_calls"],
+        }
+        return {name: value for name, value in limits.items() if value}

@@ -1,0 +1,73 @@
+"""People in a browser: invited, in by the link, signed out, closed and opened again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Portal
+from tests.browser.test_every_page import axe
+
+Open = Callable[..., Page]
+PASSWORD = "high-tide-at-ten"
+
+
+def act(page: Page, name: str) -> None:
+    """Press a button that asks for confirmation."""
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def test_a_person_is_invited_comes_in_and_is_closed_out(portal: Portal, open_page: Open) -> None:
+    staff = open_page("/people/", permissions=["clipboard-read", "clipboard-write"])
+    staff.get_by_role("link", name="Invite…").click()
+    staff.get_by_label("Username").fill("nora.lighthouse")
+    staff.get_by_label("Username").press("Enter")
+    expect(staff.get_by_role("heading", name="A link for nora.lighthouse")).to_be_focused()
+    staff.get_by_role("button", name="Copy this link").click()
+    expect(staff.get_by_role("button", name="Copied")).to_be_visible()
+    link = staff.evaluate("navigator.clipboard.readText()")
+    assert axe(staff) == []
+
+    nora = portal.browser.new_context(base_url=portal.site.url, reduced_motion="reduce")
+    try:
+        page = nora.new_page()
+        page.goto(link)
+        assert axe(page) == []
+        page.get_by_label("New password", exact=True).fill(PASSWORD)
+        page.get_by_label("New password confirmation").fill(PASSWORD)
+        page.get_by_role("button", name="Save and sign in").click()
+        expect(page.get_by_role("link", name="All sessions")).to_be_visible()
+        page.goto(link)
+        expect(page.get_by_role("heading", name="This link no longer works")).to_be_visible()
+
+        staff.goto("/people/")
+        staff.keyboard.press("/")
+        staff.keyboard.type("nora.light")
+        expect(staff.get_by_role("row")).to_have_count(2)
+        expect(staff).to_have_url(f"{portal.site.url}/people/?q=nora.light")
+        staff.get_by_role("link", name="nora.lighthouse").click()
+
+        staff.get_by_label("Tokens").fill("1000")
+        staff.get_by_role("button", name="Save limits").click()
+        expect(staff.get_by_text("0 of 1,000 tokens a day")).to_be_visible()
+
+        act(staff, "Sign out everywhere")
+        expect(staff.get_by_role("status").get_by_text("Signed out everywhere.")).to_be_visible()
+        page.goto("/")
+        expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+        page.get_by_label("Username").fill("nora.lighthouse")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("link", name="All sessions")).to_be_visible()
+
+        act(staff, "Close account")
+        expect(staff.get_by_text("The account is closed. Nothing of it was deleted.")).to_be_visible()
+        assert axe(staff) == []
+        page.goto("/")
+        expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+        staff.get_by_role("button", name="Open again").click()
+        expect(staff.get_by_text("The account is open again.")).to_be_visible()
+    finally:
+        nora.close()
