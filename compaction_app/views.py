@@ -22,7 +22,7 @@ from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
-from sessions_app.conf import session_config
+from sessions_app.conf import list_models, session_config
 from sessions_app.llm.limits import limits_now, look
 from sessions_app.pages.markdown import format_count
 from sessions_app.pages.views import number_in, reader_of, signed_in
@@ -138,8 +138,17 @@ def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     limits = [(line, allowance.spent) for allowance in look(limits_now(session)) for line in lines_of([allowance])]
     is_chosen = branch is None or branch == session.branch
     context = {"session": session, "view": view_meter(meter), "meter": meter, "last": last, "limits": limits}
-    context |= {"branch": branch, "is_chosen": is_chosen}
+    context |= {"branch": branch, "is_chosen": is_chosen, "larger": _larger_model(request, meter)}
     return render(request, "compaction_app/_context.html", context)
+
+
+def _larger_model(request: HttpRequest, meter: Meter) -> str:
+    """Return the model with the smallest window in which everything fits, if the session's own has too small a one."""
+    if meter.used_tokens <= meter.usable_tokens:
+        return ""
+    models = sorted(list_models(user_id=reader_of(request)), key=lambda spec: spec.context_window)
+    fits = (spec.alias for spec in models if spec.context_window - spec.max_output_tokens >= meter.used_tokens)
+    return next(fits, "")
 
 
 @signed_in
@@ -183,7 +192,10 @@ def _serves(run: RunRecord, spans: Mapping[str, Span], path: Path) -> bool:
 def view_meter(meter: Meter) -> dict[str, Any]:
     """Put a meter's numbers on one scale: the model's whole window, or more if more is used."""
     scale = max(meter.window, meter.usable_tokens, meter.used_tokens, 1)
+    held = _held(meter)
     return {
+        "held": held,
+        "left_out": max(0, meter.used_tokens - held) if meter.used_tokens > meter.usable_tokens else 0,
         "segments": _segments(meter, scale),
         "window_source": WINDOW_SOURCES[meter.window_source],
         "percent": round(100 * meter.used_tokens / max(1, meter.usable_tokens)),  # of the usable window
@@ -194,11 +206,16 @@ def view_meter(meter: Meter) -> dict[str, Any]:
     }
 
 
+def _held(meter: Meter) -> int:
+    """Return how many tokens the next prompt holds."""
+    return sum(tokens for name, tokens in meter.breakdown.items() if tokens > 0 and name != "free")
+
+
 def _segments(meter: Meter, scale: int) -> list[dict[str, Any]]:
     known = {name: tokens for name, tokens in meter.breakdown.items() if tokens > 0 and name != "free"}
     parts = [(name, SEGMENTS[name], known[name]) for name in SEGMENTS if name in known]
     parts += [("other", name.replace("_", " "), known[name]) for name in known if name not in SEGMENTS]
-    held = sum(tokens for _, _, tokens in parts)
+    held = _held(meter)
     if meter.used_tokens > meter.usable_tokens:
         parts.append(("overflow", "Does not fit", max(0, meter.used_tokens - held)))
     else:
@@ -207,7 +224,7 @@ def _segments(meter: Meter, scale: int) -> list[dict[str, Any]]:
     segments, at = [], 0
     for name, label, tokens in parts:
         x, share = _place(at, scale), 100 * tokens / max(1, meter.usable_tokens)
-        percent = "" if name == "reserved" else "<1 %" if 0 < share < 0.5 else f"{share:,.0f} %"
+        percent = "" if name in ("reserved", "overflow") else "<1 %" if 0 < share < 0.5 else f"{share:,.0f} %"
         at += tokens
         said = {"name": name, "label": label, "tokens": format_count(tokens), "percent": percent}
         segments.append(said | {"x": x, "width": _place(at, scale) - x})

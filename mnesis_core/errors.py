@@ -511,11 +511,11 @@ class ModelError(MnesisError):
 
 
 class ModelNotConfigured(ModelError):
-    """The model has no key. Set the environment variable that its entry names."""
+    """The model has no key. Enter one on the page *Models*, or set the environment variable that its entry names."""
 
 
 class ModelNotAllowed(ModelError):
-    """The model's entry names a variable or an address that the host's owner has not listed."""
+    """The model's entry names a variable or an address that the host's owner has not listed, or its stored key cannot be read any more."""
 
 
 class ModelAuthenticationFailed(ModelError):

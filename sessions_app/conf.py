@@ -24,6 +24,7 @@ from mnesis_core.llm.parameters import KEPT_NAMES, read_parameters, read_stored
 from mnesis_core.llm.reranking import Reranker
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
+from mnesis_core.providers.sealing import unseal
 from mnesis_core.records import SessionRecord, record_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import LanguageModel, ModelGrant
@@ -34,6 +35,11 @@ DEMO = ModelSpec(
     # Small on purpose, so that a new user sees a compaction within minutes.
     context_window=8_000,
     max_output_tokens=1_000,
+)
+
+UNREADABLE_KEY = (
+    "The stored key of this model cannot be read: it was stored for another address, or with another SECRET_KEY. "
+    "Enter it again on the page Models."
 )
 
 _BY_ALIAS = CompiledQuery(lambda: LanguageModel.objects.filter(alias=Param("alias")))
@@ -169,7 +175,7 @@ def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
         or not row.is_restricted
         or LanguageModel.objects.filter(allowed_to(user_id, _GRANTS), pk=row.pk).exists()
     ):
-        return _bounded(row) if not row.entered_on_host else spec_of(row, api_key=_key(row))
+        return _bounded(row) if not row.entered_on_host else _with_key(row)
     if row is None and alias == DEMO.alias:
         return DEMO
     # The same words in both cases, because not every person may learn that a model exists.
@@ -185,7 +191,7 @@ def _bounded(row: LanguageModel) -> ModelSpec:
         check_listed(litellm_model=row.litellm_model, api_base=row.api_base, api_key_env=row.api_key_env)
     except NotListed as error:
         return replace(spec_of(row), refusal=error.message, listed_addresses=addresses)
-    return replace(spec_of(row, api_key=_key(row)), listed_addresses=addresses)
+    return replace(_with_key(row), listed_addresses=addresses)
 
 
 def check_listed(*, litellm_model: str, api_base: str, api_key_env: str) -> None:
@@ -201,8 +207,15 @@ def check_listed(*, litellm_model: str, api_base: str, api_key_env: str) -> None
         lists.check_variable(api_key_env, url=api_base, field="api_key_env")
 
 
-def _key(row: LanguageModel) -> str:
-    return os.environ.get(row.api_key_env, "") if row.api_key_env else ""
+def _with_key(row: LanguageModel) -> ModelSpec:
+    """Return a model with its key, or with a refusal if the key that was stored cannot be read."""
+    if not row.sealed_key:
+        return spec_of(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
+    place = {"litellm_model": row.litellm_model, "api_base": row.api_base}
+    key = unseal(row.sealed_key, **place, secret=settings.SECRET_KEY)
+    if key is None:
+        return replace(spec_of(row), refusal=UNREADABLE_KEY)
+    return spec_of(row, api_key=key)
 
 
 def get_spec_to_read(alias: str) -> ModelSpec:

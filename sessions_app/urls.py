@@ -5,12 +5,13 @@ from django.urls import path
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import keys
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import palette, projects, shares, sidebar, trash, views
+from sessions_app.pages import new_chat, palette, projects, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
 urlpatterns = [
-    path("", views.new_chat, name="new-chat"),
+    path("", new_chat.new_chat, name="new-chat"),
+    path("first-steps/hide/", new_chat.hide_first_steps, name="hide-first-steps"),
     path("sessions/", views.session_list, name="session-list"),
     path("sessions/rows/", views.session_rows, name="session-rows"),
     path("sessions/states/", views.session_states, name="session-states"),
@@ -33,6 +34,7 @@ urlpatterns = [
     path("shared/<str:token>/parts/<str:part_id>/<str:field>/", shares.shared_text, name="shared-text"),
     path("shared/<str:token>/parts/<str:part_id>/<str:field>/raw/", shares.shared_raw, name="shared-raw"),
     path("models/", model_views.models, name="models"),
+    path("models/known/", model_views.known_models, name="models-known"),
     path("models/add/", model_views.model_add, name="model-add"),
     path(f"{MODEL}/change/", model_views.model_change, name="model-change"),
     path(f"{MODEL}/check/", model_views.model_check, name="model-check"),

@@ -104,7 +104,8 @@ def find_asked_model(alias: str) -> AskedModel:
     if entry is None:
         raise ModelNotFoundError(f"no model is called {alias!r}; 'manage.py model list' shows them", model=alias)
     # In a database of its own there are no other models to fall back on.
-    return AskedModel(spec=replace(entry.spec, fallbacks=()), api_key_env=entry.api_key_env)
+    spec = replace(entry.spec, fallbacks=())
+    return AskedModel(spec=spec, api_key_env=entry.api_key_env, sealed_key=entry.sealed_key)
 
 
 def find_helpers() -> tuple[AskedModel, ...]:

@@ -17,6 +17,7 @@ _OF_MODELS = ("models", "helpers")
 class AskedModel:
     spec: ModelSpec
     api_key_env: str = ""  # the environment variable with its key, which both processes have
+    sealed_key: str = ""  # a key that was entered on a page; both processes have the secret
 
     @property
     def is_demo(self) -> bool:
@@ -24,9 +25,9 @@ class AskedModel:
 
     def as_dict(self) -> dict[str, Any]:
         spec = asdict(self.spec)
-        # A key stays in the environment, and the host's lists are the same for both processes.
+        # A key is passed on sealed or not at all, and the host's lists are the same for both processes.
         del spec["api_key"], spec["listed_addresses"]
-        return {"spec": spec, "api_key_env": self.api_key_env}
+        return {"spec": spec, "api_key_env": self.api_key_env, "sealed_key": self.sealed_key}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ def read_job(values: Mapping[str, Any]) -> Job:
 
 
 def _read_model(values: Mapping[str, Any]) -> AskedModel:
-    return AskedModel(spec=_spec(values["spec"]), api_key_env=values["api_key_env"])
+    return AskedModel(**(dict(values) | {"spec": _spec(values["spec"])}))
 
 
 def _spec(values: Mapping[str, Any]) -> ModelSpec:

@@ -67,7 +67,7 @@ def run(values: Mapping[str, Any], say: Say, may_go: Callable[[], bool]) -> int:
                 return 0
             owner = _owner()
             for helper in job.helpers:
-                put_model(helper.spec, api_key_env=helper.api_key_env)
+                put_model(helper.spec, api_key_env=helper.api_key_env, sealed_key=helper.sealed_key)
             for conversation in conversations:
                 for measurement in _measure(job, owner, conversation, say):
                     say(measured=asdict(measurement))
@@ -186,7 +186,8 @@ def _live(
 ) -> str:
     """Live a conversation with a model of this window, and return the session."""
     alias, turns = f"{model.spec.alias}@{window}", len(conversation.transcript.turns)
-    put_model(replace(model.spec, alias=alias, context_window=window), api_key_env=model.api_key_env)
+    spec = replace(model.spec, alias=alias, context_window=window)
+    put_model(spec, api_key_env=model.api_key_env, sealed_key=model.sealed_key)
     # A summarising model of the site that is not here would leave nothing but excerpts.
     summariser = site_config().compaction.model if job.helper(site_config().compaction.model) else ""
     config = {"compaction": {"model": summariser}}

@@ -75,8 +75,8 @@ def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
     if provider in _KEYLESS or _is_local(spec.api_base):
         return PLACEHOLDER_KEY, address
     raise ModelNotConfigured(
-        f"The model '{spec.alias}' has no key, and its provider wants one. Set the environment variable that the "
-        "model's entry names. If its server needs no key, set it to any word.",
+        f"The model '{spec.alias}' has no key, and its provider wants one. Enter one on the page "
+        "Models, or set the environment variable that the model's entry names. If its server needs no key, any word will do.",
         model=spec.alias,
     )
 

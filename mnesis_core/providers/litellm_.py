@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -349,6 +349,18 @@ def stated_limits(litellm_model: str) -> StatedLimits | None:
         max_output_tokens=int(entry.get("max_output_tokens") or entry.get("max_tokens") or window),
         prices=prices,
     )
+
+
+@lru_cache(maxsize=32)
+def list_known_models(provider: str) -> tuple[tuple[str, StatedLimits], ...]:
+    """Return the chat models of a provider in litellm's table, by name, with what it says of each. Offline."""
+    names = {
+        f"{provider}/{name.removeprefix(f'{provider}/')}"
+        for name, entry in load_litellm().model_cost.items()
+        if entry.get("mode") == "chat" and entry.get("litellm_provider") == provider
+    }
+    stated = {name: stated_limits(name) for name in sorted(names)}
+    return tuple((name, limits) for name, limits in stated.items() if limits is not None)
 
 
 def with_searches(reply: Reply, spec: ModelSpec, searches: int) -> Reply:

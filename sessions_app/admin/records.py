@@ -475,7 +475,7 @@ class LanguageModelAdmin(PortalAdmin):
     list_display = ("alias", "litellm_model", "api_base", "key", "window", "answer", "prices", "is_restricted")
     search_help_text = "A name, or the name that litellm uses"
     ordering = ("alias",)
-    key = column("Key", lambda row: set_or_not([row.api_key_env]))
+    key = column("Key", lambda row: "stored, encrypted" if row.sealed_key else set_or_not([row.api_key_env]))
     window = column("Window", lambda row: f"{row.context_window:,} ({row.context_window_source})", "context_window")
     answer = column(
         "Longest answer", lambda row: f"{row.max_output_tokens:,} ({row.max_output_source})", "max_output_tokens"

@@ -18,9 +18,11 @@ from django.urls import reverse
 
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.caching import LIFETIMES
-from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.llm.interface import LimitSource, ModelSpec, settle_limits
 from mnesis_core.llm.parameters import DEEPEST_PARAMETERS, KEPT_NAMES
 from mnesis_core.network.hosts import ADDRESSES, PROGRAMS, VARIABLES, HostLists
+from mnesis_core.providers.credentials import provider_of
+from mnesis_core.providers.litellm_ import list_known_models
 from mnesis_core.text import encode_text, exact_value, excerpt
 from sessions_app.conf import host_lists, list_models
 from sessions_app.llm import model_store
@@ -44,12 +46,25 @@ ENTERED = (
     *("takes_pictures", "takes_documents", "takes_audio", "through_gateway", "fallbacks", "parameters", "cache"),
 )
 REACHED = ("litellm_model", "api_base", "api_key_env")
-SECRETS = ("api_key_env", "api_base")
+SECRETS = ("key", "api_key_env", "api_base")
 """The fields where a key may be entered by mistake. A refused value is not shown again."""
+PROVIDERS = (
+    ("openai", "OpenAI"),
+    ("anthropic", "Anthropic"),
+    ("gemini", "Google Gemini"),
+    ("deepseek", "DeepSeek"),
+    ("groq", "Groq"),
+    ("mistral", "Mistral"),
+    ("openrouter", "OpenRouter"),
+    ("xai", "xAI"),
+    ("ollama_chat", "Ollama"),
+)
+"""Those that the form offers by name, as litellm calls them. Any other can be written in front of the model."""
 VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
-    "Enter the name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
+    "Enter the name of an environment variable, such as OPENAI_API_KEY. A key itself goes into the field above.",
 )
+KEY = RegexValidator(r"\A[!-~]+\Z", "A key has no spaces and only letters, digits and signs of ASCII.")
 ALIAS = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z",
     "Use only letters, digits and . _ : / @ + -, with a letter or digit in front.",
@@ -175,23 +190,32 @@ class ModelForm(AudienceFields):
     )
     litellm_model = forms.CharField(
         max_length=200,
-        label="Provider's model",
+        label="Model",
+        widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
         help_text="The name that litellm uses, such as openai/gpt-4o, anthropic/claude-sonnet-4-5 or ollama_chat/llama3.",
     )
     api_base = forms.CharField(
         max_length=500,
         required=False,
         label="Address",
-        help_text="The address of your own server that speaks the OpenAI protocol, with /v1; leave it empty for the provider's.",
+        help_text="Only for a server of your own: its address, with /v1 where it speaks the OpenAI protocol.",
     )
     api_key_env = forms.CharField(
         max_length=100,
         required=False,
         validators=[VARIABLE],
         label="Variable with the key",
-        help_text="The name of the environment variable that holds the key, in the web process and in the workers. "
-        "The key itself is never stored, and never shown.",
+        help_text="Instead of a key here: the name of the environment variable that holds it, in the web process and in the workers.",
     )
+    key = forms.CharField(
+        max_length=1_000,
+        required=False,
+        validators=[KEY],
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        label="Key",
+        help_text="Stored encrypted, for this provider and address only, and never shown again.",
+    )
+    forget_key = forms.BooleanField(required=False, label="Remove the stored key")
     context_window = forms.IntegerField(
         required=False,
         min_value=1,
@@ -296,6 +320,10 @@ class ModelForm(AudienceFields):
         self.entry = entry
         if entry is not None:
             del self.fields["alias"]
+        if entry is not None and entry.sealed_key:
+            self.fields["key"].help_text = "A key is stored. Leave this empty to keep it."
+        else:
+            del self.fields["forget_key"]
         lists = host_lists()
         offer_variables(self.fields["api_key_env"], lists, current="" if entry is None else entry.api_key_env)
         say_addresses(self.fields["api_base"], lists)
@@ -323,7 +351,7 @@ class ModelForm(AudienceFields):
             raise forms.ValidationError("Enter an http or https address, such as http://127.0.0.1:11434/v1.")
         if parts.username or parts.password or parts.query:
             raise forms.ValidationError(
-                "The address must not contain a password or a key; name a variable that holds it."
+                "The address must not contain a password or a key; enter it in the field for it."
             )
         return url
 
@@ -347,9 +375,19 @@ class ModelForm(AudienceFields):
             raise forms.ValidationError('Enter a JSON object, such as {"temperature": 0.2}.')
         return values
 
+    @property
+    def entered_key(self) -> str | None:
+        """Return the key to store; empty for none, and ``None`` for the one that is stored. Only of a valid form."""
+        values = self.cleaned_data
+        if values["key"]:
+            return str(values["key"])
+        return "" if values["api_key_env"] or values.get("forget_key") else None
+
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         self.check_audience(values)
+        if values.get("key") and values.get("api_key_env"):
+            self.add_error("key", "Enter a key or name a variable that holds it, not both.")
         if self.errors:
             forget_refused(self, SECRETS)
             return values
@@ -370,6 +408,8 @@ class ModelForm(AudienceFields):
             ratio = known.shared_ratio if known and known.litellm_model == spec.litellm_model else None
             values["spec"] = replace(spec, shared_ratio=ratio)
             check_reached(self, spec.alias, values)
+            if self.entry is not None and not model_store.keeps_key(self.entry, spec) and self.entered_key is None:
+                self.add_error("key", "The stored key was for another provider or address. Enter the key again.")
         forget_refused(self, SECRETS)
         return values
 
@@ -401,17 +441,21 @@ def model_change(request: HttpRequest, alias: str) -> HttpResponse:
 
 @administrators(CHANGE, methods=("POST",))
 def model_check(request: HttpRequest, alias: str) -> HttpResponse:
-    name = excerpt(alias, NAME_LENGTH)
     try:
-        result, _ = model_store.check_model(alias)
+        _check(request, alias)
     except ModelNotFoundError:
         raise Http404 from None
+    return redirect(_entry_url(alias))
+
+
+def _check(request: HttpRequest, alias: str) -> None:
+    """:raises ModelNotFoundError: there is no such model."""
+    name, (result, _) = excerpt(alias, NAME_LENGTH), model_store.check_model(alias)
     if result.is_good:
         seconds = f"{result.milliseconds / 1000:.1f} s"
         messages.success(request, f"{name} answered after {seconds}: “{excerpt(result.answer, 80)}”.")
     else:
         messages.error(request, f"{name} gave no answer: {excerpt(result.problem, 300)}")
-    return redirect(_entry_url(alias))
 
 
 @administrators(REMOVE)
@@ -436,11 +480,27 @@ def _entry(alias: str) -> model_store.ModelEntry:
 def _enter(request: HttpRequest, entry: model_store.ModelEntry | None) -> HttpResponse:
     form = ModelForm(request.POST if request.method == "POST" else None, entry=entry)
     if request.method != "POST" or not form.is_valid():
-        return render(request, "sessions_app/model_form.html", {"form": form, "entry": entry})
+        context = {"form": form, "entry": entry, "providers": PROVIDERS}
+        return render(request, "sessions_app/model_form.html", context)
     spec: ModelSpec = form.cleaned_data["spec"]
-    model_store.enter_model(spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
-    messages.success(request, f"{excerpt(spec.alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
+    variable = form.cleaned_data["api_key_env"]
+    model_store.enter_model(spec, api_key_env=variable, key=form.entered_key, audience=form.chosen_audience)
+    if "check" in request.POST:
+        _check(request, spec.alias)
+    else:
+        messages.success(request, f"{excerpt(spec.alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
     return redirect(_entry_url(spec.alias))
+
+
+@administrators(ADD)
+def known_models(request: HttpRequest) -> HttpResponse:
+    """Show the names that litellm's table has of a provider, and what it says of the one that is entered."""
+    name = request.GET.get("litellm_model", "")[:200]
+    known = list_known_models(provider_of(name))
+    found = [
+        ModelSpec(alias=name, litellm_model=name, **settle_limits(limits)) for model, limits in known if model == name
+    ]
+    return render(request, "sessions_app/_known_models.html", {"known": known, "found": found})
 
 
 def _entry_url(alias: str) -> str:

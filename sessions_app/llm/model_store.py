@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -28,6 +29,7 @@ from mnesis_core.llm.parameters import KEPT_NAMES, Parameters, read_parameters
 from mnesis_core.network.rate_limits import MODES, SCOPES, KeyRecord, KeyText, new_key
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
 from mnesis_core.providers.litellm_parameters import settle_parameters
+from mnesis_core.providers.sealing import seal, unseal
 from mnesis_core.records import record_of
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.conf import DEMO, check_listed, get_model, spec_of
@@ -53,6 +55,7 @@ MOST_KEYS = 100  # of one person, without those that are revoked
 class ModelEntry:
     spec: ModelSpec
     api_key_env: str = ""
+    sealed_key: str = field(default="", repr=False)  # one that was entered on a page
     is_restricted: bool = False
     groups: tuple[str, ...] = ()  # names of groups that may use a restricted model
     users: tuple[str, ...] = ()
@@ -144,6 +147,7 @@ def _entry(row: LanguageModel) -> ModelEntry:
     return ModelEntry(
         spec=spec_of(row),
         api_key_env=row.api_key_env,
+        sealed_key=row.sealed_key,
         is_restricted=row.is_restricted,
         groups=tuple(sorted(grant.group.name for grant in grants if grant.group is not None)),
         users=tuple(sorted(grant.user.get_username() for grant in grants if grant.user is not None)),
@@ -207,7 +211,7 @@ def settle_model(
     return spec
 
 
-def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
+def put_model(spec: ModelSpec, *, api_key_env: str = "", sealed_key: str = "") -> None:
     """Add a model, or replace the one with this alias. Who may use it is kept; its last check is not."""
     LanguageModel.objects.update_or_create(
         alias=spec.alias,
@@ -215,6 +219,7 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "litellm_model": spec.litellm_model,
             "api_base": spec.api_base,
             "api_key_env": api_key_env,
+            "sealed_key": sealed_key,
             "context_window": spec.context_window,
             "context_window_source": spec.context_window_source,
             "max_output_tokens": spec.max_output_tokens,
@@ -249,19 +254,30 @@ def check_entered(alias: str, **reached: str) -> bool:
     return False
 
 
-def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None) -> None:
-    """Add or replace a model and who may use it (``None``: everybody) in one transaction.
+def keeps_key(entry: ModelEntry, spec: ModelSpec) -> bool:
+    """Return whether the key that is stored with a model, if there is one, can go where the changed model is reached."""
+    return not entry.sealed_key or unseal(entry.sealed_key, **_place(spec)) is not None
 
-    A restricted model is never open to everybody in between. If how it is reached is unchanged, it stays as the host
+
+def _place(spec: ModelSpec) -> dict[str, str]:
+    return {"litellm_model": spec.litellm_model, "api_base": spec.api_base, "secret": settings.SECRET_KEY}
+
+
+def enter_model(spec: ModelSpec, *, api_key_env: str, key: str | None = None, audience: Audience | None) -> None:
+    """Add or replace a model and who may use it (``None``: everyone) in one transaction.
+
+    A restricted model is never open to everyone in between. If how it is reached is unchanged, it stays as the host
     entered it; otherwise the host's lists must hold it.
 
-    :raises NotListed: they do not; ``field`` says what.
+    :param key: the provider's key, which is stored sealed; ``None`` keeps the one that is stored, empty removes it
+    :raises NotListed: the host's lists do not hold it; ``field`` says what.
     """
     with transaction.atomic():
-        LanguageModel.objects.select_for_update().filter(alias=spec.alias).first()
+        row = LanguageModel.objects.select_for_update().filter(alias=spec.alias).first()
+        sealed = seal(key, **_place(spec)) if key else row.sealed_key if row is not None and key is None else ""
         reached = {"litellm_model": spec.litellm_model, "api_base": spec.api_base, "api_key_env": api_key_env}
         stays = check_entered(spec.alias, **reached)
-        put_model(replace(spec, entered_on_host=stays), api_key_env=api_key_env)
+        put_model(replace(spec, entered_on_host=stays), api_key_env=api_key_env, sealed_key=sealed)
         allow_model(spec.alias, audience)
 
 

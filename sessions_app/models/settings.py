@@ -53,12 +53,14 @@ class ProjectMember(models.Model):
 
 
 class LanguageModel(models.Model):
-    """A model that people may choose. Keys stay in the environment; this row names the variable."""
+    """A model that people may choose. Its key is in the environment, and this row names the variable; or it is here, sealed."""
 
     alias = IdField(primary_key=True, max_length=100)
     litellm_model = models.CharField(max_length=200)
     api_base = models.CharField(max_length=500, blank=True, default="")
     api_key_env = models.CharField(max_length=100, blank=True, default="")
+    sealed_key = models.TextField(blank=True, default="", db_default="", editable=False)
+    """A key that was entered on a page (``mnesis_core.providers.sealing``). Empty where a variable holds it, or none is needed."""
     context_window = models.PositiveIntegerField()
     context_window_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
     max_output_tokens = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""The pages of sessions: a new chat, the list with its rows, and a session with its messages; and what other pages share."""
+"""The pages of sessions: the list with its rows, and a session with its messages; and what other pages share."""
 
 from __future__ import annotations
 
@@ -47,11 +47,6 @@ PAGE = 50
 MOST_POLLED = 100  # rows whose state one request may ask for
 BADGES = [state.value for state in TurnState if state is not TurnState.COMPLETED]
 """States of a turn that the page shows while it is open."""
-EXAMPLES = (
-    "Explain what a context window is, as you would to a friend.",
-    "Plan a four-day walk in the Pyrenees, with what to pack.",
-    "Tell me a long story about a lighthouse.",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +106,6 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
     is_part = "HX-Request" in request.headers
     there = redirect_to_login("/" if is_part else request.get_full_path())
     return HttpResponse(status=401, headers={"HX-Redirect": there.url}) if is_part else there
-
-
-@signed_in
-def new_chat(request: HttpRequest) -> HttpResponse:
-    return render(request, "sessions_app/new_chat.html", model_choices(request) | {"examples": EXAMPLES})
 
 
 def model_choices(request: HttpRequest, *, preferred: str = "") -> dict[str, Any]:

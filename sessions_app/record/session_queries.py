@@ -245,6 +245,10 @@ def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRec
     return None if row is None else _session(row)
 
 
+def has_imports(*, owner_id: int) -> bool:
+    return Session.objects.filter(owned_by(owner_id), origin__startswith="import:", deleted_at__isnull=True).exists()
+
+
 def gateway_family(session_id: str) -> list[str]:
     """Return the session of a client and those of its sub-agents, at any depth."""
     found = above = [session_id]

@@ -15,6 +15,8 @@ from compaction_app.models import CompactionRun
 from compaction_app.queries import list_runs_between
 from compaction_app.views import BAR_WIDTH, view_meter
 from mnesis_core.errors import ContextChanged, ModelUnreachable
+from mnesis_core.llm.interface import ModelSpec
+from sessions_app.llm.model_store import put_model
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from tests.support.inspected import Claimed, add_try, new_summary
@@ -88,6 +90,20 @@ def test_the_meter_says_what_it_draws(owner_client: Client, owner: User) -> None
     assert page.count("<dd>", page.index("Where each number comes from")) == 4
     assert "window is 8k tokens, as configured" in page
     assert "style=" not in page
+
+
+def test_what_does_not_fit_is_said_in_three_numbers(owner_client: Client, owner: User) -> None:
+    session_id = talk(owner)
+    exchange(session_id, "lighthouse " * 60_000, "Yes.")
+    page = owner_client.get(f"/sessions/{session_id}/context/").content.decode()
+    whole, held, left_out = re.findall(r"<dd>\s*([\d.]+)k\s*</dd>", page[page.index("context-over") :])[:3]
+    assert float(whole) > 50 > float(held)
+    assert float(left_out) == pytest.approx(float(whole) - float(held), abs=1)
+    assert not re.search(r"\d{4,} %|\d,\d{3} %", page)
+    assert "would fit the window" not in page
+    put_model(ModelSpec(alias="roomy", litellm_model="openai/x", context_window=1_000_000, max_output_tokens=9_000))
+    page = owner_client.get(f"/sessions/{session_id}/context/").content.decode()
+    assert "would fit the window of <bdi>roomy</bdi>" in page
 
 
 def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
@@ -12,7 +13,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec, settle_limits
-from sessions_app.llm.model_store import put_model
+from sessions_app.conf import UNREADABLE_KEY, get_spec
+from sessions_app.llm.model_store import check_model, find_model_entry, put_model
 from sessions_app.models import LanguageModel
 from tests.support.cast import make_user
 from tests.support.listed import list_for_pages
@@ -46,7 +48,7 @@ def test_people_read_what_they_may_use_and_find_no_administration(ask: Callable[
     assert "128,000" in page
     assert "Not known" in page
     assert "secret-name" not in page
-    for path in ("/models/add/", "/models/big/change/", "/models/big/check/", "/models/big/remove/"):
+    for path in ("/models/add/", "/models/known/", "/models/big/change/", "/models/big/check/", "/models/big/remove/"):
         assert browser.get(path).status_code in (404, 405), path
         assert browser.post(path, ENTERED).status_code == 404, path
     assert LanguageModel.objects.count() == 1
@@ -233,3 +235,87 @@ def test_the_list_asks_as_many_questions_for_two_models_as_for_twenty(inspector:
                 text_of(inspector, "/models/")
             counts.append(len(captured))
     assert counts[0] == counts[1]
+
+
+TYPED = ENTERED | {"api_key_env": "", "key": "sk-typed-1", "parameters": ""}
+
+
+def test_a_key_is_stored_sealed_and_reaches_no_page(inspector: Client) -> None:
+    page = text_of(inspector, "/models/add/", **TYPED)
+    assert "stored, encrypted" in page
+    row = LanguageModel.objects.get()
+    assert "sk-typed-1" not in row.sealed_key
+    assert get_spec("big", user_id=None).api_key == "sk-typed-1"
+    assert "sk-typed-1" not in page + text_of(inspector, "/models/big/change/") + repr(find_model_entry("big"))
+
+
+def test_a_stored_key_stays_until_it_is_replaced_or_removed(inspector: Client) -> None:
+    text_of(inspector, "/models/add/", **TYPED)
+    text_of(inspector, "/models/big/change/", **TYPED | {"key": "", "litellm_model": "openai/bigger"})
+    assert get_spec("big", user_id=None).api_key == "sk-typed-1"
+    text_of(inspector, "/models/big/change/", **TYPED | {"key": "sk-typed-2"})
+    assert get_spec("big", user_id=None).api_key == "sk-typed-2"
+    text_of(inspector, "/models/big/change/", **TYPED | {"key": "", "forget_key": "on"})
+    assert get_spec("big", user_id=None).api_key == LanguageModel.objects.get().sealed_key == ""
+    text_of(inspector, "/models/big/change/", **TYPED)
+    text_of(inspector, "/models/big/change/", **ENTERED)
+    assert LanguageModel.objects.get().sealed_key == ""
+
+
+@pytest.mark.parametrize(
+    "moved", [{"api_base": "http://127.0.0.1:10/v1"}, {"litellm_model": "anthropic/big"}, {"api_base": ""}]
+)
+def test_a_stored_key_goes_nowhere_else(inspector: Client, moved: dict[str, str]) -> None:
+    text_of(inspector, "/models/add/", **TYPED)
+    page = text_of(inspector, "/models/big/change/", **TYPED | {"key": ""} | moved)
+    assert "The stored key was for another provider or address" in page
+    LanguageModel.objects.update(**moved)  # whatever else may change the row
+    spec = get_spec("big", user_id=None)
+    assert (spec.api_key, spec.refusal) == ("", UNREADABLE_KEY)
+
+
+def test_another_secret_reads_no_stored_key(inspector: Client, settings: Any) -> None:
+    text_of(inspector, "/models/add/", **TYPED)
+    settings.SECRET_KEY = "another"
+    assert get_spec("big", user_id=None).refusal == UNREADABLE_KEY
+    assert check_model("big")[0].problem == UNREADABLE_KEY
+
+
+@pytest.mark.parametrize(
+    ("entered", "said"),
+    [
+        ({"api_key_env": "BIG_KEY"}, "not both"),
+        ({"key": "two words"}, "A key has no spaces"),
+        ({"key": "sk-\u202eevil"}, "A key has no spaces"),
+        ({"key": "x" * 1_001}, "at most 1000 characters"),
+    ],
+)
+def test_a_key_that_cannot_be_one_is_refused_and_not_shown(
+    inspector: Client, entered: dict[str, str], said: str
+) -> None:
+    page = text_of(inspector, "/models/add/", **TYPED | entered)
+    assert said in page
+    assert (TYPED | entered)["key"] not in page
+    assert not LanguageModel.objects.exists()
+
+
+def test_a_command_that_enters_the_model_again_forgets_the_stored_key(inspector: Client) -> None:
+    text_of(inspector, "/models/add/", **TYPED)
+    put("big")
+    assert LanguageModel.objects.get().sealed_key == ""
+
+
+def test_saving_may_check_at_once(inspector: Client) -> None:
+    page = text_of(inspector, "/models/add/", **TYPED | {"check": "1"})
+    assert "big gave no answer" in page
+    assert "does not answer" in page
+
+
+def test_what_litellm_knows_is_offered(inspector: Client) -> None:
+    page = text_of(inspector, "/models/known/?litellm_model=anthropic/claude-sonnet-4-5")
+    assert 'value="anthropic/claude-opus-4-1"' in page
+    assert "Known: a window of 200,000 tokens" in page
+    assert "$3 in" in page
+    for name in ("", "anthropic", "nobody/x", "openai/\0", "x/" * 200):
+        page = text_of(inspector, f"/models/known/?{urlencode({'litellm_model': name})}")
+        assert "Known:" not in page
