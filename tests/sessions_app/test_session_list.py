@@ -21,6 +21,7 @@ from mnesis_core.records import TurnState
 from sessions_app.conf import DEMO
 from sessions_app.llm.model_store import put_model, remove_model
 from sessions_app.models import Session
+from sessions_app.pages.new_chat import DEMO_EXAMPLES, EXAMPLES
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.organisation_store import home_of
@@ -49,7 +50,7 @@ def test_an_empty_list_says_what_to_do(ask: Ask) -> None:
 def test_a_new_chat_offers_models_and_beginnings_beside_the_sidebar(ask: Ask, reader: User) -> None:
     new_session(reader, title="Earlier")
     page = ask("/")
-    assert page.count("data-example=") == 3
+    assert page.count("data-example=") == len(EXAMPLES) + len(DEMO_EXAMPLES)
     assert '<option value="demo"' in page
     assert "Earlier" in page.partition('id="sidebar-rows"')[2].partition("</nav>")[0]
 
