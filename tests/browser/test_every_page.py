@@ -53,12 +53,8 @@ PARTS = {
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {
-<<<<<<< HEAD
     "welcome", "person-limits", "person-link", "person-sign-out", "person-close", "person-reopen", "person-key-revoke",
-    "sign-in", "sign-in-link", "sign-out", "rpc", "key-revoke", "usage-csv", "observe-csv", "model-check", "server-refresh",
-=======
     "sign-in", "sign-in-link", "sign-out", "rpc", "key-revoke", "usage-csv", "observe-csv", "model-check", "hide-first-steps", "server-refresh",
->>>>>>> 4f19de05 (Store a model's key sealed, and lead a new site through its first steps)
     "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "start-evaluation", "other-static", "favicon", "administration-password",
 }  # fmt: skip
 """Endpoints of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
