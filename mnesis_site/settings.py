@@ -268,6 +268,8 @@ CONTENT_SECURITY_POLICY = {
         "media-src": ["'self'"],
         "font-src": ["'self'"],
         "connect-src": ["'self'"],
+        # Of all responses only those of sessions_app/pages/frames.py let themselves be framed.
+        "frame-src": ["'self'"],
         "manifest-src": ["'self'"],
         "form-action": ["'self'"],
         "frame-ancestors": ["'none'"],

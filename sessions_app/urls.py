@@ -5,7 +5,7 @@ from django.urls import path
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import keys
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import new_chat, palette, projects, shares, sidebar, trash, views
+from sessions_app.pages import frames, new_chat, palette, projects, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
@@ -33,6 +33,8 @@ urlpatterns = [
     path("shared/<str:token>/messages/", shares.shared_messages, name="shared-messages"),
     path("shared/<str:token>/parts/<str:part_id>/<str:field>/", shares.shared_text, name="shared-text"),
     path("shared/<str:token>/parts/<str:part_id>/<str:field>/raw/", shares.shared_raw, name="shared-raw"),
+    path("frames/diagram/", frames.diagram_frame, name="diagram-frame"),
+    path("frames/preview/", frames.preview_frame, name="preview-frame"),
     path("models/", model_views.models, name="models"),
     path("models/known/", model_views.known_models, name="models-known"),
     path("models/add/", model_views.model_add, name="model-add"),

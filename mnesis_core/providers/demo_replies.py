@@ -67,6 +67,15 @@ def fibonacci(count: int) -> list[int]:
 | 2 | a model, in short points | yes, then level 3 |
 | 3 | plain code | no |
 
+## A diagram
+
+```mermaid
+flowchart LR
+  said[What was said] --> record[(The record)]
+  said --> summary[A summary]
+  summary --> shown[What a model is shown]
+```
+
 > What was said stays on record. Only what a model is shown changes."""
 
 # Openings, subjects, verbs, objects and endings of the sentences of ``prose``.

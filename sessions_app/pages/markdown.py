@@ -231,7 +231,9 @@ _NAMES = {
     "code": {"class": {"math"}},
 }
 """Elements that may have a class, and which."""
-# Code blocks that no page draws.
+# A language as a page may ask for it, to draw a block or to name a file. Others are only shown.
+_LANGUAGE = re.compile(r"[a-z0-9+#._-]{1,30}")
+# What code blocks are where nothing draws them. Pages draw those of Mermaid themselves (static/js/diagrams.js).
 _LABELS = {
     **dict.fromkeys(("mermaid", "dot", "graphviz", "plantuml", "puml", "d2"), "a diagram, as its text"),
     **dict.fromkeys(("math", "latex", "tex", "katex"), "a formula, as TeX"),
@@ -239,7 +241,7 @@ _LABELS = {
 _CLEANER = nh3.Cleaner(
     tags=_TAGS | TAGS,
     clean_content_tags={"script", "style"},
-    attributes={"a": {"href", "title"}, "ol": {"start"}} | ATTRIBUTES,
+    attributes={"a": {"href", "title"}, "ol": {"start"}, "figure": {"data-language"}} | ATTRIBUTES,
     tag_attribute_values={"th": _ALIGNMENTS, "td": _ALIGNMENTS} | _NAMES | VALUES,
     allowed_classes={"mtd": set(MATH_CLASSES.values())},
     set_tag_attribute_values={"a": {"target": "_blank"}},
@@ -367,10 +369,11 @@ def format_days_ago(day: date, today: date) -> str:
 
 def _render_fence(_: Any, tokens: Sequence[MarkdownToken], index: int, *_rest: Any) -> str:
     text, info = tokens[index].content, tokens[index].info.strip()
-    language = info.partition(" ")[0]
-    label = _LABELS.get(language.lower(), "")
+    language = info.partition(" ")[0].lower()
+    label = _LABELS.get(language, "")
     # Show the whole info string, so that nothing written vanishes.
-    return _figure(text, caption=f"{info}: {label}" if label else info, html=highlight_code(text, language))
+    caption = f"{info}: {label}" if label else info
+    return _figure(text, caption=caption, language=language, html=highlight_code(text, language))
 
 
 def _render_formula(_: Any, tokens: Sequence[MarkdownToken], index: int, __: Any, env: dict[str, Any]) -> str:
@@ -382,9 +385,11 @@ def _render_formula(_: Any, tokens: Sequence[MarkdownToken], index: int, __: Any
     return f'<figure class="math">{mathml}</figure>\n' if is_block else mathml
 
 
-def _figure(text: str, *, caption: str = "", html: str | None = None, is_math: bool = False) -> str:
+def _figure(text: str, *, caption: str = "", language: str = "", html: str | None = None, is_math: bool = False) -> str:
     title = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     name = ' class="math"' if is_math else ""
+    if _LANGUAGE.fullmatch(language):
+        name = f' data-language="{language}"'
     return f"<figure{name}>{title}<pre><code>{escape(text) if html is None else html}</code></pre></figure>\n"
 
 

@@ -1,8 +1,9 @@
 // Copy buttons: data-copy-text="…" copies that text, data-copy="/path" the text at that address, and data-copy-code the
-// code or formula next to the button.
-async function textFor({ dataset, parentElement }) {
+// code or formula of the button's figure, or next to it.
+async function textFor(button) {
+  const { dataset, parentElement } = button;
   if (dataset.copyText !== undefined) return dataset.copyText;
-  if (dataset.copyCode !== undefined) return parentElement.querySelector("code, annotation").textContent;
+  if (dataset.copyCode !== undefined) return (button.closest("figure") ?? parentElement).querySelector("code, annotation").textContent;
   const response = await fetch(dataset.copy);
   if (!response.ok) throw new Error(`status ${response.status}`);
   return response.text();

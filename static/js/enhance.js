@@ -3,16 +3,45 @@ import { showTimes } from "./times.js";
 
 const template = (id) => document.getElementById(id)?.content;
 
-function addCopyButton(figure) {
+const PREVIEWED = ["html", "svg"];
+
+function toolButton(icon, label, title) {
   const button = document.createElement("button");
   button.type = "button";
-  button.className = "icon-button copy-button";
-  button.dataset.copyCode = "";
-  button.title = "Copy";
-  button.setAttribute("aria-label", figure.querySelector("math") ? "Copy this formula as TeX" : "Copy this code");
+  button.className = "icon-button";
+  button.title = title;
+  button.setAttribute("aria-label", label);
   // The icon is a <use> of the page's own sprite, as in the templates.
   button.append(template("copy-icon").cloneNode(true));
-  figure.append(button);
+  button.querySelector("use").setAttribute("href", `#icon-${icon}`);
+  return button;
+}
+
+function wordButton(word, code) {
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "button button-small", textContent: word });
+  button.dataset.code = code;
+  return button;
+}
+
+// What the buttons of data-code do is in code.js.
+function addTools(figure) {
+  const isFormula = figure.classList.contains("math");
+  const tools = document.createElement("div");
+  tools.className = "code-tools";
+  if (PREVIEWED.includes(figure.dataset.language)) tools.append(wordButton("Preview", "preview"));
+  if (!isFormula) {
+    const wrap = toolButton("wrap", "Wrap the lines of this code", "Wrap lines");
+    wrap.setAttribute("aria-pressed", "false");
+    const save = toolButton("save", "Save this code as a file", "Save as a file");
+    wrap.dataset.code = "wrap";
+    save.dataset.code = "save";
+    tools.append(wrap, save);
+  }
+  const copy = toolButton("copy", isFormula ? "Copy this formula as TeX" : "Copy this code", "Copy");
+  copy.dataset.copyCode = "";
+  tools.append(copy);
+  figure.append(tools);
 }
 
 // Each message gets its own buttons, as listed in data-can. A single shared toolbar would be out of the tab order.
@@ -36,7 +65,9 @@ const all = (root, selector) => [...(root.matches?.(selector) ? [root] : []), ..
 
 export function enhance(root) {
   showTimes(root);
-  for (const figure of root.querySelectorAll(".prose figure:not(:has(> button))")) addCopyButton(figure);
+  for (const figure of root.querySelectorAll(".prose:not(.live) figure:not(:has(> .code-tools))")) addTools(figure);
   for (const message of all(root, "[data-can]:not(:has(.message-actions))")) addActions(message);
   letScroll(root);
+  const diagrams = all(root, ".prose:not(.live) figure[data-language=mermaid]:not([data-shows])");
+  if (diagrams.length) import("./diagrams.js").then(({ drawDiagrams }) => drawDiagrams(diagrams));
 }

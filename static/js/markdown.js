@@ -11,13 +11,15 @@ const INLINE_DELIMITERS = { $$: "$$", "\\[": "\\]", "\\(": "\\)", $: "$" };
 const BLOCK_DELIMITERS = { $$: "$$", "\\[": "\\]" };
 const CLEAN = {
   ALLOWED_TAGS: "p br hr h3 h4 h5 h6 blockquote ol ul li figure figcaption pre code a strong em s del table thead tbody tr th td span div".split(" "),
-  ALLOWED_ATTR: ["href", "title", "start", "align", "class", "target", "rel"],
+  ALLOWED_ATTR: ["href", "title", "start", "align", "class", "target", "rel", "data-language"],
   ALLOW_DATA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
 };
+const LANGUAGE = /^[a-z0-9+#._-]{1,30}$/;
 const DIAGRAM = "a diagram, as its text";
 const FORMULA = "a formula, as TeX";
 const LABELS = {
+  __proto__: null, // "constructor" is no language
   ...Object.fromEntries(["mermaid", "dot", "graphviz", "plantuml", "puml", "d2"].map((name) => [name, DIAGRAM])),
   ...Object.fromEntries(["math", "latex", "tex", "katex"].map((name) => [name, FORMULA])),
 };
@@ -36,15 +38,17 @@ function showInvisible(text) {
   });
 }
 
-function figure(text, { caption = "", isMath = false } = {}) {
+function figure(text, { caption = "", language = "", isMath = false } = {}) {
   const title = caption && `<figcaption>${escape(caption)}</figcaption>`;
-  return `<figure${isMath ? ' class="math"' : ""}>${title}<pre><code>${escape(text)}</code></pre></figure>\n`;
+  const name = LANGUAGE.test(language) ? ` data-language="${language}"` : isMath ? ' class="math"' : "";
+  return `<figure${name}>${title}<pre><code>${escape(text)}</code></pre></figure>\n`;
 }
 
 function fence(tokens, index) {
   const info = tokens[index].info.trim();
-  const label = LABELS[info.split(" ")[0].toLowerCase()];
-  return figure(tokens[index].content, { caption: label ? `${info}: ${label}` : info });
+  const language = info.split(" ")[0].toLowerCase();
+  const label = LABELS[language];
+  return figure(tokens[index].content, { caption: label ? `${info}: ${label}` : info, language });
 }
 
 // Formulas, whose TeX is no Markdown.

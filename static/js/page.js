@@ -16,6 +16,10 @@ addEventListener("resize", () => {
 });
 document.addEventListener("htmx:load", (event) => enhance(event.target));
 watchCopyButtons();
+document.addEventListener("click", async ({ target }) => {
+  const button = target.closest("button[data-code]");
+  if (button) (await import("./code.js")).act(button);
+});
 
 const openMenus = () => document.querySelectorAll("details.menu[open]");
 document.addEventListener("click", (event) => {

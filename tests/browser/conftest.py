@@ -13,6 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
+from tests.browser.trap import Trap, set_trap
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -45,6 +46,12 @@ class Portal:
         for message in messages:
             self.call("POST", f"/api/sessions/{session_id}/turns", {"message": message})
             self.wait_until_idle(session_id)
+        return session_id
+
+    def new_answer(self, text: str) -> str:
+        """The id of a session in which a model is said to have answered this."""
+        session_id = self.new_session()
+        self.call("POST", f"/api/sessions/{session_id}/record", {"user": "Draw it", "assistant": text})
         return session_id
 
     def wait_until_idle(self, session_id: str) -> None:
@@ -164,3 +171,9 @@ def open_page(windows: Windows) -> Iterator[Callable[..., Page]]:
     yield open_it
     windows.give_back()
     assert not problems
+
+
+@pytest.fixture
+def trap() -> Iterator[Trap]:
+    with set_trap() as trap:
+        yield trap

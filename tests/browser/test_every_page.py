@@ -20,7 +20,7 @@ WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 LOOKS = {"light": WIDE, "light and narrow": PHONE, "dark and narrow": PHONE, "dark": WIDE}
 """In this order each look changes one thing of the page that is open."""
 POLICY = {
-    *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "media", "font", "connect", "manifest")),
+    *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "media", "font", "connect", "frame", "manifest")),
     *("default-src 'none'", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"),
 }
 """What every page forbids the browser, whatever its texts say."""
@@ -55,9 +55,9 @@ PARTS = {
 ELSEWHERE = {
     "welcome", "person-limits", "person-link", "person-sign-out", "person-close", "person-reopen", "person-key-revoke",
     "sign-in", "sign-in-link", "sign-out", "rpc", "key-revoke", "usage-csv", "observe-csv", "model-check", "hide-first-steps", "server-refresh",
-    "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "start-evaluation", "other-static", "favicon", "administration-password",
+    "diagram-frame", "preview-frame", "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "start-evaluation", "other-static", "favicon", "administration-password",
 }  # fmt: skip
-"""Endpoints of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
+"""Endpoints of programs, frames in pages, what is asked for by a form, and addresses that lead on to one of the pages."""
 
 _VISIBLE_FOCUS = """() => {
   const seen = (element, pseudo) => {

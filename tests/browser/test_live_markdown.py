@@ -20,6 +20,9 @@ TEXTS = (
     "| a | b | c |\n|:--|--:|:-:|\n| 1 | `2 \\| 3` | **4** |\n| 5 |\n\nText | with a pipe\n\n|x|\n|-|\n|y|\n",
     "```py\ndef f():\n    return '# no heading | no table'\n```\n\n    indented\n\n~~~\nopen fence\n- no list\n",
     "```mermaid\ngraph TD; a-->b\n```\n\n```py and more\nx\n```\n\n- item\n\n  ```\n  inside\n  ```\n",
+    '```HTML title\n<b>x</b>\n```\n\n```constructor\nx\n```\n\n```"quoted"\nx\n```\n\n```c++\nx\n```\n\n```'
+    + "x" * 31
+    + "\nx\n```\n",
     "So $a_1*b*c_2$ and \\(a \\% b\\), from $5 to $10, `$a$`.\n\n$$\nx\n= y\n- z\n$$\n\n\\[\nx * y\n\\]\n\n$$\n\nx\n$$\n",
     "[a](https://e.example/?a=1&b=2 'title') <https://e.example/ü> [b](mailto:x@e.example) [c](javascript:alert(1))\n",
     "![x](https://e.example/i.png)\n\n[x]: https://e.example\n\n[x] <b onclick=alert(1)>raw</b> &amp; &copy;\n",

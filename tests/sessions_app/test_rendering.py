@@ -73,7 +73,7 @@ def test_code_has_colours_of_our_own_classes_where_its_language_is_known() -> No
     assert "&lt;b&gt;" in html
     assert (
         render_markdown("```klingon\ndef\n```")
-        == "<figure><figcaption>klingon</figcaption><pre><code>def\n</code></pre></figure>\n"
+        == '<figure data-language="klingon"><figcaption>klingon</figcaption><pre><code>def\n</code></pre></figure>\n'
     )
     assert "hl-" not in render_markdown("```py\n" + "x = 1\n" * 5_000 + "```")
 
