@@ -31,12 +31,13 @@ body { background: url(TRAP/background); font-family: x } h1::after { content: u
 <template shadowrootmode="open"><link rel="preconnect" href="TRAP"><img src="TRAP/shadow"></template>
 <svg><image href="TRAP/svg"/><use href="TRAP/use#x"/><foreignObject><img src="TRAP/foreign"></foreignObject><a xlink:href="TRAP/svglink"><text y="20">svg link</text></a>
 <animate attributeName="href" to="TRAP/animated" /></svg>
-<math><mtext><table><mglyph><style><!--</style><link rel="preconnect" href="TRAP"><img src="TRAP/math" onerror="alert(1)">-->
-</style></mglyph></table></mtext></math><noscript><img src="TRAP/noscript"><link rel="preconnect" href="TRAP"></noscript>
+<noscript><img src="TRAP/noscript"><link rel="preconnect" href="TRAP"></noscript>
 <a id="top" href="TRAP/link" target="_top">to the top</a> <a id="blank" href="TRAP/popup" target="_blank" ping="TRAP/ping">another window</a>
 <a id="here" href="TRAP/here">here</a> <a id="code" href="javascript:top.location='TRAP/javascript'">code</a> <a id="site" href="/sign-out/">site</a>
 <form action="TRAP/form" method="post"><button id="send">send</button></form>
 <form target="_top" action="/sign-out/" method="post"><button id="out" formaction="TRAP/formaction">out</button></form>
+<math><mtext><table><mglyph><style><!--</style><link rel="preconnect" href="TRAP"><img src="TRAP/math" onerror="alert(1)">-->
+</style></mglyph></table></mtext></math>
 </body></html>"""
 WATCH = """
   window.alert = () => console.error("obeyed");
