@@ -247,7 +247,7 @@ def days_of(owner_ids: Collection[int]) -> dict[int, Allowance]:
     for owner_id in owner_ids:
         *_, days[owner_id] = _of_account(owner_id, accounts.get(owner_id, {}))
     kept = load_kept([id for day in days.values() for id in (day.mark_id, day.search_id)])
-    taken = spending_store.taken_today(owner_ids, midnight())
+    taken = spending_store.taken_today(owner_ids, since=_before(midnight()))
     return {
         owner_id: Allowance(
             scope=day.scope,

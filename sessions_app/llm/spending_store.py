@@ -240,17 +240,20 @@ def _paid_calls_sql(*, of_tree: bool, at_home: bool) -> str:
     )
 
 
-def taken_today(owner_ids: Collection[int], began: datetime) -> dict[int, Spent]:
-    """Return by person what ended calls since midnight took, without what the kept sum of their day has already."""
+def taken_today(owner_ids: Collection[int], *, since: datetime) -> dict[int, Spent]:
+    """Return by person what ended calls of the day took, without what the kept sum of their day has already.
+
+    :param since: the moment before the day, which is in the ids of these sums
+    """
     if not owner_ids:
         return {}
-    after = connection.ops.adapt_datetimefield_value(began - timedelta(microseconds=1))
+    after = connection.ops.adapt_datetimefield_value(since)
     whole = "" if connection.vendor == "sqlite" else "::bigint"
     rows = fetch(
         f"SELECT s.owner_id, SUM(c.tokens_input + COALESCE(c.tokens_output, 0)){whole},"
         f" SUM(COALESCE(c.cost_micros, 0)){whole}, COUNT(*) - COUNT(c.cost_micros)"
         " FROM sessions s JOIN model_calls c ON c.session_id = s.id"
-        f" LEFT JOIN spending_marks m ON m.id = 'day:' || s.owner_id || ':{began:%Y-%m-%d}'"
+        f" LEFT JOIN spending_marks m ON m.id = 'day:' || s.owner_id || ':{since:%Y-%m-%d}'"
         f" WHERE s.owner_id IN ({', '.join(['%s'] * len(owner_ids))}) AND s.updated_at > %s AND c.created_at > %s"
         " AND c.tokens_input IS NOT NULL AND (m.until IS NULL OR c.created_at > m.until) GROUP BY s.owner_id",
         [*owner_ids, after, after],

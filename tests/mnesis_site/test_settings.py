@@ -94,6 +94,7 @@ def server_without_tls() -> Iterator[tuple[int, list[bytes]]]:
             "MNESIS_KEY_VARIABLES: AWS_SECRET_ACCESS_KEY holds a",
         ),
         ("MNESIS_PRIVATE_ADDRESSES", "ollama.lan", "MNESIS_PRIVATE_ADDRESSES: 'ollama.lan' is no address"),
+        ("EMAIL_PORT", "smtp", "EMAIL_PORT must be a whole number from 1 on, not 'smtp'"),
         ("MNESIS_WORKERS", "many", "MNESIS_WORKERS must be a whole number from 1 on, not 'many'"),
     ],
 )
