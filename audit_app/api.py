@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.utils.http import content_disposition_header
 from ninja import Field, Router, Schema, Status
 
 from audit_app.proof.verify import verify_now
-from audit_app.transfer.export import Format, Spool
+from audit_app.transfer.export import ENDINGS, Format, Spool, export_all, export_one
 from audit_app.transfer.imports import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from sessions_app.callers import owner_id
@@ -65,12 +67,12 @@ def verify(request: HttpRequest, session_id: str) -> Any:
     return verify_now(session.id, entries=session.event_seq).as_dict()
 
 
-TYPES: dict[Format, tuple[str, str]] = {
-    "jsonl": ("application/x-ndjson", "jsonl"),
-    "markdown": ("text/markdown; charset=utf-8", "md"),
-    "html": ("text/html; charset=utf-8", "html"),
+TYPES: dict[Format, str] = {
+    "jsonl": "application/x-ndjson",
+    "markdown": "text/markdown; charset=utf-8",
+    "html": "text/html; charset=utf-8",
 }
-"""The media type of each export format, and the ending of its file names."""
+ZIP = "application/zip"
 TEXT = {"schema": {"type": "string"}}
 
 
@@ -78,19 +80,38 @@ TEXT = {"schema": {"type": "string"}}
     "/sessions/{session_id}/export",
     response={200: None, **ERRORS, 422: ErrorOut},
     summary="Export a session",
-    openapi_extra={"responses": {200: {"content": {type.partition(";")[0]: TEXT for type, _ in TYPES.values()}}}},
+    openapi_extra={"responses": {200: {"content": {type.partition(";")[0]: TEXT for type in TYPES.values()}}}},
 )
 def export(request: HttpRequest, session_id: str, format: Format = "jsonl") -> Any:
     """A whole session: as JSON Lines, for 'manage.py import_session' on this site or another; or to be read."""
     session = session_queries.load_session(session_id, owner_id=owner_id(request))
-    media_type, ending = TYPES[format]
+    return _download(export_one(session.id, format), name=f"{session.id}{ENDINGS[format]}", type=TYPES[format])
+
+
+@router.get(
+    "/export",
+    response={200: None, 401: ErrorOut, 422: ErrorOut},
+    summary="Export all sessions",
+    openapi_extra={
+        "responses": {200: {"content": {TYPES["jsonl"]: TEXT, ZIP: {"schema": {"type": "string", "format": "binary"}}}}}
+    },
+)
+def export_everything(request: HttpRequest, format: Format = "jsonl") -> Any:
+    """All sessions of yours that are not deleted: as JSON Lines, which can be imported; or a zip of transcripts to read."""
+    is_zip = format != "jsonl"
+    name = f"mnesis-{timezone.localdate().isoformat()}{'.zip' if is_zip else ENDINGS[format]}"
+    pieces = export_all(owner_id=owner_id(request), format=format)
+    return _download(pieces, name=name, type=ZIP if is_zip else TYPES[format])
+
+
+def _download(pieces: Generator[bytes, None, None], *, name: str, type: str) -> StreamingHttpResponse:
     headers = {
         # Never shown in our pages' place: the texts are other people's.
-        "Content-Disposition": content_disposition_header(True, f"{session.id}.{ending}"),
+        "Content-Disposition": content_disposition_header(True, name),
         "Cache-Control": "no-store",
         "X-Accel-Buffering": "no",
     }
-    return StreamingHttpResponse(Spool(session.id, format), content_type=media_type, headers=headers)
+    return StreamingHttpResponse(Spool(pieces), content_type=type, headers=headers)
 
 
 IMPORT_ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 413: ErrorOut, 422: ErrorOut}

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import tempfile
 import threading
+import zipfile
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 from django.apps import apps
@@ -29,7 +33,8 @@ from files_app.queries import list_contents
 from mnesis_core.errors import InvalidRequest, SessionNotFoundError
 from mnesis_core.transcripts.session_file import Header, RowLine, session_lines
 from sessions_app.database.threads import snapshot, work
-from sessions_app.record.session_queries import load_session
+from sessions_app.ownership import owned_by
+from sessions_app.record.session_queries import load_session, visible_sessions
 
 CONTENTS = "file_contents"
 PIECE_BYTES = 3 * 1_048_576  # a multiple of three, so only the last piece of a content has base64 padding
@@ -38,6 +43,7 @@ _COLUMNS = {"content_id": str, "offset": int, "data": str}
 CHUNK_BYTES = 65_536
 Readable = Literal["markdown", "html"]
 Format = Literal["jsonl", Readable]
+ENDINGS = {"jsonl": ".jsonl", "markdown": ".md", "html": ".html"}
 Progress = Callable[[str, str, int, int], None]
 """Called with the verb, the session's id, rows done and rows in all."""
 
@@ -133,15 +139,70 @@ def export_readable(session_id: str, format: Readable) -> Generator[bytes, None,
         yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session)))
 
 
+def export_one(session_id: str, format: Format) -> Generator[bytes, None, None]:
+    """:raises SessionNotFoundError: there is no such session."""
+    return export_session(session_id) if format == "jsonl" else export_readable(session_id, format)
+
+
+def export_all(*, owner_id: int, format: Format) -> Generator[bytes, None, None]:
+    """Yield every session of a person but the deleted ones: as lines that can be imported, or as a zip of transcripts.
+
+    Each session is from one state of the database. The transcript of one that is deleted meanwhile is left out.
+    """
+    sessions = _still_there(session_ids(owner_id=owner_id), format)
+    if format == "jsonl":
+        for _, pieces in sessions:
+            yield from pieces
+    else:
+        yield from zip_pieces((f"{id}{ENDINGS[format]}", pieces) for id, pieces in sessions)
+
+
+def _still_there(session_ids: Iterable[str], format: Format) -> Iterator[tuple[str, Iterator[bytes]]]:
+    for session_id in session_ids:
+        pieces = export_one(session_id, format)
+        with suppress(SessionNotFoundError):
+            yield session_id, chain([next(pieces)], pieces)
+
+
+def zip_pieces(files: Iterable[tuple[str, Iterable[bytes]]]) -> Generator[bytes, None, None]:
+    """Yield a zip of files, piece by piece."""
+    out = _Written()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, pieces in files:
+            with archive.open(path, "w", force_zip64=True) as member:
+                for piece in pieces:
+                    member.write(piece)
+                    yield out.take()
+    yield out.take()
+
+
+class _Written(io.RawIOBase):
+    """What was written since it was last taken. It has no position, so a zip is written to it from the front to the end."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any) -> int:
+        self._pieces.append(bytes(piece))
+        return len(piece)
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
 class Spool:
-    """The bytes of an exported session for a response: one thread writes them to an unnamed file, which is read as it grows.
+    """The bytes of an export for a response: one thread writes them to an unnamed file, which is read as it grows.
 
     The client gets the beginning at once and may read as slowly as it likes, since no transaction stays open for it. Django
     calls ``close`` when the request ends, however it ends.
     """
 
-    def __init__(self, session_id: str, format: Format = "jsonl") -> None:
-        self._pieces = export_session(session_id) if format == "jsonl" else export_readable(session_id, format)
+    def __init__(self, pieces: Generator[bytes, None, None]) -> None:
+        self._pieces = pieces
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by close()
         self._changed = threading.Condition()
         self._size = 0
@@ -183,8 +244,8 @@ class Spool:
 
 
 def session_ids(*, owner_id: int | None = None) -> list[str]:
-    """Return the ids of all sessions (of one owner), deleted ones included; parents come before their children."""
-    rows = _sessions() if owner_id is None else _sessions().filter(owner_id=owner_id)
+    """Return the ids of all sessions, deleted ones included, or of what a person has; parents come before their children."""
+    rows = _sessions() if owner_id is None else visible_sessions().filter(owned_by(owner_id))
     return parents_first(dict(rows.order_by("created_at", "pk").values_list("id", "parent_id")))
 
 

@@ -172,6 +172,7 @@ def test_a_session_goes_to_a_file_and_comes_back(client: Client, tmp_path: Path)
     client.archive_session(session["id"])
     file = client.export_session(session["id"], tmp_path / "tides.jsonl")
     assert client.export_session(session["id"], tmp_path / "tides.md", format="markdown").read_text().count("Tern-4471")
+    assert file.read_bytes() in client.export_all(tmp_path / "all.jsonl").read_bytes()
     again = client.wait_import(client.import_files(file))
     assert (again["state"], [found["id"] for found in again["sessions"]]) == ("done", [session["id"]])
     talk = tmp_path / "talk.jsonl"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import zipfile
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +14,18 @@ from typing import Any, BinaryIO
 from django.core.management.base import CommandError
 
 from audit_app.terminal import ProgressLine, add_session_arguments, chosen_sessions
-from audit_app.transfer.export import export_readable, export_session, not_deleted, parents_first, parents_of
+from audit_app.transfer.export import (
+    ENDINGS,
+    export_readable,
+    export_session,
+    not_deleted,
+    parents_first,
+    parents_of,
+    zip_pieces,
+)
 from audit_app.transfer.readable import memory_files
 from mnesis_core.errors import MnesisError
 from sessions_app.management.acting import SiteCommand
-
-ENDINGS = {"markdown": ".md", "html": ".html"}
 
 
 class Command(SiteCommand):
@@ -52,10 +57,10 @@ class Command(SiteCommand):
         self.stderr.write(f"{len(sessions)} sessions exported")
 
     def _write(self, sessions: list[str], format: str, out: str) -> None:
-        if format in ENDINGS:
+        if format in ("markdown", "html"):
             # A deleted session can still be proven and moved, but not read.
             sessions = not_deleted(sessions)
-        ending: Any = ENDINGS.get(format)
+        ending = ENDINGS.get(format, "")
         if format == "jsonl":
             with _opened(out) as file:
                 for session_id in sessions:
@@ -76,10 +81,8 @@ def _write_files(files: Iterator[tuple[str, Iterator[bytes]]], out: str) -> None
             with _opened(str(Path(out) / path)) as file:
                 file.writelines(lines)
         return
-    with _opened(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, lines in files:
-            with archive.open(path, "w", force_zip64=True) as member:
-                member.writelines(lines)
+    with _opened(out) as file:
+        file.writelines(zip_pieces(files))
 
 
 @contextmanager

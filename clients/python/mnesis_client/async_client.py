@@ -546,7 +546,13 @@ class AsyncClient(AsyncConnection):
         self, session_id: str, path: str | Path, *, format: Literal["jsonl", "markdown", "html"] = "jsonl"
     ) -> Path:
         """Write a whole session into a file. Only ``jsonl`` may be imported again."""
-        request = requests.get("sessions", session_id, "export", format=format)
+        return await self._save(requests.get("sessions", session_id, "export", format=format), path)
+
+    async def export_all(self, path: str | Path, *, format: Literal["jsonl", "markdown", "html"] = "jsonl") -> Path:
+        """Write all sessions but the deleted ones into a file: as ``jsonl``, which may be imported again, or as a zip to read."""
+        return await self._save(requests.get("export", format=format), path)
+
+    async def _save(self, request: requests.Request, path: str | Path) -> Path:
         with requests.whole_file(path) as file:
             async with aclosing(self._bytes(request)) as pieces:
                 async for piece in pieces:

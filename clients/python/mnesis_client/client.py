@@ -538,7 +538,13 @@ class Client(Connection):
         self, session_id: str, path: str | Path, *, format: Literal["jsonl", "markdown", "html"] = "jsonl"
     ) -> Path:
         """Write a whole session into a file. Only ``jsonl`` may be imported again."""
-        request = requests.get("sessions", session_id, "export", format=format)
+        return self._save(requests.get("sessions", session_id, "export", format=format), path)
+
+    def export_all(self, path: str | Path, *, format: Literal["jsonl", "markdown", "html"] = "jsonl") -> Path:
+        """Write all sessions but the deleted ones into a file: as ``jsonl``, which may be imported again, or as a zip to read."""
+        return self._save(requests.get("export", format=format), path)
+
+    def _save(self, request: requests.Request, path: str | Path) -> Path:
         with requests.whole_file(path) as file:
             with closing(self._bytes(request)) as pieces:
                 for piece in pieces:
