@@ -520,6 +520,16 @@ class AccountLimitAdmin(ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("owner",) if obj else ()
 
+    # Staff set limits on the page of a person, which lets nobody raise their own.
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return super().has_add_permission(request) and request.user.is_superuser
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and request.user.is_superuser
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and request.user.is_superuser
+
     def save_model(self, request: HttpRequest, obj: models.AccountLimit, form: Any, change: bool) -> None:
         put_account_limits(obj.owner_id, obj.limits)
 

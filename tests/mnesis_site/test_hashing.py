@@ -120,3 +120,16 @@ def test_a_password_that_is_hashed_within_a_transaction_leaves_it_open(transacti
         User.objects.create_user("ada", password="correct horse")
         User.objects.create_user("ben", password="correct horse")
     assert User.objects.count() == 2
+
+
+def test_a_mark_at_the_end_of_a_hash_is_no_part_of_what_it_proves() -> None:
+    hasher = sign_in.LanedPBKDF2PasswordHasher()
+    plain = hasher.encode("high-tide-at-ten", "salt" * 5 + "xx")
+    marked = sign_in.marked_anew(plain)
+    again = sign_in.marked_anew(marked)
+    assert len({plain, marked, again}) == 3
+    assert len(again) == len(marked) <= 128
+    for stored in (plain, marked, again):
+        assert hasher.verify("high-tide-at-ten", stored)
+        assert not hasher.verify("low-tide-at-ten", stored)
+        assert not hasher.must_update(stored)

@@ -141,6 +141,15 @@ def test_hostile_names_are_shown_as_text(inspector: Client) -> None:
         assert "\u202e" not in page
 
 
+def test_the_menu_and_the_palette_lead_there_for_those_who_may(inspector: Client) -> None:
+    there = 'href="/people/"'
+    assert there in text(inspector, "/")
+    assert there in text(inspector, "/sessions/palette/")
+    member = client_of(make_user("member"))
+    assert there not in text(member, "/")
+    assert there not in text(member, "/sessions/palette/")
+
+
 # Who sees and changes whom
 
 
@@ -303,6 +312,12 @@ def test_an_invited_person_chooses_a_password_by_the_link_and_is_in(inspector: C
     for answer in (Client().get(link), Client().post(link, CHOSEN)):
         assert answer.status_code == 410
     assert "active" in text(inspector, "/people/", q="nora")
+
+
+def test_who_is_signed_in_as_another_is_told_so(inspector: Client) -> None:
+    link = link_in(invited(inspector))
+    assert "You are signed in here as" in text(inspector, link)
+    assert "You are signed in here as" not in text(Client(), link)
 
 
 def test_a_weak_password_is_refused_at_its_field_and_the_link_stays_good(inspector: Client) -> None:
@@ -575,6 +590,9 @@ def test_staff_change_no_account_and_no_group_in_the_administration(subtests: An
     for path in ("user/add/", f"user/{bob.pk}/password/", f"user/{bob.pk}/delete/", "group/add/"):
         with subtests.test(path):
             assert client.get(f"/admin/auth/{path}").status_code == 403
+    sam.user_permissions.add(*Permission.objects.filter(codename__endswith="_accountlimit"))
+    sent = {"owner": sam.pk, "limits": '{"day": {"tokens": 1000}}'}
+    assert client.post("/admin/sessions_app/accountlimit/add/", sent).status_code == 403
     there = make_user("there")
     put_into("south", there.pk)
     page = text(client, "/admin/auth/user/")

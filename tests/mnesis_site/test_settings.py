@@ -105,6 +105,13 @@ def test_a_wrong_setting_is_named(tmp_path: Path, name: str, value: str, sentenc
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
+def test_two_ways_to_encrypt_mail_are_one_too_many(tmp_path: Path) -> None:
+    done = manage("check", environment=environment_for(tmp_path, EMAIL_USE_TLS="true", EMAIL_USE_SSL="true"))
+    assert done.returncode == 1
+    assert "EMAIL_USE_TLS and EMAIL_USE_SSL are two ways to encrypt" in done.stderr
+
+
 def test_a_postgresql_address_is_read_piece_by_piece() -> None:
     entry = database("postgresql://al%40ice:p%2Fw@db.example:5433/the%20record", pooled=True)
     assert (entry["USER"], entry["PASSWORD"], entry["HOST"], entry["PORT"], entry["NAME"]) == (
