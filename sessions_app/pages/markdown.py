@@ -229,10 +229,14 @@ _NAMES = {
     "div": {"class": {"table-scroll"}},
     "figure": {"class": {"math"}},
     "code": {"class": {"math"}},
+    "li": {"class": {"task"}},
 }
 """Elements that may have a class, and which."""
 # A language as a page may ask for it, to draw a block or to name a file. Others are only shown.
 _LANGUAGE = re.compile(r"[a-z0-9+#._-]{1,30}")
+# An item of a list that begins with "[ ]" or "[x]" is a task. A sign says which, so it is read aloud, copied and printed.
+_TASK = re.compile(r"\[([ xX])\](?=[ \n])")
+UNDONE, DONE = "\N{BALLOT BOX}", "\N{BALLOT BOX WITH CHECK}"
 # What code blocks are where nothing draws them. Pages draw those of Mermaid themselves (static/js/diagrams.js).
 _LABELS = {
     **dict.fromkeys(("mermaid", "dot", "graphviz", "plantuml", "puml", "d2"), "a diagram, as its text"),
@@ -394,7 +398,11 @@ def _figure(text: str, *, caption: str = "", language: str = "", html: str | Non
 
 
 def _adapt_tokens(state: Any) -> None:
-    for token in state.tokens:
+    for before, token in zip(state.tokens[:2] + state.tokens, state.tokens, strict=False):
+        task = _TASK.match(token.content) if before.type == "list_item_open" and token.type == "inline" else None
+        if task:
+            before.attrSet("class", "task")
+            token.children[0].content = (UNDONE if task[1] == " " else DONE) + token.children[0].content[3:]
         if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
             # The page's own headings are above these.
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"

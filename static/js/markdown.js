@@ -16,6 +16,7 @@ const CLEAN = {
   RETURN_DOM_FRAGMENT: true,
 };
 const LANGUAGE = /^[a-z0-9+#._-]{1,30}$/;
+const TASK = /^\[([ xX])\](?=[ \n])/;
 const DIAGRAM = "a diagram, as its text";
 const FORMULA = "a formula, as TeX";
 const LABELS = {
@@ -100,7 +101,12 @@ function parseBlockFormula(state, first, last, silent) {
 }
 
 function adaptTokens({ tokens }) {
-  for (const token of tokens) {
+  for (const [at, token] of tokens.entries()) {
+    const task = token.type === "inline" && tokens[at - 2]?.type === "list_item_open" && TASK.exec(token.content);
+    if (task) {
+      tokens[at - 2].attrSet("class", "task");
+      token.children[0].content = (task[1] === " " ? "☐" : "☑") + token.children[0].content.slice(3);
+    }
     if (/^h[1-6]$/.test(token.tag)) token.tag = `h${Math.min(6, Number(token.tag[1]) + 2)}`; // below the page's own headings
     const style = /^t[hd]$/.test(token.tag) && token.attrGet("style");
     if (style) token.attrs = [["align", style.split(":").at(-1)]];

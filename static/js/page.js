@@ -1,7 +1,7 @@
 // Shared by every page: local times, menus that close, copy buttons, the palette.
 import { watchCopyButtons } from "./copy.js";
 import { enhance, letScroll } from "./enhance.js";
-import { isPlain } from "./keys.js";
+import { isPlain, isPlainClick } from "./keys.js";
 import { showTimes } from "./times.js";
 
 // Tells the server the user's time zone, so that "Today" is right from the next request on.
@@ -19,6 +19,12 @@ watchCopyButtons();
 document.addEventListener("click", async ({ target }) => {
   const button = target.closest("button[data-code]");
   if (button) (await import("./code.js")).act(button);
+});
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a.picture");
+  if (!link || !isPlainClick(event)) return;
+  event.preventDefault();
+  (await import("./pictures.js")).showPicture(link);
 });
 
 const openMenus = () => document.querySelectorAll("details.menu[open]");

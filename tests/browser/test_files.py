@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Portal
+from tests.browser.test_every_page import axe
 from tests.support.drawings import drawing
 
 Open = Callable[..., Page]
@@ -71,7 +72,7 @@ def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_messag
     find_the_needle(page)
 
 
-def test_pictures_are_shown_where_they_were_given_and_open_by_themselves(
+def test_pictures_are_shown_where_they_were_given_in_a_viewer_and_by_themselves(
     portal: Portal, open_page: Open, tmp_path: Path
 ) -> None:
     (tmp_path / "tide.png").write_bytes(drawing(1600, 900))
@@ -95,9 +96,20 @@ def test_pictures_are_shown_where_they_were_given_and_open_by_themselves(
         picture.evaluate("picture => picture.scrollIntoView()")  # the message may just be drawn anew, with its end
         expect(picture).to_have_js_property("naturalWidth", width)
         assert pictures.nth(place).evaluate("picture => picture.getBoundingClientRect().width <= innerWidth")
+    question.get_by_role("link", name="tide.png").first.press("Enter")
+    viewer = page.get_by_role("dialog", name="tide.png")
+    expect(viewer.get_by_role("img", name="tide.png")).to_be_in_viewport(ratio=1)
+    expect(viewer.get_by_role("button", name="Previous picture")).to_be_disabled()
+    assert axe(page) == []
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("dialog", name="small.jpg").get_by_role("img")).to_have_js_property("naturalWidth", 60)
+    page.get_by_role("button", name="Previous picture").click()
     with page.expect_popup() as opened:
-        question.get_by_role("link", name="tide.png").first.click()
+        viewer.get_by_role("link", name="Open by itself").click()
     expect(opened.value.locator("img")).to_have_js_property("naturalWidth", 1600)
+    page.keyboard.press("Escape")
+    expect(viewer).to_have_count(0)
+    expect(question.get_by_role("link", name="tide.png").first).to_be_focused()
 
 
 def find_the_needle(page: Page) -> None:

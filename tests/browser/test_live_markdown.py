@@ -23,6 +23,7 @@ TEXTS = (
     '```HTML title\n<b>x</b>\n```\n\n```constructor\nx\n```\n\n```"quoted"\nx\n```\n\n```c++\nx\n```\n\n```'
     + "x" * 31
     + "\nx\n```\n",
+    "- [ ] one\n- [x] two **b**\n  - [X] *deep*\n- [ ]\n- [x]three\n- \\[ ] escaped\n- `[ ]` code\n- [ ](https://e.example) link\n\n1. [x] four\n\n- [ ] para\n\n  more\n\n[ ] no\n",
     "So $a_1*b*c_2$ and \\(a \\% b\\), from $5 to $10, `$a$`.\n\n$$\nx\n= y\n- z\n$$\n\n\\[\nx * y\n\\]\n\n$$\n\nx\n$$\n",
     "[a](https://e.example/?a=1&b=2 'title') <https://e.example/ü> [b](mailto:x@e.example) [c](javascript:alert(1))\n",
     "![x](https://e.example/i.png)\n\n[x]: https://e.example\n\n[x] <b onclick=alert(1)>raw</b> &amp; &copy;\n",

@@ -216,3 +216,12 @@ def test_sizes_times_and_money_are_words() -> None:
         "$0.001234",
         "$2.50",
     ]
+
+
+def test_items_of_lists_are_tasks_where_they_say_so() -> None:
+    html = render_markdown("- [ ] one\n- [x] two **b**\n- [X]three\n- [ ]\n- \\[ ] escaped\n\n1. [x] four\n\n[ ] no\n")
+    assert html.count('<li class="task">') == 3
+    assert '<li class="task">\N{BALLOT BOX} one</li>' in html
+    assert '<li class="task">\N{BALLOT BOX WITH CHECK} two <strong>b</strong></li>' in html
+    assert "<li>[ ] escaped</li>" in html
+    assert "<p>[ ] no</p>" in html

@@ -1,0 +1,71 @@
+// The viewer of pictures: one over the page, and to and fro between those of the conversation. Loaded when the first is opened.
+
+const LINKS = "a.picture:has(> img)";
+
+let viewer = null;
+let shown = null; // the link of the picture in it
+
+function button(icon, label) {
+  const made = Object.assign(document.createElement("button"), { type: "button", className: "icon-button", title: label });
+  made.setAttribute("aria-label", label);
+  made.append(document.getElementById("copy-icon").content.cloneNode(true));
+  made.querySelector("use").setAttribute("href", `#icon-${icon}`);
+  return made;
+}
+
+const neighbour = (by) => {
+  const links = [...document.querySelectorAll(LINKS)];
+  return links[links.indexOf(shown) + by];
+};
+
+function show(link) {
+  shown = link;
+  const { alt } = link.querySelector("img");
+  const picture = Object.assign(document.createElement("img"), { src: link.href, alt });
+  viewer.querySelector(".viewer-picture").replaceChildren(picture);
+  viewer.querySelector("bdi").textContent = alt;
+  viewer.querySelector("a").href = link.href;
+  viewer.querySelector("[data-step='-1']").disabled = !neighbour(-1);
+  viewer.querySelector("[data-step='1']").disabled = !neighbour(1);
+}
+
+function step(by) {
+  const link = neighbour(by);
+  if (link) show(link);
+}
+
+function makeViewer() {
+  const made = Object.assign(document.createElement("dialog"), { className: "dialog viewer" });
+  made.setAttribute("aria-labelledby", "viewer-title");
+  const head = Object.assign(document.createElement("header"), { className: "dialog-head" });
+  const title = Object.assign(document.createElement("h2"), { id: "viewer-title" });
+  title.append(document.createElement("bdi"));
+  const page = Object.assign(document.createElement("a"), { target: "_blank", rel: "noopener", className: "small", textContent: "Open by itself" });
+  const [back, on, close] = [button("back", "Previous picture"), button("back", "Next picture"), button("close", "Close")];
+  back.dataset.step = "-1";
+  on.dataset.step = "1";
+  close.addEventListener("click", () => made.close());
+  head.append(title, page, back, on, close);
+  made.append(head, Object.assign(document.createElement("div"), { className: "viewer-picture" }));
+  made.addEventListener("click", ({ target }) => {
+    const by = Number(target.closest("[data-step]")?.dataset.step ?? 0);
+    if (by) step(by);
+    else if (target === made) made.close(); // its backdrop
+  });
+  made.addEventListener("keydown", ({ key }) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (by) step(by);
+  });
+  made.addEventListener("close", () => {
+    shown.focus();
+    made.querySelector(".viewer-picture").replaceChildren();
+  });
+  document.body.append(made);
+  return made;
+}
+
+export function showPicture(link) {
+  viewer ??= makeViewer();
+  show(link);
+  viewer.showModal();
+}
