@@ -9,7 +9,20 @@
   // What a source may not set, at any depth.
   const SECURE = ["secure", "securityLevel", "startOnLoad", "maxTextSize", "maxEdges", "suppressErrorRendering", "htmlLabels", "themeCSS", "dompurifyConfig", "logLevel", "fontFamily", "altFontFamily"];
 
+  // Of mind maps, pies and other diagrams whose colours only tell things apart: some that text is read on.
+  const COLOURS = {
+    light: ["#9fd3be", "#aab8ea", "#e9bf8c", "#d6a6da", "#9bcfde", "#e8a9ad", "#bdd694", "#bab4ea", "#ecc777", "#a5d6c3", "#c9b0e6", "#ecb19f"],
+    dark: ["#2f6f5f", "#4b5f9e", "#8a5a2b", "#7a4b7f", "#3f7a8c", "#8c4a52", "#5d7a3a", "#5b57a8", "#8f6325", "#4a7f6a", "#7d5a9a", "#96584a"],
+  };
+  // Mermaid puts the label of a round node of a mind map where HTML would begin.
+  const STYLES = ".mindmap-node > circle ~ .label tspan { text-anchor: middle; }";
+
   let shown = 0; // drawings so far: only the newest one counts
+
+  function coloursOf(isDark) {
+    const colours = COLOURS[isDark ? "dark" : "light"].flatMap((colour, at) => [[`cScale${at}`, colour], [`pie${at + 1}`, colour]]);
+    return Object.fromEntries([...colours, ["scaleLabelColor", isDark ? "#f5f5f0" : "#1c1c18"], ["git0", "#1f6f5c"], ["gitBranchLabel0", "#ffffff"]]);
+  }
 
   function configure(isDark) {
     globalThis.mermaid.initialize({
@@ -24,6 +37,8 @@
       logLevel: "fatal",
       fontFamily: "system-ui, sans-serif",
       theme: isDark ? "dark" : "default",
+      themeVariables: coloursOf(isDark),
+      themeCSS: STYLES,
     });
     document.documentElement.style.colorScheme = isDark ? "dark" : "light";
     Object.assign(document.body.style, { margin: "0", padding: `${EDGE}px` });

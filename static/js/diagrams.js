@@ -19,7 +19,26 @@ const loadLibrary = () =>
 
 const heights = new Map(); // of sources, so that one that is drawn again moves nothing
 const diagrams = new Map(); // by figure
-let last = Promise.resolve(); // one is drawn after the other
+const waiting = new Set(); // those to draw, one after the other
+let isDrawing = false;
+
+// A reader who follows the end of a conversation sees the last one first.
+const followsEnd = () => document.querySelector(".session-page") && isAtEnd();
+const distance = ({ figure }) => {
+  const { top, bottom } = figure.getBoundingClientRect();
+  return Math.abs(followsEnd() ? innerHeight - bottom : top - BELOW_HEADER);
+};
+
+async function drawNext() {
+  if (isDrawing) return;
+  isDrawing = true;
+  while (waiting.size) {
+    const [next] = [...waiting].sort((one, other) => distance(one) - distance(other));
+    waiting.delete(next);
+    await next.draw().catch(() => {});
+  }
+  isDrawing = false;
+}
 
 const isDark = () => {
   const chosen = document.documentElement.dataset.theme;
@@ -29,13 +48,11 @@ const isDark = () => {
 // Where the browser does not keep the reader's place (scrolling.js): it stays, whether the figure is above it or the reader
 // follows the end of the conversation.
 function resizing(figure, change) {
-  const isKept = !document.querySelector(".session-page");
   const { bottom, height } = figure.getBoundingClientRect();
-  const follows = !isKept && isAtEnd();
+  const follows = followsEnd();
   change();
-  if (isKept) return;
   if (follows) goToEnd();
-  else if (bottom < BELOW_HEADER) scrollBy({ top: figure.getBoundingClientRect().height - height, behavior: "instant" });
+  else if (bottom < BELOW_HEADER && document.querySelector(".session-page")) scrollBy({ top: figure.getBoundingClientRect().height - height, behavior: "instant" });
 }
 
 class Diagram {
@@ -60,8 +77,9 @@ class Diagram {
 
   comeNear(isNear) {
     this.isNear = isNear;
-    if (isNear) last = last.then(() => this.#draw()).catch(() => {});
-    else this.#leave();
+    if (!isNear) return this.#leave();
+    waiting.add(this);
+    return queueMicrotask(drawNext); // with the others that came at once
   }
 
   // Draws it in other colours, if it is drawn.
@@ -69,7 +87,7 @@ class Diagram {
     this.#ask();
   }
 
-  async #draw() {
+  async draw() {
     if (this.#frame || this.problem || !this.isNear || !this.figure.isConnected) return;
     const statements = this.source.split(/[\n;&]/).length;
     if (this.source.length > LONGEST || statements > MOST) {
