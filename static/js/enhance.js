@@ -63,11 +63,18 @@ export function letScroll(root) {
 
 const all = (root, selector) => [...(root.matches?.(selector) ? [root] : []), ...root.querySelectorAll(selector)];
 
+// Once the module is there a message that is drawn anew has its diagrams at once, so that nothing moves.
+let draw = async (diagrams) => {
+  const { drawDiagrams } = await import("./diagrams.js");
+  draw = drawDiagrams;
+  drawDiagrams(diagrams);
+};
+
 export function enhance(root) {
   showTimes(root);
   for (const figure of root.querySelectorAll(".prose:not(.live) figure:not(:has(> .code-tools))")) addTools(figure);
   for (const message of all(root, "[data-can]:not(:has(.message-actions))")) addActions(message);
   letScroll(root);
   const diagrams = all(root, ".prose:not(.live) figure[data-language=mermaid]:not([data-shows])");
-  if (diagrams.length) import("./diagrams.js").then(({ drawDiagrams }) => drawDiagrams(diagrams));
+  if (diagrams.length) draw(diagrams);
 }
