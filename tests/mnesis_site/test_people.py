@@ -150,6 +150,16 @@ def test_the_menu_and_the_palette_lead_there_for_those_who_may(inspector: Client
     assert there not in text(member, "/sessions/palette/")
 
 
+def test_the_first_steps_offer_an_invitation_to_those_who_may_invite(inspector: Client) -> None:
+    there = 'href="/people/invite/"'
+    assert there in text(inspector, "/")
+    modeller = User.objects.create_user("modeller", is_staff=True)
+    modeller.user_permissions.add(Permission.objects.get(codename="add_languagemodel"))
+    page = text(client_of(modeller), "/")
+    assert "Set up this site" in page
+    assert there not in page
+
+
 # Who sees and changes whom
 
 
