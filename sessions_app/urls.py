@@ -5,7 +5,7 @@ from django.urls import path
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import keys
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import frames, new_chat, palette, projects, shares, sidebar, trash, views
+from sessions_app.pages import frames, help, new_chat, palette, projects, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
@@ -41,6 +41,8 @@ urlpatterns = [
     path(f"{MODEL}/change/", model_views.model_change, name="model-change"),
     path(f"{MODEL}/check/", model_views.model_check, name="model-check"),
     path(f"{MODEL}/remove/", model_views.model_remove, name="model-remove"),
+    path("help/", help.help_index, name="help"),
+    path("help/<path:name>/", help.help_page, name="help-page"),
     path("usage/", usage_views.usage, name="usage"),
     path("usage/rows.csv", usage_views.usage_csv, name="usage-csv"),
     path("sessions/<str:session_id>/", views.session_page, name="session"),

@@ -29,7 +29,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "new-chat": (), "session-list": (), "trash": (), "projects": (), "project": ("project_id",), "shares": (), "keys": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "people": (), "invite": (), "person": ("account_id",), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (),
+    "new-chat": (), "session-list": (), "trash": (), "projects": (), "project": ("project_id",), "shares": (), "keys": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "people": (), "invite": (), "person": ("account_id",), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (), "help": (), "help-page": ("name",),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
@@ -97,7 +97,7 @@ _AXE = """(only) => axe.run(document, {
 def ids(portal: Portal) -> dict[str, Any]:
     """What the addresses of the pages are made of."""
     written = run_main("tests.support.hostile_record", "admin", seconds=120, environment=portal.site.environment)
-    return json.loads(written.splitlines()[-1]) | {"server": "hostile", "number": 1}
+    return json.loads(written.splitlines()[-1]) | {"server": "hostile", "number": 1, "name": "howto/add-a-model"}
 
 
 class Watch:
