@@ -278,6 +278,7 @@ def test_the_page_marks_each_sentence_and_counts_those_that_rest_on_nothing(
         ("\u2e22 stands here. \u2e23 And there.", '<div class="summary-plain"'),
         ("```py\nx = 1\n```\n\u202e hidden. $x^2$ and more.", "U+202E"),
         ("| a | b |\n|---|---|\n| one | two |\n\n1. First.\n2. Second *thing.* Third.", "<td"),
+        ("- [ ] Paint the hull. And the deck.\n- [x] Sail it home.", '<li class="task">\N{BALLOT BOX} <span'),
         ('<b title="\'>">Bold</b> words here. \x00\ud800 <!-- x --> end.', "&lt;b"),
     ],
 )
