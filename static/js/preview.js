@@ -55,7 +55,8 @@ function closePreview() {
   pane.querySelector(".preview-body").replaceChildren();
   pane.remove();
   delete document.documentElement.dataset.preview;
-  if (hadFocus || document.activeElement === document.body) opener?.focus();
+  if (!hadFocus && document.activeElement !== document.body) return;
+  (opener.isConnected ? opener : document.getElementById("main")).focus(); // its message may have been drawn anew
 }
 
 // Before anything else that Escape does, such as stopping a turn; a dialog on top of it is closed first.

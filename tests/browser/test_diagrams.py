@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Portal
 from tests.browser.test_every_page import axe
 from tests.browser.trap import Trap
+from tests.support.site import wait_until
 
 Open = Callable[..., Page]
 FLOW = "graph TD\n  A[High water] --> B{Is it late?}\n  B -->|yes| C[Wait]"
@@ -124,6 +125,22 @@ def test_only_what_is_near_the_screen_is_drawn(portal: Portal, open_page: Open) 
     expect(first.frame_locator("iframe").locator("svg")).to_be_visible()
     expect(second.locator("iframe")).to_have_count(0)
     expect(second.locator(".diagram")).not_to_have_css("height", "0px")  # it keeps its place
+
+
+def test_a_diagram_keeps_its_place_when_its_message_is_drawn_anew(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_answer(fenced(FLOW))
+    page = open_page(f"/sessions/{session_id}/")
+    expect(page.frame_locator("figure iframe").locator("svg")).to_be_visible()
+    page.evaluate("""() => {
+      const note = () => document.querySelector("figure").isSameNode(first) || seen.push(document.querySelector("figure").dataset.shows);
+      Object.assign(window, { seen: [], first: document.querySelector("figure") });
+      new MutationObserver(note).observe(document.getElementById("transcript"), { childList: true });
+    }""")
+    message = page.locator(".message-assistant").get_attribute("data-message")
+    portal.call("PUT", f"/api/sessions/{session_id}/messages/{message}/rating", {"thumb": "up"})
+    wait_until(lambda: page.evaluate("seen.length") > 0)
+    assert {*page.evaluate("seen")} == {"diagram"}
+    expect(page.frame_locator("figure iframe").locator("svg")).to_be_visible()
 
 
 def test_a_diagram_stays_code_while_it_is_written(portal: Portal, open_page: Open) -> None:
