@@ -12,7 +12,9 @@ from typing import Protocol
 
 import psycopg
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, connections
+from django.test import Client
 
 from audit_app.proof import ledger
 from mnesis_site.database_url import database
@@ -31,6 +33,18 @@ class NewDatabase(Protocol):
 
     def __call__(self, kind: str, *, migrated: bool = False) -> str:
         """The address of an empty one, ``sqlite`` or ``postgresql``; migrated, it has the tables already."""
+
+
+@pytest.fixture
+def reader(db: None) -> User:
+    return make_user("ada")
+
+
+@pytest.fixture
+def browser(reader: User) -> Client:
+    client = Client()
+    client.force_login(reader)
+    return client
 
 
 @pytest.fixture

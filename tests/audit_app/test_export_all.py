@@ -25,18 +25,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_database
 
 
 @pytest.fixture
-def reader() -> User:
-    return make_user("ada")
-
-
-@pytest.fixture
-def browser(reader: User) -> Client:
-    client = Client()
-    client.force_login(reader)
-    return client
-
-
-@pytest.fixture
 def sessions(reader: User) -> list[str]:
     """Two sessions and the fork of one, beside a deleted one and one of somebody else."""
     made = [new_session(reader, title=title) for title in ("Harbour", HOSTILE)]

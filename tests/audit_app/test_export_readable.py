@@ -39,18 +39,6 @@ LONG = "the tide came in again, " * 4_000
 
 
 @pytest.fixture
-def reader() -> User:
-    return make_user("ada")
-
-
-@pytest.fixture
-def browser(reader: User) -> Client:
-    client = Client()
-    client.force_login(reader)
-    return client
-
-
-@pytest.fixture
 def talk(reader: User) -> str:
     """A session with all that can be said, and a compaction."""
     session_id = new_session(reader, title="Harbour", system_prompt="Be brief.", labels={"stage": "review"})

@@ -42,18 +42,6 @@ def folder(tmp_path: Path, settings: Any) -> Path:
     return tmp_path / "uploads" / "imports"
 
 
-@pytest.fixture
-def reader() -> User:
-    return make_user("ada")
-
-
-@pytest.fixture
-def browser(reader: User) -> Client:
-    client = Client()
-    client.force_login(reader)
-    return client
-
-
 def limit(monkeypatch: pytest.MonkeyPatch, module: ModuleType, **values: int) -> None:
     """Set limits of files as a site's own configuration would."""
     config = Config(files=FileConfig(**values))
