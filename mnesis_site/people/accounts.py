@@ -14,7 +14,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Q, QuerySet
 
 from mnesis_core.errors import NotFound
-from mnesis_core.people import Role, Standing, State
+from mnesis_core.network.people import Role, Standing, State
 from mnesis_core.spending import Allowance
 from mnesis_core.text import encode_text
 from sessions_app.llm.activity import Activity, activity_of

@@ -9,7 +9,7 @@ from django import forms
 from django.contrib.auth.models import User
 from django.contrib.auth.validators import UnicodeUsernameValidator
 
-from mnesis_core.people import Role, Standing, groups_to_give, roles_to_give
+from mnesis_core.network.people import Role, Standing, groups_to_give, roles_to_give
 from mnesis_site.people.accounts import Account, list_groups
 from sessions_app.record.organisation_store import are_several, list_organisations
 

@@ -19,7 +19,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from mnesis_core.errors import AccountChanged, InvalidRequest, PermissionDenied
-from mnesis_core.people import Role, Standing, groups_to_give, roles_to_give, why_not_change, why_not_end
+from mnesis_core.network.people import Role, Standing, groups_to_give, roles_to_give, why_not_change, why_not_end
 from mnesis_site.people.accounts import account_of, find_user, list_groups, role_of, standing_of
 from mnesis_site.sign_in import marked_anew
 from sessions_app.llm.model_store import revoke_key, revoke_keys

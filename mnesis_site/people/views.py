@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import AccountChanged, InvalidRequest
-from mnesis_core.people import Standing, why_not_change, why_not_end
+from mnesis_core.network.people import Standing, why_not_change, why_not_end
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable
 from mnesis_site.people import links, people_store

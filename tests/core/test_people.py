@@ -6,7 +6,15 @@ from itertools import product
 
 import pytest
 
-from mnesis_core.people import Role, Standing, groups_to_give, may_see, roles_to_give, why_not_change, why_not_end
+from mnesis_core.network.people import (
+    Role,
+    Standing,
+    groups_to_give,
+    may_see,
+    roles_to_give,
+    why_not_change,
+    why_not_end,
+)
 
 
 def standing(

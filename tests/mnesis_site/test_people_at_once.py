@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from mnesis_core.errors import AccountChanged, InvalidRequest, MnesisError, PermissionDenied
-from mnesis_core.people import Role
+from mnesis_core.network.people import Role
 from mnesis_site.people import people_store
 from mnesis_site.people.accounts import account_of
 

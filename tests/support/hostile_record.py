@@ -15,7 +15,7 @@ from files_app.intake import keep_file
 from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
-from mnesis_core.people import Role
+from mnesis_core.network.people import Role
 from mnesis_core.records import Thumb
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from mnesis_site.people import people_store
