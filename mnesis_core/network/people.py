@@ -1,4 +1,4 @@
-"""The accounts of a site: what each may be, and who may change whose. Nobody gives more than they have."""
+"""The accounts of a site: what each may be, and who may change whose. No one gives more than they have."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def why_not_change(actor: Standing, other: Standing) -> str:
 def why_not_end(actor: Standing, other: Standing) -> str:
     """Return why one account may not close another or take its password or role; empty if it may.
 
-    No administrator ends themselves, and nobody else ends an administrator, so one is always left.
+    No administrator closes their own account, and no one else closes an administrator's, so one is always left.
     """
     if actor.id == other.id:
         return "You cannot do this to your own account."

@@ -1,6 +1,6 @@
 """Accounts and groups in Django's administration: read by staff who may, and changed by administrators alone.
 
-A form there sets every flag and permission, so whoever has it could give more than they have, to themselves too. Staff have
+A form there sets every flag and permission, so anyone who has it could give more than they have, even to themselves. Staff have
 the pages of people instead.
 """
 

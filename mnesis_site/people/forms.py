@@ -94,7 +94,7 @@ class AccountForm(AccountFields):
         }
         if actor.id == account.id:
             self._choose("role", [(account.role.value, ROLES[account.role])])
-            self.fields["role"].help_text = "Nobody changes their own role."
+            self.fields["role"].help_text = "No one can change their own role."
         chosen = dict(self.fields["groups"].choices)  # type: ignore[attr-defined]
         self.others = [name for id, name in list_groups().items() if id in account.group_ids and id not in chosen]
 

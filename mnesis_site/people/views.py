@@ -153,7 +153,7 @@ def revoke(request: HttpRequest, account_id: int, prefix: str) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def welcome(request: HttpRequest, key: str, token: str) -> HttpResponse:
-    """Let whoever has a good link choose the password of its account, and sign in. Opening the link changes nothing."""
+    """Let the holder of a valid link choose the password of its account and sign in. Opening the link changes nothing."""
     user = links.user_of_link(key, token)
     if user is None:
         return render(request, "people/link_spent.html", status=410)

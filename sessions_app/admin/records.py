@@ -520,7 +520,7 @@ class AccountLimitAdmin(ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("owner",) if obj else ()
 
-    # Staff set limits on the page of a person, which lets nobody raise their own.
+    # Staff set limits on the page of a person, where no one can raise their own.
     def has_add_permission(self, request: HttpRequest) -> bool:
         return super().has_add_permission(request) and request.user.is_superuser
 
