@@ -492,9 +492,11 @@ def _enter(request: HttpRequest, entry: model_store.ModelEntry | None) -> HttpRe
     return redirect(_entry_url(spec.alias))
 
 
-@administrators(ADD)
+@signed_in
 def known_models(request: HttpRequest) -> HttpResponse:
     """Show the names that litellm's table has of a provider, and what it says of the one that is entered."""
+    if not (may_administer(request, ADD) or may_administer(request, CHANGE)):
+        raise Http404
     name = request.GET.get("litellm_model", "")[:200]
     known = list_known_models(provider_of(name))
     found = [
