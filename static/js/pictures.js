@@ -13,10 +13,14 @@ function button(icon, label) {
   return made;
 }
 
-const neighbour = (by) => {
-  const links = [...document.querySelectorAll(LINKS)];
-  return links[links.indexOf(shown) + by];
-};
+const links = () => [...document.querySelectorAll(LINKS)];
+// Its message may have been drawn anew since, and another link stands there now.
+const current = () => (shown.isConnected ? shown : (links().find(({ href }) => href === shown.href) ?? shown));
+
+function neighbour(by) {
+  const at = links().indexOf(current());
+  return at < 0 ? undefined : links()[at + by];
+}
 
 function show(link) {
   shown = link;
@@ -57,7 +61,7 @@ function makeViewer() {
     if (by) step(by);
   });
   made.addEventListener("close", () => {
-    shown.focus();
+    current().focus();
     made.querySelector(".viewer-picture").replaceChildren();
   });
   document.body.append(made);
