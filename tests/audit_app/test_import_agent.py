@@ -24,7 +24,7 @@ from mnesis_core.facts.values import FactState
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions
-from tests.audit_app.test_import_page import bring, browser, folder, limit, reader  # noqa: F401
+from tests.audit_app.test_import_page import bring, folder, limit  # noqa: F401
 from tests.core.test_transcripts_autobyteus import SEED, call, result, semantic, trace
 from tests.support.facts import new_fact, place_of
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
@@ -163,7 +163,7 @@ def test_what_cannot_be_read_is_a_clear_error(bring: Callable[..., Any], reader:
     assert list_sessions(owner_id=reader.pk) == []
 
 
-def test_a_folder_of_agents_is_imported_whole(reader: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_a_folder_of_agents_is_imported_whole(reader: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, records in AGENT.items():
         for agent in ("agent_1", "agent_2"):
             file = tmp_path / "memory" / "agents" / agent / name
@@ -199,7 +199,7 @@ def agents(*names: str) -> dict[str, bytes]:
 
 def test_a_zip_of_agents_is_imported_like_the_folder(
     bring: Callable[..., Any],  # noqa: F811
-    reader: User,  # noqa: F811
+    reader: User,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -222,7 +222,7 @@ def test_a_zip_of_agents_is_imported_like_the_folder(
 
 def test_what_an_export_writes_as_a_zip_comes_in_as_it_was(
     bring: Callable[..., Any],  # noqa: F811
-    reader: User,  # noqa: F811
+    reader: User,
     tmp_path: Path,
 ) -> None:
     [first] = bring(*((name, lines(records)) for name, records in AGENT.items()))["sessions"]
@@ -233,7 +233,7 @@ def test_what_an_export_writes_as_a_zip_comes_in_as_it_was(
 
 def test_a_zip_that_is_damaged_or_not_safe_ends_in_words(
     bring: Callable[..., Any],  # noqa: F811
-    reader: User,  # noqa: F811
+    reader: User,
     subtests: pytest.Subtests,
 ) -> None:
     one = agents("agent_1")
@@ -265,7 +265,7 @@ def test_a_zip_that_is_damaged_or_not_safe_ends_in_words(
 
 def test_a_zip_may_not_unpack_to_more_than_an_import_may_have(
     bring: Callable[..., Any],  # noqa: F811
-    reader: User,  # noqa: F811
+    reader: User,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = packed(

@@ -15,8 +15,7 @@ KEY = "sk-typed-in-a-browser"
 
 
 def test_a_model_is_added_with_its_key_and_answers(portal: Portal, open_page: Open) -> None:
-    page = open_page("/")
-    page.get_by_role("region", name="Set up this site").get_by_role("link", name="Add a model").click()
+    page = open_page("/models/add/")
     with OpenAIServer() as server:
         page.get_by_label("Provider", exact=True).select_option(label="Anthropic")
         expect(page.locator('#known-models option[value="anthropic/claude-opus-4-1"]')).to_be_attached()
