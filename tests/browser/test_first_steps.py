@@ -45,6 +45,7 @@ def test_a_model_is_added_with_its_key_and_answers(portal: Portal, open_page: Op
 
 def test_the_demo_model_shows_a_tool_call_at_a_click(open_page: Open) -> None:
     page = open_page("/")
+    page.get_by_label("Model", exact=True).select_option("demo")  # whichever was used last
     page.get_by_role("button", name="Have it call a tool").click()
     page.wait_for_url("**/sessions/sess_*/")
     wait_for_end(page)
