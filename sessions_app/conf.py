@@ -23,8 +23,7 @@ from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, set
 from mnesis_core.llm.parameters import KEPT_NAMES, read_parameters, read_stored
 from mnesis_core.llm.reranking import Reranker
 from mnesis_core.network.hosts import HostLists
-from mnesis_core.providers.credentials import check_provider
-from mnesis_core.providers.sealing import unseal
+from mnesis_core.providers.credentials import check_provider, unseal
 from mnesis_core.records import SessionRecord, record_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import LanguageModel, ModelGrant

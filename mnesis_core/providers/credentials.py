@@ -1,9 +1,18 @@
-"""The key and the address of a model call. It gets both or neither, and never one of them from the environment."""
+"""The key and the address of a model call. It gets both or neither, and never one of them from the environment.
+
+A key that is stored is encrypted with the site's secret, for the one place that it may be sent to: the place is part of what
+the encrypting key is made from. So it cannot be read for another address, whatever changes the row that holds it.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 from ipaddress import ip_address
 from urllib.parse import urlsplit
+
+from cryptography.fernet import Fernet, InvalidToken
 
 from mnesis_core.errors import ModelNotAllowed, ModelNotConfigured, NotListed
 from mnesis_core.llm.interface import ModelSpec
@@ -28,6 +37,7 @@ _AT_THEIR_OWN = AT_ANY_ADDRESS | {
     *("fireworks_ai", "groq", "mistral", "moonshot", "nebius", "nvidia_nim", "openrouter", "perplexity", "sambanova"),
     *("together_ai", "xai", "zai"),
 }
+_PURPOSE = "mnesis.model-key"
 _LOCAL_SUFFIXES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")
 
 
@@ -98,3 +108,21 @@ def host_of(address: str) -> str | None:
         return urlsplit(address).hostname
     except ValueError:
         return None
+
+
+def seal(key: str, *, litellm_model: str, api_base: str, secret: str) -> str:
+    """Return a provider's key as a text for the database."""
+    return _cipher(litellm_model, api_base, secret).encrypt(key.encode()).decode()
+
+
+def unseal(sealed: str, *, litellm_model: str, api_base: str, secret: str) -> str | None:
+    """Return the key, or ``None`` if it was sealed for another provider or address, or with another secret."""
+    try:
+        return _cipher(litellm_model, api_base, secret).decrypt(sealed.encode()).decode()
+    except InvalidToken:
+        return None
+
+
+def _cipher(litellm_model: str, api_base: str, secret: str) -> Fernet:
+    place = "\0".join((_PURPOSE, provider_of(litellm_model), api_base))
+    return Fernet(base64.urlsafe_b64encode(hmac.digest(secret.encode(), place.encode(), hashlib.sha256)))

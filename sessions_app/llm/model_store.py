@@ -27,9 +27,9 @@ from mnesis_core.llm.interface import (
 )
 from mnesis_core.llm.parameters import KEPT_NAMES, Parameters, read_parameters
 from mnesis_core.network.rate_limits import MODES, SCOPES, KeyRecord, KeyText, new_key
+from mnesis_core.providers.credentials import seal, unseal
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
 from mnesis_core.providers.litellm_parameters import settle_parameters
-from mnesis_core.providers.sealing import seal, unseal
 from mnesis_core.records import record_of
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.conf import DEMO, check_listed, get_model, spec_of

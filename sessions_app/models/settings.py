@@ -60,7 +60,7 @@ class LanguageModel(models.Model):
     api_base = models.CharField(max_length=500, blank=True, default="")
     api_key_env = models.CharField(max_length=100, blank=True, default="")
     sealed_key = models.TextField(blank=True, default="", db_default="", editable=False)
-    """A key that was entered on a page (``mnesis_core.providers.sealing``). Empty where a variable holds it, or none is needed."""
+    """A key that was entered on a page (``mnesis_core.providers.credentials``). Empty where a variable holds it, or none is needed."""
     context_window = models.PositiveIntegerField()
     context_window_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
     max_output_tokens = models.PositiveIntegerField()

@@ -34,7 +34,7 @@ DEMO_EXAMPLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstSteps:
-    """Which steps of setting up a site are done."""
+    """The steps of setting up a site, and whether each is done."""
 
     has_model: bool
     has_people: bool

@@ -19,17 +19,21 @@ def act(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
-def test_a_person_is_invited_comes_in_and_is_closed_out(portal: Portal, open_page: Open) -> None:
-    staff = open_page("/people/", permissions=["clipboard-read", "clipboard-write"])
+def invite(staff: Page, name: str) -> str:
+    """Invite a person, and return the link that was copied."""
     staff.get_by_role("link", name="Invite…").click()
-    staff.get_by_label("Username").fill("nora.lighthouse")
+    staff.get_by_label("Username").fill(name)
     staff.get_by_label("Username").press("Enter")
-    expect(staff.get_by_role("heading", name="A link for nora.lighthouse")).to_be_focused()
+    expect(staff.get_by_role("heading", name=f"A link for {name}")).to_be_focused()
     staff.get_by_role("button", name="Copy this link").click()
     expect(staff.get_by_role("button", name="Copied")).to_be_visible()
-    link = staff.evaluate("navigator.clipboard.readText()")
     assert axe(staff) == []
+    return str(staff.evaluate("navigator.clipboard.readText()"))
 
+
+def test_a_person_is_invited_comes_in_and_is_closed_out(portal: Portal, open_page: Open) -> None:
+    staff = open_page("/people/", permissions=["clipboard-read", "clipboard-write"])
+    link = invite(staff, "nora.lighthouse")
     nora = portal.browser.new_context(base_url=portal.site.url, reduced_motion="reduce")
     try:
         page = nora.new_page()

@@ -31,7 +31,7 @@ LINK = re.compile(r"http://testserver(/welcome/[\w-]+/[\w-]+/)")
 
 
 def staff_of(organisation: str, name: str = "sam", *groups: Group) -> User:
-    """Somebody of the staff there who looks after accounts."""
+    """A member of the staff of that organisation who may manage accounts."""
     user = make_user(name)
     put_into(organisation, user.pk)
     user.is_staff = True
