@@ -225,9 +225,15 @@ USE_TZ = True
 
 # One hash of all static files stands in the address of each, so that browsers keep them for a year and imports between
 # modules stay as they are written. Not in development. requirements.in stands for the files that packages bring.
-STATIC_URL = "static/" if DEBUG else f"static/{digest_of(BASE_DIR / 'static', BASE_DIR / 'requirements.in')}/"
+BUNDLES = BASE_DIR / "sessions_app" / "pages" / "bundles.py"  # it makes one file of many
+STATIC_URL = "static/" if DEBUG else f"static/{digest_of(BASE_DIR / 'static', BASE_DIR / 'requirements.in', BUNDLES)}/"
 STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    *([] if DEBUG else ["sessions_app.pages.bundles.BundleFinder"]),
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+]
 SERVESTATIC_USE_FINDERS = True
 SERVESTATIC_AUTOREFRESH = False
 SERVESTATIC_ADD_HEADERS_FUNCTION = None if DEBUG else keep_for_a_year

@@ -115,8 +115,8 @@ def page(portal: Portal, open_page: Open) -> Page:
 
 
 def script_of(page: Page) -> str:
-    source: str = page.evaluate("document.querySelector('script[src$=\"/session.js\"]').src")
-    return source.replace("session.js", "markdown.js")
+    source: str = page.evaluate("document.querySelector('script[src$=\"/site.js\"]').src")
+    return source.replace("site.js", "markdown.js")
 
 
 def by_server(text: str) -> str:

@@ -263,3 +263,16 @@ def test_the_browser_libraries_are_named_with_version_and_licence() -> None:
     assert version
     assert version[1] in listed
     assert (vendor / "htmx" / "LICENSE").is_file()
+
+
+def test_the_first_page_of_a_visit_comes_in_few_requests(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session("Where is the key?")
+    page = open_page("about:blank")
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+    sizes: list[int] = []
+    network.on("Network.loadingFinished", lambda end: sizes.append(end["encodedDataLength"]))
+    page.goto(f"{portal.site.url}/sessions/{session_id}/", wait_until="networkidle")
+    asked = [size for size in sizes if size]  # what is cached is 0
+    assert len(asked) <= 12
+    assert sum(asked) <= 150_000
