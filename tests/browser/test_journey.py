@@ -29,7 +29,7 @@ def open_pane(page: Page) -> Locator:
     """Open the lens, which is beside the conversation on a desktop and over it on a phone."""
     pane = page.locator("#panels")
     if pane.is_hidden():
-        page.keyboard.press("c")
+        page.locator("#context-toggle").click()
     expect(pane).to_be_visible()
     return pane
 
@@ -84,8 +84,7 @@ def compact(page: Page) -> None:
         wait_for_end(page)
     open_pane(page).get_by_role("button", name="Compact now").click()
     expect(page.locator("details.divider", has_text="Compacted")).to_be_visible()
-    if page.viewport_size["width"] < 600:  # type: ignore[index]  # the pane is over the conversation
-        page.keyboard.press("c")
+    page.locator("#lens-close").click()
     write(page, "What is the gate code?")
     expect(page.locator(".message-assistant").last).to_contain_text("4711")
     wait_for_end(page)
@@ -97,7 +96,7 @@ def look_through_the_lens(page: Page) -> None:
     answer.get_by_role("link", name="What the model saw").click()
     expect(page.locator("#call-title")).to_have_text(re.compile("What the model saw at call"))
     expect(page.locator("#lens-saw .block", has_text="What is the gate code?").first).to_be_attached()
-    page.keyboard.press("c")
+    page.locator("#lens-close").click()
 
 
 def share(page: Page) -> str:
