@@ -68,6 +68,8 @@ class SessionIn(Schema):
     host_mode: StrictBool = False
     peer_name: str = ""
     project_id: ProjectId = ""
+    assistant_id: Annotated[str, Field(max_length=100)] = ""
+    """The assistant that it begins with. It keeps the version that is the newest now."""
 
 
 class SessionPatch(Schema):

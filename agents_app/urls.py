@@ -2,8 +2,8 @@ from django.urls import path
 
 from agents_app.maps import views as operator_views
 from agents_app.tools import pages
+from agents_app.turns import assistant_pages, session_settings
 from agents_app.turns import pages as turn_pages
-from agents_app.turns import session_settings
 
 ITEM = "runs/<str:run_id>/items/<int:number>/"
 
@@ -24,6 +24,11 @@ urlpatterns = [
     path(f"{ITEM}input/", operator_views.item_input, name="run-item-input"),
     path(f"{ITEM}tries/<int:attempt>/output/", operator_views.try_output, name="run-try-output"),
     path(f"{ITEM}tries/<int:attempt>/prompt/", operator_views.try_prompt, name="run-try-prompt"),
+    path("assistants/", assistant_pages.assistant_list, name="assistants"),
+    path("assistants/add/", assistant_pages.assistant_add, name="assistant-add"),
+    path("assistants/<str:assistant_id>/", assistant_pages.assistant_page, name="assistant"),
+    path("assistants/<str:assistant_id>/change/", assistant_pages.assistant_change, name="assistant-change"),
+    path("assistants/<str:assistant_id>/remove/", assistant_pages.assistant_remove, name="assistant-remove"),
     path("sessions/<str:session_id>/settings/", session_settings.session_settings, name="session-settings"),
     path("sessions/<str:session_id>/branch/choose/", turn_pages.choose_branch, name="choose-branch"),
     path("sessions/<str:session_id>/runs/<str:part_id>/", operator_views.part_runs, name="part-runs"),

@@ -406,6 +406,15 @@ def override(config: Config, values: dict[str, Any], *, path: str = "") -> Confi
     return changed
 
 
+def layered(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Return the overrides of two layers as one; where both say something, the upper one counts."""
+    both = {
+        name: layered(below[name], value) if isinstance(value, dict) and isinstance(below.get(name), dict) else value
+        for name, value in above.items()
+    }
+    return below | both
+
+
 def override_as_stored(config: Config, values: dict[str, Any]) -> Config:
     """Return a copy of ``config`` with those of some stored values replaced that are still valid.
 

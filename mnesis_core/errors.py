@@ -130,6 +130,10 @@ class ProjectNotYours(PermissionDenied):
     """Only the owner of the project may do this."""
 
 
+class AssistantNotYours(PermissionDenied):
+    """Only the owner of the assistant may do this."""
+
+
 class HoldingNotPermitted(PermissionDenied):
     """Facts are held for an organisation by those who may do so. Ask an administrator for the permission, or hold the fact for yourself."""
 
@@ -170,6 +174,10 @@ class ProjectNotFoundError(NotFound):
 
 class ProjectMemberNotFoundError(NotFound):
     """The project has no such member."""
+
+
+class AssistantNotFoundError(NotFound):
+    """There is no such assistant, or it is not shared with you."""
 
 
 class SharedLinkNotFound(NotFound):

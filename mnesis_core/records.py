@@ -27,6 +27,8 @@ ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
     *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening", "rating", "proj"),
     "pfile",
+    "asst",
+    "assv",
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
@@ -143,6 +145,8 @@ class SessionRecord:
     seen_turn: int | None = None  # how many turns had ended when the owner last looked; None before they first did
     project_id: str = ""  # the project that it is in
     named_project_id: str = ""  # the one that it was put into, which its owner may have left since
+    assistant_version_id: str = ""  # the version of an assistant that it began with
+    assistant_instructions: str = ""  # which stand before its own
     is_at_home: bool = True  # Whether the owner is in the session's organisation; else only administrators see it.
 
     @property
@@ -189,6 +193,28 @@ class ProjectRecord:
     is_owner: bool  # whether the member is its owner
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantRecord:
+    """A version of an assistant, as one of the people sees it who may use it."""
+
+    id: str
+    version_id: str
+    version: int
+    name: str
+    description: str
+    instructions: str
+    model: str  # of sessions that begin with it; empty if it has no say
+    config: dict[str, Any]  # of sessions that begin with it
+    starters: list[str]
+    owner_name: str
+    is_owner: bool
+    for_everyone: bool
+    is_newest: bool  # whether new sessions begin with this version
+    created_at: datetime  # when this version was made
+    people: tuple[str, ...] = ()  # the usernames of those whom it is shared with; only its owner is told
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from ninja.renderers import JSONRenderer
 from agents_app.endpoints import jsonrpc
 from agents_app.endpoints.anthropic import anthropic_error
 from agents_app.endpoints.anthropic import router as anthropic_router
+from agents_app.endpoints.assistants import router as assistants_router
 from agents_app.endpoints.conversations import router as conversations_router
 from agents_app.endpoints.embeddings import router as embeddings_router
 from agents_app.endpoints.openai import openai_error
@@ -118,6 +119,7 @@ for router in (
     audit_router,  # before the one that takes any word after "sessions" for an id
     agents_router,
     projects_router,
+    assistants_router,
     tools_router,
     operators_router,
     sessions_router,

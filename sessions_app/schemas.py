@@ -122,6 +122,7 @@ class SessionOut(Out):
     host_mode: bool
     peer_name: str
     project_id: Annotated[str | None, BeforeValidator(lambda project_id: project_id or None)]
+    assistant_version_id: Annotated[str | None, BeforeValidator(lambda version_id: version_id or None)]
     running_turn_id: str | None
     last_seq: Annotated[int, Field(validation_alias="event_seq")]
     message_count: Annotated[int, Field(validation_alias="message_seq")]

@@ -19,9 +19,11 @@ from django.http import HttpRequest
 from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationInfo, model_validator
 
 from agents_app.turns import lifecycle
+from agents_app.turns.assistants import assistant_named, model_in_session
 from agents_app.turns.claim import StartedTurn, ToolResult
 from files_app.queries import load_file_references, read_of_session
 from mnesis_core import errors
+from mnesis_core.config import layered
 from mnesis_core.events import EventType
 from mnesis_core.files.detection import MARK_BYTES, media_type_of
 from mnesis_core.llm.interface import ToolCall
@@ -98,7 +100,7 @@ async def ask(
     :raises MnesisError: as ``lifecycle.create_session``, ``start_turn`` and ``answer_tools`` do.
     :raises InvalidRequest: nothing in the request can be answered, or the session has another model.
     """
-    session, diff, is_nameless = await db(_find_place, request, owner, idempotency_key)
+    session, request, diff, is_nameless = await db(_find_place, request, owner, idempotency_key)
     if diff.results:
         return replace(await _answer_tools(session, diff, viewer), is_json=is_json_format(request.parameters))
     try:
@@ -162,13 +164,14 @@ async def follow_thinking(asked: RunningAnswer) -> AsyncIterator[ThinkingPiece]:
 
 def _find_place(
     request: CompletionRequest, owner: AbstractBaseUser, key: str | None
-) -> tuple[SessionRecord, RequestDiff, bool]:
-    """Return the session of a request, what of the request is new there, and whether the session is nameless.
+) -> tuple[SessionRecord, CompletionRequest, RequestDiff, bool]:
+    """Return the session of a request, the request with its model, what of it is new there, and whether the session is nameless.
 
     A nameless session was made for this very request, and no later one finds it without its id.
     """
     session = _find_session(request, owner, key)
     if session is not None:
+        request = replace(request, model=model_in_session(request.model, session))
         if request.model != session.model and not request.may_change_model:
             raise errors.InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
         if any(said.role == "assistant" for said in request.messages):
@@ -176,18 +179,21 @@ def _find_place(
             known = known_from(recent)
         else:  # a request without answers is new whatever the record says
             known = Known(is_empty=session.message_seq == 0)
-        return session, diff_request(request.messages, known), False
+        return session, request, diff_request(request.messages, known), False
     diff = diff_request(request.messages, Known())
     if diff.results:
         raise errors.ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
+    assistant = assistant_named(request.model, user_id=owner.pk)
     name, is_one_turn = _name_of(request, key), not request.session and not _is_users(request)
     try:
         made = lifecycle.create_session(
             owner=owner,
-            model=request.model,
+            model="" if assistant else request.model,
+            assistant_id=assistant.id if assistant else "",
             system_prompt=diff.system_prompt or "",
             labels={"door": request.origin, **({"one_turn": "yes"} if is_one_turn else {})},
-            config=ONE_TURN if is_one_turn else {},
+            # An assistant has its own tools in a single call, too.
+            config=layered(ONE_TURN, assistant.config if assistant else {}) if is_one_turn else {},
             first_message=diff.message or None,
             origin=request.origin,
             external_id=name,
@@ -198,7 +204,7 @@ def _find_place(
         if found is None:
             raise
         made = found
-    return made, diff, not name
+    return made, replace(request, model=made.model), diff, not name
 
 
 def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> SessionRecord | None:

@@ -23,6 +23,7 @@ from agents_app.endpoints.answers import (
     headers_of,
     read_body,
 )
+from agents_app.turns.assistants import spec_named
 from files_app.pictures import size_documents
 from mnesis_core import errors
 from mnesis_core.files.pictures import rule_for
@@ -31,7 +32,6 @@ from mnesis_core.turns import anthropic
 from mnesis_core.turns.answers import Answered
 from mnesis_core.turns.gateway import Protocol
 from sessions_app.callers import owner_id
-from sessions_app.conf import get_spec
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db, work
 from sessions_app.live import viewer_of
@@ -94,7 +94,7 @@ async def count_tokens(request: HttpRequest, body: MessagesIn) -> HttpResponse |
 
 def _count(body: MessagesIn, person: int) -> HttpResponse:
     wanted = anthropic.read_request(body.model_dump(exclude_unset=True), session="")
-    spec = get_spec(wanted.model, user_id=person)
+    spec = spec_named(wanted.model, user_id=person)
     ratio = first_calibration(spec.shared_ratio).ratio
     rule = rule_for(spec.litellm_model)
     sizes = size_documents((sent for said in wanted.messages for sent in said.pictures), rule)

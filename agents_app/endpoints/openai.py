@@ -22,14 +22,18 @@ from agents_app.endpoints.answers import (
     headers_of,
     read_body,
 )
+from agents_app.turns.assistants import assistant_named, offered_assistants, spec_named
 from mnesis_core import errors
 from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.providers.litellm_ import abilities_of
+from mnesis_core.records import AssistantRecord
+from mnesis_core.text import printable, write_time
 from mnesis_core.turns import completions
 from mnesis_core.turns.gateway import Protocol
 from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage
+from sessions_app.assistants.assistant_queries import PREFIX
 from sessions_app.callers import owner_id
-from sessions_app.conf import get_spec, list_models
+from sessions_app.conf import list_models
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import viewer_of
@@ -169,8 +173,11 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
 
 @router.get("/models", response=None, summary="List models")
 def models(request: HttpRequest) -> HttpResponse:
-    """The models that may be asked."""
-    data = [_model(spec) for spec in list_models(user_id=owner_id(request))]
+    """The models that may be asked, and behind them the assistants that may be asked as models."""
+    person = owner_id(request)
+    specs = list_models(user_id=person)
+    data = [_model(spec) for spec in specs]
+    data += [_assistant(one, spec) for one, spec in offered_assistants(specs, user_id=person)]
     # Anthropic's clients ask for pages; there is one.
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
     return JsonResponse({"object": "list", "data": data, "has_more": False, **ends})
@@ -178,8 +185,10 @@ def models(request: HttpRequest) -> HttpResponse:
 
 @router.get("/models/{path:name}", response=None, summary="Read a model")
 def model(request: HttpRequest, name: str) -> HttpResponse:
-    """One model."""
-    return JsonResponse(_model(get_spec(name, user_id=owner_id(request))))
+    """One model, or one assistant."""
+    person = owner_id(request)
+    spec, assistant = spec_named(name, user_id=person), assistant_named(name, user_id=person)
+    return JsonResponse(_assistant(assistant, spec) if assistant else _model(spec))
 
 
 def openai_error(error: errors.MnesisError, status: int = 0) -> HttpResponse:
@@ -226,4 +235,15 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
         "context_window": spec.context_window,
         "max_output_tokens": spec.max_output_tokens,
         "capabilities": abilities_of(spec),
+    }
+
+
+def _assistant(assistant: AssistantRecord, spec: ModelSpec) -> dict[str, Any]:
+    """Return an assistant as a model that has the abilities of its model."""
+    return {
+        **_model(spec),
+        "id": PREFIX + assistant.id,
+        "created": int(assistant.created_at.timestamp()),
+        "display_name": printable(assistant.name),
+        "created_at": write_time(assistant.created_at),
     }

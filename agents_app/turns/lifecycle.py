@@ -19,6 +19,7 @@ from django_q.tasks import async_task
 
 from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
+from agents_app.turns.assistants import model_in_assistant, settings_with
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.facts.forks import copy_facts
@@ -35,6 +36,7 @@ from mnesis_core.records import MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
 from mnesis_core.turns.options import RecordedTurn, TurnOptions, check_recorded, request_digest
+from sessions_app.assistants.assistant_queries import load_assistant
 from sessions_app.conf import checked_config, default_model, get_spec, get_spec_to_read, session_config, site_config
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db, work
@@ -81,21 +83,27 @@ def create_session(
     host_mode: bool = False,
     peer_name: str = "",
     project_id: str = "",
+    assistant_id: str = "",
 ) -> SessionRecord:
     """Create a session. A ``first_message`` is checked only: when it is refused, no empty session is left behind.
 
     :param external_id: what the caller calls it; with owner and origin it names one session
     :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
     :param project_id: one of the owner's projects, whose model it has unless another one is named
+    :param assistant_id: one that the owner may use, whose newest version it keeps; what is named here stands above that
+    :raises AssistantNotFoundError: there is no such assistant, or the owner may not use it.
     :raises ProjectNotFoundError: there is no such project, or the owner is not a member of it.
     :raises ModelNotFoundError: there is no such model.
     :raises DuplicateIDError, PeerNameTaken: the owner has one of this origin and external id, or one in host mode so named.
     :raises InvalidRequest: a value is out of its bounds.
     """
     project = load_project(project_id, user_id=owner.pk) if project_id else None
-    alias = model or (model_in(project, user_id=owner.pk) if project else "") or default_model()
+    assistant = load_assistant(assistant_id, user_id=owner.pk) if assistant_id else None
+    alias = model or (model_in_assistant(assistant, user_id=owner.pk) if assistant else "")
+    alias = alias or (model_in(project, user_id=owner.pk) if project else "") or default_model()
     get_spec(alias, user_id=owner.pk)
     checked = _check_config(config or {}, owner_id=owner.pk)
+    both = settings_with(assistant, config or {})
     _check_title(title, checked.limits.title_characters)
     claim.check_stored("agent", agent, AGENT_LENGTH)
     claim.check_length("system_prompt", system_prompt, checked.limits.message_characters)
@@ -111,13 +119,15 @@ def create_session(
         agent=agent,
         system_prompt=system_prompt,
         labels=labels,
-        config=config,
+        config=both,
         parent_id=parent_id,
         origin=origin,
         external_id=external_id,
         host_mode=hosting.is_on,
         peer_name=hosting.name,
         project_id=project_id,
+        assistant_version_id=assistant.version_id if assistant else "",
+        assistant_instructions=assistant.instructions if assistant else "",
     )
     return load_session(session_id)
 

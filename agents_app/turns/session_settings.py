@@ -88,7 +88,9 @@ def _whole(place: str, label: str, help_text: str = "", *, default: str = "") ->
     )
 
 
-class SettingsForm(forms.Form):
+class ConfigForm(forms.Form):
+    """What a person says of how a session's model is told and asked, and what it may use and spend."""
+
     instructions = forms.CharField(
         required=False,
         strip=False,
@@ -150,14 +152,15 @@ class SettingsForm(forms.Form):
         label="Cost in dollars",
     )
 
-    def __init__(self, data: Any = None, *, session: SessionRecord) -> None:
-        self.session, self.own = session, session.config
+    def __init__(self, data: Any, *, own: dict[str, Any], instructions: str, user_id: int, **initially: Any) -> None:
+        """Show what a configuration says (``own``), and the tools that a person has."""
+        self.own = own
         config = session_config(self.own)
         # An import may bring values that no version understood: the form shows what they come to.
         valid = asdict(config) | {"parameters": read_stored(config.parameters).as_dict()}
         said = {name: place for name, place in PLACES.items() if value_at(self.own, place) is not None}
-        initial = dict.fromkeys(PLACES) | {name: value_at(valid, place) for name, place in said.items()}
-        initial["instructions"] = instructions_of(session)
+        initial = initially | dict.fromkeys(PLACES) | {name: value_at(valid, place) for name, place in said.items()}
+        initial["instructions"] = instructions
         initial["tools_from"] = SITE if initial["tools"] is None else OWN
         initial["tools"] = list(config.turn.tools)
         initial["ask_before"] = list(config.turn.ask_before)
@@ -165,7 +168,7 @@ class SettingsForm(forms.Form):
         if initial["cost"]:
             initial["cost"] = f"{initial['cost'] / MICROS:.10g}"
         super().__init__(data, initial=initial)
-        self._tools = {tool.spec.name: tool for tool in list_tools(user_id=session.owner_id)}
+        self._tools = {tool.spec.name: tool for tool in list_tools(user_id=user_id)}
         every = sorted({tool.source + SEPARATOR + EVERY for tool in self._tools.values() if tool.source != SHIPPED})
         names = dict.fromkeys((*self._tools, *every, *config.turn.tools))
         self.fields["tools"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
@@ -218,16 +221,28 @@ class SettingsForm(forms.Form):
         said["ask_before"] = None if default else given["ask_before"]
         said["cost"] = None if given["cost"] is None else int(given["cost"] * MICROS)
         said["read_only"] = None if given["read_only"] == site_config().turn.read_only else given["read_only"]
-        told = given["instructions"]
-        if told == instructions_of(self.session).replace("\r\n", "\n"):
-            said["instructions"] = self.own.get("instructions")
-        else:
-            said["instructions"] = None if told == self.session.system_prompt else told
+        said["instructions"] = self.changed_instructions(given["instructions"])
         return with_values(self.own, {place: said[name] for name, place in PLACES.items()})
 
+    def changed_instructions(self, told: str) -> str | None:
+        """Return what the configuration itself has of the instructions."""
+        return None
+
     def refuse(self, error: MnesisError) -> None:
-        names = {place: name for name, place in PLACES.items()}
+        names = {name: name for name in self.fields} | {place: name for name, place in PLACES.items()}
         self.add_error(names.get(str(error.details.get("field"))), error.message)
+
+
+class SettingsForm(ConfigForm):
+    def __init__(self, data: Any = None, *, session: SessionRecord) -> None:
+        self.session = session
+        told = instructions_of(session)
+        super().__init__(data, own=session.config, instructions=told, user_id=session.owner_id)
+
+    def changed_instructions(self, told: str) -> str | None:
+        if told == instructions_of(self.session).replace("\r\n", "\n"):
+            return self.own.get("instructions")
+        return None if told == self.session.system_prompt else told
 
 
 @signed_in_to_change

@@ -1,5 +1,6 @@
 """Every table of the app: the record, and beside it settings and counters."""
 
+from sessions_app.models.assistants import ASSISTANT_NAME_LENGTH, Assistant, AssistantGrant, AssistantVersion
 from sessions_app.models.record import (
     ID_LENGTH,
     TOOL_STEPS,
@@ -41,6 +42,7 @@ from sessions_app.models.settings import (
 )
 
 __all__ = [
+    "ASSISTANT_NAME_LENGTH",
     "ID_LENGTH",
     "PROJECT_NAME_LENGTH",
     "TOOL_STEPS",
@@ -49,6 +51,9 @@ __all__ = [
     "USAGE_SUMS",
     "AccountLimit",
     "ApiKey",
+    "Assistant",
+    "AssistantGrant",
+    "AssistantVersion",
     "Branch",
     "ContextItem",
     "DirectoryEntry",

@@ -109,6 +109,10 @@ class Session(AppendOnlyModel):
     peer_name = IdField(max_length=64, default="")
     project_id = IdField(max_length=ID_LENGTH, default="", db_default="")
     """The project that its owner put it into. It is in that one while they are a member there (``ownership``)."""
+    assistant_version_id = IdField(max_length=ID_LENGTH, default="", db_default="")
+    """The version of an assistant that it began with. No foreign key: another site may not have it."""
+    assistant_instructions = EncodedTextField(default="", db_default="")
+    """A copy of that version's, which stand before the session's own."""
     own_salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
@@ -117,7 +121,9 @@ class Session(AppendOnlyModel):
             *("trashed_at", "updated_at", "seen_turn", "project_id"),
             *("event_seq", "head_hash", "message_seq", "turn_seq", "branch", "branch_seq"),
         ),
-        erasable=("title", "system_prompt", "labels", "config", "external_id", "peer_name"),
+        erasable=(
+            *("title", "system_prompt", "assistant_instructions", "labels", "config", "external_id", "peer_name"),
+        ),
         # The owner's number and the organisation mean nothing in another database; the first event says whose it was.
         unproven=(
             *("owner", "organisation", "updated_at", "seen_turn", "event_seq", "head_hash", "message_seq", "turn_seq"),

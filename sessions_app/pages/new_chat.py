@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
+from sessions_app.assistants.assistant_queries import list_assistants
 from sessions_app.conf import has_real_models
 from sessions_app.pages.permissions import may_administer
 from sessions_app.pages.views import model_choices, reader_of, signed_in, signed_in_to_post
@@ -16,6 +17,7 @@ from sessions_app.record.session_queries import has_imports
 COOKIE = "mnesis_first_steps"
 COOKIE_SECONDS = 400 * 24 * 3600  # the longest that browsers keep one
 HIDDEN = "hidden"
+MOST_ASSISTANTS = 6  # the newest ones; the others are on the page of all assistants
 EXAMPLES = (
     "Explain what a context window is, as you would to a friend.",
     "Plan a four-day walk in the Pyrenees, with what to pack.",
@@ -43,7 +45,13 @@ class FirstSteps:
 
 @signed_in
 def new_chat(request: HttpRequest) -> HttpResponse:
-    context = {"examples": EXAMPLES, "demo_examples": DEMO_EXAMPLES, "steps": first_steps(request)}
+    assistants = list_assistants(user_id=reader_of(request), limit=MOST_ASSISTANTS)
+    context = {
+        "assistants": assistants,
+        "examples": EXAMPLES,
+        "demo_examples": DEMO_EXAMPLES,
+        "steps": first_steps(request),
+    }
     return render(request, "sessions_app/new_chat.html", model_choices(request) | context)
 
 

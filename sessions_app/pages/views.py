@@ -22,6 +22,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.records import SessionRecord, TurnState
 from mnesis_core.text import printable
+from sessions_app.assistants.assistant_queries import assistant_of, is_usable
 from sessions_app.conf import default_model, list_models, site_config
 from sessions_app.pages import transcript
 from sessions_app.pages.branches import (
@@ -269,7 +270,7 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
         "may_delete": may_delete(),
         "may_share": may_share(),
     }
-    return render(request, "sessions_app/session.html", context | in_project(session))
+    return render(request, "sessions_app/session.html", context | in_project(session) | with_assistant(session))
 
 
 def in_project(session: SessionRecord) -> dict[str, Any]:
@@ -277,6 +278,13 @@ def in_project(session: SessionRecord) -> dict[str, Any]:
     if session.project_id:
         return {"project": load_project(session.project_id, user_id=session.owner_id)}
     return {"has_left_project": bool(session.named_project_id) and has_left_project(session)}
+
+
+def with_assistant(session: SessionRecord) -> dict[str, Any]:
+    """Return what a page says of the assistant that a session began with."""
+    assistant = assistant_of(session)
+    is_there = assistant is not None and is_usable(assistant, user_id=session.owner_id)
+    return {"assistant": assistant, "may_use_assistant": is_there}
 
 
 @signed_in

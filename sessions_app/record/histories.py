@@ -325,6 +325,8 @@ def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMe
         forked_message_id=last.id if last else "",
         origin=FORK,
         project_id=source.project_id,
+        assistant_version_id=source.assistant_version_id,
+        assistant_instructions=source.assistant_instructions,
     )
     if last is None:
         _publish_fork(source.id, fork_id)

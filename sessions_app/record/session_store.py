@@ -143,6 +143,8 @@ def create_session(
     host_mode: bool = False,
     peer_name: str = "",
     project_id: str = "",
+    assistant_version_id: str = "",
+    assistant_instructions: str = "",
 ) -> str:
     """Create a session in the organisation of its parent, or in that of its owner.
 
@@ -173,6 +175,8 @@ def create_session(
             host_mode=host_mode,
             peer_name=peer_name,
             project_id=project_id,
+            assistant_version_id=assistant_version_id,
+            assistant_instructions=assistant_instructions,
         )
         _publish_created(session)
     return session.id

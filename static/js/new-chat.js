@@ -7,8 +7,8 @@ const textarea = form.elements.message;
 const errorBox = document.getElementById("new-session-error");
 const button = form.querySelector('button[type="submit"]');
 const attach = document.getElementById("attach");
-const { project = "" } = form.dataset;
-const draft = new Draft(`new-session${project}`);
+const { project = "", assistant = "" } = form.dataset;
+const draft = new Draft(`new-session${project}${assistant}`);
 
 // Files belong to a session, so attaching one creates the session first and keeps the message as its draft.
 async function create({ forFiles = false } = {}) {
@@ -17,7 +17,7 @@ async function create({ forFiles = false } = {}) {
   errorBox.hidden = true;
   const message = textarea.value;
   try {
-    const body = { model: form.elements.model.value, project_id: project, ...(message.trim() && !forFiles ? { message } : {}) };
+    const body = { model: form.elements.model.value, project_id: project, assistant_id: assistant, ...(message.trim() && !forFiles ? { message } : {}) };
     const session = await call("POST", "/api/sessions", body);
     if (forFiles) new Draft(session.id).change(message);
     draft.forget();

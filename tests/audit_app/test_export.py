@@ -338,7 +338,10 @@ def test_a_file_cut_anywhere_is_refused_before_anything_is_written(exported: Exp
 def test_every_table_of_a_session_is_exported_by_itself():
     exported = {table.model for table in session_tables().values()}
     # What is guarded and no session's.
-    of_the_record = {apps.get_model("sessions_app", name) for name in ("DirectoryEntry", "Person", "Organisation")}
+    of_the_record = {
+        apps.get_model("sessions_app", name)
+        for name in ("DirectoryEntry", "Person", "Organisation", "Assistant", "AssistantVersion")
+    }
     others = {apps.get_model("agents_app", "McpServer"), *of_the_record}
     assert set(guarded_models()) - others == exported
     for model in filter(is_carried, apps.get_models()):

@@ -55,6 +55,19 @@ def test_a_session_from_its_beginning_to_its_proof(client: Client):
     assert "demo" in [model["alias"] for model in client.models()]
 
 
+def test_an_assistant_with_its_versions(client: Client):
+    assistant = client.create_assistant(name="Pilot", instructions="Speak of boats.", starters=["Which tide?"])
+    session = client.create_session(assistant_id=assistant["id"])
+    assert session["assistant_version_id"] == assistant["version_id"]
+    assert client.update_assistant(assistant["id"], name="Harbour pilot")["version"] == 2
+    assert [version["name"] for version in client.assistant_versions(assistant["id"])] == ["Harbour pilot", "Pilot"]
+    assert assistant["id"] in [item["id"] for item in client.assistants()]
+    client.delete_assistant(assistant["id"])
+    with raises("ASSISTANT_NOT_FOUND"):
+        client.read_assistant(assistant["id"])
+    assert client.read_session(session["id"])["assistant_version_id"] == assistant["version_id"]
+
+
 def test_a_project_with_its_sessions_and_members(client: Client):
     project = client.create_project(name="Harbour", instructions="Speak of boats.")
     session = client.create_session(project_id=project["id"])

@@ -64,6 +64,30 @@ def test_the_models_are_listed(client: OpenAI):
     assert missing.value.code == "MODEL_NOT_FOUND"
 
 
+def test_an_assistant_is_a_model(caller: Caller, client: OpenAI):
+    made = {"name": "Pilot", "model": "demo", "instructions": "Speak of boats."}
+    assistant = caller.call("POST", "/api/assistants", made)
+    name = f"assistant/{assistant['id']}"
+    assert name in [model.id for model in client.models.list()]
+    assert client.models.retrieve(name).owned_by == "mnesis"
+    session, _ = ask(client, "new", user("Remember: the harbour code is Tern-4471."), model=name)
+    _, two = ask(client, session, user("What is the code?"), model=name)
+    assert "Tern-4471" in text_of(two)
+    kept = caller.call("GET", f"/api/sessions/{session}")
+    assert (kept["assistant_version_id"], kept["model"]) == (assistant["version_id"], "demo")
+    alone, _ = ask(client, "", user("Go"), model=name)
+    assert caller.call("GET", f"/api/sessions/{alone}")["assistant_version_id"] == assistant["version_id"]
+    answered = client.responses.with_raw_response.create(model=name, input="Go")
+    again = client.responses.create(model=name, input="Go on", previous_response_id=answered.parse().id)
+    assert again.output_text
+    with pytest.raises(openai.UnprocessableEntityError, match="through the gateway"):
+        ask(client, "", user("Go"), model=name, extra_headers={"X-Mnesis-Mode": "gateway"})
+    caller.call("DELETE", f"/api/assistants/{assistant['id']}")
+    with pytest.raises(openai.NotFoundError) as gone:
+        ask(client, "", user("Go"), model=name)
+    assert gone.value.code == "ASSISTANT_NOT_FOUND"
+
+
 def test_one_header_and_the_server_holds_the_history(caller: Caller, client: OpenAI):
     first, second, third = user("Remember: the harbour code is Tern-4471."), user("Thanks"), user("What is the code?")
     session, one = ask(client, "new", {"role": "system", "content": "Be brief."}, first)

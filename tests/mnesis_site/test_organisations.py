@@ -64,6 +64,7 @@ def ids_of(alice: Person, things: Things) -> dict[str, list[Any]]:
         "inbox_id": [things.letter],
         "share_id": [things.share],
         "project_id": [things.project],
+        "assistant_id": [things.assistant],
         "project_file_id": [things.project_file],
         "member_id": [things.member],
         "field": ["output"],

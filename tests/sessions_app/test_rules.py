@@ -21,6 +21,7 @@ COUNTED = {
     *("tokens_input", "tokens_output", "cost_micros"),
 }
 FREE = {
+    "Assistant": {"version", "for_everyone"},
     "Organisation": {"name", "settings"},
     "Person": {"organisation"},
     "Session": {
@@ -77,13 +78,13 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
     guarded = guarded_models()
     assert {model.__name__: set(model.rules.unproven) for model in guarded if model.rules.unproven} == UNPROVEN
     unbound = {model.__name__ for model in guarded if not model.rules.bound}
-    # Servers of tools, people and organisations are no session's, so no ledger tells of them; the directory is a ledger itself.
-    others = {"McpServer", "DirectoryEntry", "Person", "Organisation"}
+    # Servers of tools, assistants, people and organisations are no session's, so no ledger tells of them; the directory is a ledger itself.
+    others = {"McpServer", "Assistant", "AssistantVersion", "DirectoryEntry", "Person", "Organisation"}
     assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "OperatorItem"} | others
 
 
 ERASABLE = {
-    "Session": {"title", "system_prompt", "labels", "config", "external_id", "peer_name"},
+    "Session": {"title", "system_prompt", "assistant_instructions", "labels", "config", "external_id", "peer_name"},
     "Share": {"title"},
     "Rating": {"comment"},
     "Turn": {"idempotency_key", "request_digest", "options", "error_message"},
@@ -108,6 +109,7 @@ KEPT = {
         "parent_part_id",
         "forked_message_id",
         "project_id",
+        "assistant_version_id",
         "item_id",
         "summary_id",
         "summary_ids",
@@ -200,7 +202,15 @@ def test_what_can_be_erased_is_bound_by_a_salt_of_its_own() -> None:
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
     never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
-    assert unchangeable == never | {"Branch", "Claim", "DirectoryEntry", "FactSource", "Rating", "ShareOpening"}
+    assert unchangeable == never | {
+        "AssistantVersion",
+        "Branch",
+        "Claim",
+        "DirectoryEntry",
+        "FactSource",
+        "Rating",
+        "ShareOpening",
+    }
 
 
 @pytest.mark.django_db

@@ -19,6 +19,7 @@ from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolP
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
+from sessions_app.assistants import assistant_store
 from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.organisation_store import ref_of
@@ -64,6 +65,7 @@ class Things:
     """A message in the inbox that waits."""
     share: str
     project: str
+    assistant: str
     project_file: str
     member: str
     map: str
@@ -104,6 +106,7 @@ def belongings(of: Person) -> Things:
         shared = share_store.create_share(record, message, title=SECRET, audience=Audience.SITE)
     with change(session_id) as record:
         message_store.rate_message(record, message, thumb=Thumb.DOWN, comment=SECRET)
+    assistant = assistant_store.create_assistant(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
     project = project_store.create_project(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
     turn, stub, letter = _running(session_id)
     fact = add_facts(session_id, first, SECRET)[-1]
@@ -129,6 +132,7 @@ def belongings(of: Person) -> Things:
         letter=letter,
         share=shared,
         project=project,
+        assistant=assistant,
         project_file=keep_project_file(project, owner_id=owner.pk, path=SECRET, chunks=[SECRET.encode()]).id,
         member=ref_of(owner.pk),
         map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),

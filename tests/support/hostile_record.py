@@ -20,6 +20,7 @@ from mnesis_core.records import Thumb
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from mnesis_site.people import people_store
 from mnesis_site.people.accounts import account_of
+from sessions_app.assistants import assistant_store
 from sessions_app.llm.model_store import Audience, allow_model, create_key, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
 from sessions_app.record import message_store, session_store
@@ -61,7 +62,11 @@ def write(owner: User) -> dict[str, str]:
     alias = _enter_model(owner)
     _attach_server()
     project = project_store.create_project(owner_id=owner.pk, name=HOSTILE[:100], instructions=HOSTILE)
+    assistant = assistant_store.create_assistant(
+        owner_id=owner.pk, name=HOSTILE[:100], description=HOSTILE, instructions=HOSTILE, starters=[HOSTILE[:400]]
+    )
     session = session_store.create_session(
+        assistant_version_id=assistant.version_id,
         project_id=project.id,
         owner=owner,
         model="demo",
@@ -84,6 +89,7 @@ def write(owner: User) -> dict[str, str]:
         "token": sharing.list_shares(owner_id=owner.pk, session_id=session)[0].token,
         "session_id": session,
         "project_id": project.id,
+        "assistant_id": assistant.id,
         "message_id": messages[0],
         "part_id": part,
         "summary_id": summary,

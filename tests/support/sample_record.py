@@ -30,6 +30,7 @@ from mnesis_core.messages import (
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import Thumb
 from mnesis_core.turns.inbox import Draft, Hosting
+from sessions_app.assistants import assistant_store
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
 from sessions_app.record import message_store, session_store
@@ -72,6 +73,7 @@ def make_sample() -> Sample:
     add_turn(deleted, "A secret of bob's.")
     with change(deleted) as record:
         session_store.soft_delete_session(record)
+    assistant_store.create_assistant(owner_id=ada.pk, name=HOSTILE[:100], instructions=HOSTILE, people=["bob"])
     project = project_store.create_project(owner_id=ada.pk, name=HOSTILE[:100], instructions=HOSTILE)
     project_store.add_member(project.id, owner_id=ada.pk, name="bob")
     put_project_file(project.id, path=HOSTILE, content_id="ab" * 32, size=7)

@@ -195,6 +195,30 @@ class AsyncClient(AsyncConnection):
         """Iterate over the ratings of a session's answers that count, newest first."""
         return self._pages(requests.get("sessions", session_id, "ratings"))
 
+    def assistants(self) -> AsyncIterator[values.Assistant]:
+        """Iterate over the assistants that you may use, newest first, each as its newest version."""
+        return self._pages(requests.get("assistants"))
+
+    async def create_assistant(self, **settings: Unpack[requests.AssistantSettings]) -> values.Assistant:
+        return await self._send(values.Assistant, requests.post("assistants", **settings))
+
+    async def read_assistant(self, assistant_id: str) -> values.Assistant:
+        return await self._send(values.Assistant, requests.get("assistants", assistant_id))
+
+    async def update_assistant(
+        self, assistant_id: str, **settings: Unpack[requests.AssistantSettings]
+    ) -> values.Assistant:
+        """Make a new version of an assistant of yours, or change who may use it; sessions keep the version they have."""
+        return await self._send(values.Assistant, requests.patch("assistants", assistant_id, **settings))
+
+    async def delete_assistant(self, assistant_id: str) -> None:
+        """Remove an assistant of yours. Its sessions keep what they had."""
+        await self._send(dict[str, Any], requests.delete("assistants", assistant_id))
+
+    def assistant_versions(self, assistant_id: str) -> AsyncIterator[values.Assistant]:
+        """Iterate over the versions of an assistant, newest first."""
+        return self._pages(requests.get("assistants", assistant_id, "versions"))
+
     def projects(self) -> AsyncIterator[values.Project]:
         """Iterate over the projects of which you are a member, newest first."""
         return self._pages(requests.get("projects"))

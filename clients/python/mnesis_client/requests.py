@@ -67,11 +67,27 @@ class ProjectSettings(TypedDict, total=False):
     model: str
 
 
+class AssistantSettings(TypedDict, total=False):
+    name: str
+    description: str
+    instructions: str
+    model: str
+    config: dict[str, Any]
+    """In the form of a session's: ``parameters``, ``turn``, ``max_output_tokens`` and ``limits``."""
+    starters: Sequence[str]
+    for_everyone: bool
+    people: Sequence[str]
+    """Usernames."""
+    groups: Sequence[str]
+
+
 class SessionValues(SessionSettings, total=False):
     model: str
     agent: str
     system_prompt: str
     parent_id: str
+    assistant_id: str
+    """The session keeps the version that is the newest now."""
 
 
 class SessionFilters(TypedDict, total=False):

@@ -49,6 +49,7 @@ class Session(TypedDict):
     host_mode: bool
     peer_name: str
     project_id: str | None
+    assistant_version_id: str | None
     running_turn_id: str | None
     last_seq: int
     message_count: int
@@ -133,6 +134,27 @@ class Project(TypedDict):
     is_owner: bool
     created_at: str
     updated_at: str
+
+
+class Assistant(TypedDict):
+    """A version of an assistant, as one of the people sees it who may use it."""
+
+    id: str
+    version_id: str
+    version: int
+    is_newest: bool
+    name: str
+    description: str
+    instructions: str
+    model: str
+    config: dict[str, Any]
+    starters: list[str]
+    owner_name: str
+    is_owner: bool
+    for_everyone: bool
+    people: list[str]
+    groups: list[str]
+    created_at: str
 
 
 class ProjectFile(TypedDict):

@@ -50,8 +50,8 @@ def list_members(project: ProjectRecord) -> list[ProjectMemberRecord]:
 
 
 def prompt_of(session: SessionRecord) -> str:
-    """Return what the session's model is told before everything else: by its project, then by its own instructions."""
-    told = [instructions_of(session)]
+    """Return what the session's model is told before everything else: by its project, its assistant and its own instructions."""
+    told = [session.assistant_instructions, instructions_of(session)]
     if session.project_id:
         told = [*Project.objects.filter(pk=session.project_id).values_list("instructions", flat=True), *told]
     return "\n\n".join(text for text in told if text)

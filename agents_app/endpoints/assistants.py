@@ -1,0 +1,151 @@
+"""Assistants at the REST endpoint: what a session can begin with, for those whom they are shared with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from operator import attrgetter
+from typing import Annotated, Any
+
+from ninja import Field, Router, Schema, Status
+
+from agents_app.turns import assistants
+from mnesis_core.config import LONGEST_INSTRUCTIONS
+from sessions_app.assistants import assistant_queries, assistant_store
+from sessions_app.callers import Asker, owner_id
+from sessions_app.operations import by_name
+from sessions_app.schemas import ErrorOut, Limit, Out, Text, page_of
+
+router = Router(tags=["assistants"])
+ERRORS = dict.fromkeys((400, 401, 403, 404, 422, 429), ErrorOut)
+Name = Annotated[str, Field(max_length=1_000)]  # longer than names may be, so that the error says how long
+Description = Annotated[str, Field(max_length=2_000)]
+Instructions = Annotated[str, Field(max_length=2 * LONGEST_INSTRUCTIONS)]
+Alias = Annotated[str, Field(max_length=100)]
+Starters = Annotated[list[Annotated[str, Field(max_length=500)]], Field(max_length=100)]
+Names = Annotated[list[Annotated[str, Field(max_length=150)]], Field(max_length=1_000)]
+
+
+class AssistantIn(Schema):
+    """A new assistant. ``config`` has the form of a session's, and may have parameters, tools and limits."""
+
+    name: Name
+    description: Description = ""
+    instructions: Instructions = ""
+    model: Alias = ""
+    config: dict[str, Any] = {}
+    starters: Starters = []
+    for_everyone: bool = False
+    """Whether everyone in your organisation may use it."""
+    people: Names = []
+    """The usernames of people who may use it."""
+    groups: Names = []
+    """The names of groups who may use it, of those that you are in."""
+
+
+class AssistantPatch(Schema):
+    """What of an assistant is to change; what does not say for whom it is makes a new version."""
+
+    name: Name | None = None
+    description: Description | None = None
+    instructions: Instructions | None = None
+    model: Alias | None = None
+    config: dict[str, Any] | None = None
+    starters: Starters | None = None
+    for_everyone: bool | None = None
+    people: Names | None = None
+    groups: Names | None = None
+
+
+class AssistantOut(Out):
+    """A version of an assistant."""
+
+    id: str
+    version_id: str
+    version: int
+    """The number of this version, from 1."""
+    is_newest: bool
+    """Whether new sessions begin with this version."""
+    name: Text
+    description: Text
+    instructions: Text
+    model: str
+    config: dict[str, Any]
+    starters: list[Text]
+    owner_name: Text
+    is_owner: bool
+    """Whether you are its owner, who alone may change it."""
+    for_everyone: bool
+    people: list[Text]
+    """Whom it is shared with; empty unless you are its owner."""
+    groups: list[Text]
+    created_at: datetime
+    """When this version was made."""
+
+
+class AssistantList(Out):
+    """A page of assistants."""
+
+    items: list[AssistantOut]
+    next_cursor: str | None
+
+
+class VersionList(Out):
+    """The versions of an assistant."""
+
+    items: list[AssistantOut]
+    next_cursor: None = None
+
+
+class RemovedAssistant(Out):
+    """An assistant that no session can begin with any more."""
+
+    id: str
+    deleted: bool
+
+
+@by_name("assistants/list")
+@router.get("/assistants", response={200: AssistantList, **ERRORS}, summary="List assistants, the newest first")
+def list_assistants(
+    request: Asker, limit: Limit = 50, cursor: Annotated[str | None, Field(max_length=100)] = None
+) -> dict[str, Any]:
+    """The assistants that you may use, your own included, each as its newest version."""
+    found = assistant_queries.list_assistants(user_id=owner_id(request), before=cursor, limit=limit + 1)
+    return page_of(found, limit, attrgetter("id"))
+
+
+@by_name("assistants/create")
+@router.post("/assistants", response={201: AssistantOut, **ERRORS}, summary="Create an assistant")
+def create_assistant(request: Asker, body: AssistantIn) -> Any:
+    """Only you may use it unless you say otherwise."""
+    return Status(201, assistants.create_assistant(owner_id=owner_id(request), **body.dict()))
+
+
+@by_name("assistants/read")
+@router.get("/assistants/{assistant_id}", response={200: AssistantOut, **ERRORS}, summary="Read an assistant")
+def read_assistant(request: Asker, assistant_id: str) -> Any:
+    """Its newest version, which ``assistant_id`` in a new session begins with."""
+    return assistant_queries.load_assistant(assistant_id, user_id=owner_id(request))
+
+
+@by_name("assistants/update")
+@router.patch("/assistants/{assistant_id}", response={200: AssistantOut, **ERRORS}, summary="Change an assistant")
+def update_assistant(request: Asker, assistant_id: str, body: AssistantPatch) -> Any:
+    """Make a new version, for new sessions; sessions that have begun keep theirs."""
+    return assistants.update_assistant(assistant_id, owner_id=owner_id(request), **body.dict())
+
+
+@by_name("assistants/delete")
+@router.delete("/assistants/{assistant_id}", response={200: RemovedAssistant, **ERRORS}, summary="Remove an assistant")
+def delete_assistant(request: Asker, assistant_id: str) -> Any:
+    """No session can begin with it any more. Its sessions keep what they had, and every version stays."""
+    assistant_store.remove_assistant(assistant_id, owner_id=owner_id(request))
+    return {"id": assistant_id, "deleted": True}
+
+
+@by_name("assistants/versions")
+@router.get("/assistants/{assistant_id}/versions", response={200: VersionList, **ERRORS}, summary="List versions")
+def list_versions(request: Asker, assistant_id: str) -> Any:
+    """The versions of an assistant, the newest first, at most a hundred."""
+    person = owner_id(request)
+    assistant = assistant_queries.load_assistant(assistant_id, user_id=person)
+    return {"items": assistant_queries.list_versions(assistant, user_id=person)}

@@ -1,0 +1,163 @@
+"""The pages of assistants: their list, one of them with a new chat, and the form in which its owner makes a version."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from agents_app.turns import assistants
+from agents_app.turns.session_settings import ConfigForm
+from mnesis_core.errors import MnesisError
+from mnesis_core.records import AssistantRecord
+from sessions_app.assistants import assistant_store
+from sessions_app.assistants.assistant_queries import groups_of, list_assistants, list_versions, load_assistant
+from sessions_app.conf import list_models
+from sessions_app.pages.views import model_choices, reader_of, signed_in, signed_in_to_change, signed_in_to_post
+from sessions_app.schemas import page_of
+
+PAGE = 50
+EVERYONE, NAMED = "everyone", "named"
+
+
+class AssistantForm(ConfigForm):
+    name = forms.CharField(max_length=1_000, label="Name", widget=forms.TextInput(attrs={"dir": "auto"}))
+    description = forms.CharField(
+        required=False,
+        max_length=2_000,
+        label="Description",
+        help_text="What it is good for. Shown to the people who can use it, not to the model.",
+        widget=forms.Textarea(attrs={"rows": 2, "dir": "auto"}),
+    )
+    model = forms.ChoiceField(required=False, label="Model")
+    starters = forms.CharField(
+        required=False,
+        max_length=10_000,
+        label="Starter questions",
+        help_text="One per line. Each is a button in a new chat.",
+        widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"}),
+    )
+    audience = forms.ChoiceField(
+        choices=[
+            (NAMED, "Only you, and the groups and people named here"),
+            (EVERYONE, "Everyone in your organisation"),
+        ],
+        widget=forms.RadioSelect,
+        label="Who can use it",
+        help_text="They can read its instructions. What they write to it stays private to them.",
+    )
+    groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
+    users = forms.CharField(
+        required=False,
+        max_length=20_000,
+        label="People",
+        help_text="Usernames, separated by commas or lines.",
+        widget=forms.Textarea(attrs={"rows": 2}),
+    )
+
+    def __init__(self, data: Any = None, *, user_id: int, assistant: AssistantRecord | None = None) -> None:
+        said = assistant
+        super().__init__(
+            data,
+            own=said.config if said else {},
+            instructions=said.instructions if said else "",
+            user_id=user_id,
+            name=said.name if said else "",
+            description=said.description if said else "",
+            model=said.model if said else "",
+            starters="\n".join(said.starters) if said else "",
+            audience=EVERYONE if said and said.for_everyone else NAMED,
+            groups=list(said.groups) if said else [],
+            users=", ".join(said.people) if said else "",
+        )
+        self.fields[
+            "instructions"
+        ].help_text = "Sent to the model before a session's own instructions: who it is, how to answer."
+        models = dict.fromkeys((*(spec.alias for spec in list_models(user_id=user_id)), said.model if said else ""))
+        models.pop("", None)
+        choices = [("", "The site's default"), *((alias, alias) for alias in models)]
+        self.fields["model"].choices = choices  # type: ignore[attr-defined]
+        groups = dict.fromkeys((*groups_of(user_id), *(said.groups if said else ())))
+        self.fields["groups"].choices = [(name, name) for name in groups]  # type: ignore[attr-defined]
+
+    def values(self) -> dict[str, Any]:
+        """Return what ``assistants.create_assistant`` takes; only of a valid form."""
+        given = self.cleaned_data
+        return {
+            **{name: given[name] for name in ("name", "description", "model", "instructions", "groups")},
+            "config": self.changed_config(),
+            "starters": [line.strip() for line in given["starters"].splitlines() if line.strip()],
+            "for_everyone": given["audience"] == EVERYONE,
+            "people": [name.strip() for name in given["users"].replace("\n", ",").split(",") if name.strip()],
+        }
+
+    def refuse(self, error: MnesisError) -> None:
+        if error.details.get("field") == "people":
+            self.add_error("users", error.message)
+        else:
+            super().refuse(error)
+
+
+@signed_in
+def assistant_list(request: HttpRequest) -> HttpResponse:
+    """Return the page of all assistants, or with a cursor only the rows after it."""
+    cursor = request.GET.get("cursor") or None
+    found = list_assistants(user_id=reader_of(request), before=cursor, limit=PAGE + 1)
+    page = page_of(found, PAGE, attrgetter("id"))
+    context = {"assistants": page["items"], "next_cursor": page["next_cursor"] or "", "rows_path": request.path}
+    return render(request, f"agents_app/{'_assistant_rows' if cursor else 'assistants'}.html", context)
+
+
+@signed_in
+def assistant_page(request: HttpRequest, assistant_id: str) -> HttpResponse:
+    assistant = load_assistant(assistant_id, user_id=reader_of(request))
+    choices = model_choices(request, preferred=assistant.model)
+    context = choices | {
+        "assistant": assistant,
+        "versions": list_versions(assistant, user_id=reader_of(request)),
+        "is_model_gone": bool(assistant.model) and assistant.model not in dict(choices["models"]),
+        "missing_tools": assistants.missing_tools(assistant, user_id=reader_of(request)),
+    }
+    return render(request, "agents_app/assistant.html", context)
+
+
+@signed_in_to_change
+def assistant_add(request: HttpRequest) -> HttpResponse:
+    form = AssistantForm(request.POST if request.method == "POST" else None, user_id=reader_of(request))
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = assistants.create_assistant(owner_id=reader_of(request), **form.values())
+        except MnesisError as error:
+            form.refuse(error)
+        else:
+            return redirect("assistant", made.id)
+    return render(request, "agents_app/assistant_form.html", {"form": form})
+
+
+@signed_in_to_change
+def assistant_change(request: HttpRequest, assistant_id: str) -> HttpResponse:
+    owner = reader_of(request)
+    assistant = assistant_store.load_own_assistant(assistant_id, owner_id=owner)
+    data = request.POST if request.method == "POST" else None
+    form = AssistantForm(data, user_id=owner, assistant=assistant)
+    if request.method == "POST" and form.is_valid():
+        try:
+            changed = assistants.update_assistant(assistant.id, owner_id=owner, **form.values())
+        except MnesisError as error:
+            form.refuse(error)
+        else:
+            is_new = changed.version != assistant.version
+            messages.success(request, f"Saved as version {changed.version}." if is_new else "Saved.")
+            return redirect("assistant", assistant.id)
+    return render(request, "agents_app/assistant_form.html", {"form": form, "assistant": assistant})
+
+
+@signed_in_to_post
+def assistant_remove(request: HttpRequest, assistant_id: str) -> HttpResponse:
+    assistant_store.remove_assistant(assistant_id, owner_id=reader_of(request))
+    messages.success(request, "The assistant is removed. Its sessions keep what they had.")
+    return redirect("assistants")

@@ -1,0 +1,109 @@
+"""Assistants as their owners and the sessions that begin with them use them: with the tools, which the record does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agents_app.tools.registry import EVERY, check_tools, list_tools
+from mnesis_core.config import layered
+from mnesis_core.errors import InvalidRequest, ModelNotFoundError
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.records import AssistantRecord, SessionRecord
+from mnesis_core.turns.mcp_servers import SEPARATOR
+from sessions_app.assistants import assistant_store
+from sessions_app.assistants.assistant_queries import PREFIX, assistant_of, list_assistants, load_assistant
+from sessions_app.conf import default_model, get_spec, session_config
+
+MOST_OFFERED = 200  # assistants in a list of models
+
+
+def create_assistant(*, owner_id: int, **values: Any) -> AssistantRecord:
+    """:raises InvalidRequest: as ``assistant_store.create_assistant``; or it names a tool that its owner does not have."""
+    _check_tools(values, owner_id)
+    return assistant_store.create_assistant(owner_id=owner_id, **values)
+
+
+def update_assistant(assistant_id: str, *, owner_id: int, **values: Any) -> AssistantRecord:
+    """:raises MnesisError: as ``assistant_store.update_assistant``
+    :raises InvalidRequest: it names a tool that its owner does not have.
+    """
+    assistant_store.load_own_assistant(assistant_id, owner_id=owner_id)
+    _check_tools(values, owner_id)
+    return assistant_store.update_assistant(assistant_id, owner_id=owner_id, **values)
+
+
+def missing_tools(assistant: AssistantRecord, *, user_id: int) -> list[str]:
+    """Return the tools of an assistant that are not there for a person, who is answered without them."""
+    has = {tool.spec.name for tool in list_tools(user_id=user_id)}
+    sources = {name.partition(SEPARATOR)[0] + SEPARATOR + EVERY for name in has if SEPARATOR in name}
+    said = assistant.config.get("turn", {}).get("tools", ())
+    return [name for name in said if name not in has and name not in sources]
+
+
+def model_in_assistant(assistant: AssistantRecord, *, user_id: int) -> str:
+    """Return the model of a person's sessions that begin with an assistant; empty if it has no say.
+
+    :raises ModelNotFoundError: it is gone, or this person may not use it.
+    """
+    try:
+        if assistant.model:
+            get_spec(assistant.model, user_id=user_id)
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(
+            f"The model {assistant.model!r} of this assistant is gone, or is not for you. Name another model for this session, or ask "
+            "the assistant's owner for one.",
+            model=assistant.model,
+        ) from error
+    return assistant.model
+
+
+def offered_assistants(there: Sequence[ModelSpec], *, user_id: int) -> list[tuple[AssistantRecord, ModelSpec]]:
+    """Return the assistants that a person may ask as models, each with its model; without those whose model is gone.
+
+    :param there: the models that the person may use
+    """
+    specs, default = {spec.alias: spec for spec in there}, default_model()
+    found = [(one, one.model or default) for one in list_assistants(user_id=user_id, limit=MOST_OFFERED)]
+    return [(one, specs[alias]) for one, alias in found if alias in specs]
+
+
+def assistant_named(model: str, *, user_id: int) -> AssistantRecord | None:
+    """Return the assistant that is named where a model is expected; ``None`` for the name of a model.
+
+    :raises AssistantNotFoundError: there is no such assistant, or this person may not use it.
+    """
+    return load_assistant(model.removeprefix(PREFIX), user_id=user_id) if model.startswith(PREFIX) else None
+
+
+def spec_named(model: str, *, user_id: int) -> ModelSpec:
+    """Return the model behind a name where a model is expected: a model's own, or an assistant's.
+
+    :raises ModelNotFoundError, AssistantNotFoundError: there is none of this name, or it is not for this person.
+    """
+    assistant = assistant_named(model, user_id=user_id)
+    alias = model if assistant is None else model_in_assistant(assistant, user_id=user_id) or default_model()
+    return get_spec(alias, user_id=user_id)
+
+
+def model_in_session(model: str, session: SessionRecord) -> str:
+    """Return the model that a request for a session names; that of the session if it names the session's assistant.
+
+    :raises InvalidRequest: it names another assistant.
+    """
+    if not model.startswith(PREFIX):
+        return model
+    has = assistant_of(session)
+    if has is None or has.id != model.removeprefix(PREFIX):
+        raise InvalidRequest("this session did not begin with this assistant; begin a new one", field="model")
+    return session.model
+
+
+def settings_with(assistant: AssistantRecord | None, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a session that begins with an assistant: its own values stand above the assistant's."""
+    return layered(assistant.config, config) if assistant else config
+
+
+def _check_tools(values: dict[str, Any], owner_id: int) -> None:
+    config = values.get("config") or {}
+    check_tools(session_config(config).turn.tools if "turn" in config else (), user_id=owner_id)

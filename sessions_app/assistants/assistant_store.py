@@ -1,0 +1,175 @@
+"""The only writer of assistants, their versions and those whom they are shared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from mnesis_core.config import LONGEST_INSTRUCTIONS
+from mnesis_core.errors import AssistantNotYours, InvalidRequest
+from mnesis_core.records import AssistantRecord, new_id
+from mnesis_core.text import encode_text
+from sessions_app.assistants.assistant_queries import load_assistant, people_named
+from sessions_app.conf import checked_config, get_spec, site_config
+from sessions_app.models import ASSISTANT_NAME_LENGTH, Assistant, AssistantGrant, AssistantVersion
+from sessions_app.record.organisation_store import home_of, ref_of
+
+NAME_CHARACTERS = 100
+MOST_STARTERS, MOST_SHARED = 8, 100
+SECTIONS = ("parameters", "turn", "max_output_tokens", "limits")
+"""What an assistant may configure of its sessions: nothing that names another model, which its users may not have."""
+
+
+def create_assistant(
+    *,
+    owner_id: int,
+    name: str,
+    for_everyone: bool = False,
+    people: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    **values: Any,
+) -> AssistantRecord:
+    """:param values: ``description``, ``instructions``, ``model``, ``config`` and ``starters``, all optional
+    :raises InvalidRequest: the name is empty, a value is out of its bounds, or there is no such person or group.
+    :raises ModelNotFoundError: there is no such model, or this person may not use it.
+    """
+    said = _checked(owner_id, {"name": name, **values})
+    now, ref = timezone.now(), ref_of(owner_id)
+    with transaction.atomic():
+        assistant = Assistant.objects.create(
+            id=new_id("asst"),
+            owner_id=ref,
+            organisation_id=home_of(owner_id),
+            for_everyone=for_everyone,
+            created_at=now,
+        )
+        _add_version(assistant.id, 1, owner_id, said)
+        _share(assistant.id, owner_id, people=people, groups=groups)
+    return load_assistant(assistant.id, user_id=owner_id)
+
+
+def update_assistant(
+    assistant_id: str,
+    *,
+    owner_id: int,
+    for_everyone: bool | None = None,
+    people: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    **values: Any,
+) -> AssistantRecord:
+    """Change what is not ``None``. Other values than those of whom it is for make a new version, for new sessions only.
+
+    :raises AssistantNotFoundError: there is no such assistant, or this person may not use it.
+    :raises AssistantNotYours: this person is not its owner.
+    :raises InvalidRequest, ModelNotFoundError: as ``create_assistant``
+    """
+    with transaction.atomic():
+        load_own_assistant(assistant_id, owner_id=owner_id)
+        # The assistant's row first, so that of two who change it at once the second sees what the first has made.
+        Assistant.objects.filter(pk=assistant_id).update(version=F("version"))
+        before = load_own_assistant(assistant_id, owner_id=owner_id)
+        kept = {name: getattr(before, name) for name in _CONTENT}
+        said = kept | {name: value for name, value in values.items() if value is not None}
+        if said != kept:
+            _add_version(assistant_id, before.version + 1, owner_id, _checked(owner_id, said))
+            Assistant.objects.filter(pk=assistant_id).update(version=before.version + 1)
+        if for_everyone is not None:
+            Assistant.objects.filter(pk=assistant_id).update(for_everyone=for_everyone)
+        _share(assistant_id, owner_id, people=people, groups=groups)
+    return load_assistant(assistant_id, user_id=owner_id)
+
+
+def remove_assistant(assistant_id: str, *, owner_id: int) -> None:
+    """Offer an assistant no more. Its versions stay, and its sessions keep what they had.
+
+    :raises AssistantNotFoundError: there is no such assistant, or this person may not use it.
+    :raises AssistantNotYours: this person is not its owner.
+    """
+    load_own_assistant(assistant_id, owner_id=owner_id)
+    Assistant.objects.filter(pk=assistant_id, removed_at=None).update(removed_at=timezone.now())
+
+
+def load_own_assistant(assistant_id: str, *, owner_id: int) -> AssistantRecord:
+    """:raises AssistantNotFoundError: there is no such assistant, or this person may not use it.
+    :raises AssistantNotYours: this person is not its owner.
+    """
+    assistant = load_assistant(assistant_id, user_id=owner_id)
+    if not assistant.is_owner:
+        raise AssistantNotYours(assistant_id=assistant_id)
+    return assistant
+
+
+_CONTENT = ("name", "description", "instructions", "model", "config", "starters")
+
+
+def _add_version(assistant_id: str, number: int, owner_id: int, said: Mapping[str, Any]) -> None:
+    AssistantVersion.objects.create(
+        id=new_id("assv"),
+        assistant_id=assistant_id,
+        number=number,
+        created_by_id=ref_of(owner_id),
+        created_at=timezone.now(),
+        **said,
+    )
+
+
+def _share(assistant_id: str, owner_id: int, *, people: Sequence[str] | None, groups: Sequence[str] | None) -> None:
+    grants = AssistantGrant.objects.filter(assistant_id=assistant_id)
+    if people is not None:
+        named = [*dict.fromkeys(encode_text(name) for name in people)]
+        found = people_named(named, user_id=owner_id)
+        _check_found("people", named, found, "There is no account {!r} here.")
+        grants.filter(group__isnull=True).delete()
+        AssistantGrant.objects.bulk_create(
+            AssistantGrant(assistant_id=assistant_id, person_id=found[name]) for name in named
+        )
+    if groups is not None:
+        named = [*dict.fromkeys(encode_text(name) for name in groups)]
+        own = dict(Group.objects.filter(user=owner_id, name__in=named).values_list("name", "pk"))
+        _check_found("groups", named, own, "You are in no group {!r}.")
+        grants.filter(person__isnull=True).delete()
+        AssistantGrant.objects.bulk_create(
+            AssistantGrant(assistant_id=assistant_id, group_id=own[name]) for name in named
+        )
+
+
+def _check_found(field: str, named: Sequence[str], found: Mapping[str, Any], words: str) -> None:
+    if len(named) > MOST_SHARED:
+        raise InvalidRequest(f"An assistant may be shared with {MOST_SHARED} {field}.", field=field)
+    for name in named:
+        if name not in found:
+            raise InvalidRequest(words.format(name), field=field)
+
+
+def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
+    config = said.get("config", {})
+    for section in config:
+        if section not in SECTIONS:
+            raise InvalidRequest(
+                f"an assistant configures {', '.join(SECTIONS)}, not {section[:100]!r}", field=f"config.{section[:100]}"
+            )
+    asks = checked_config(config).turn.ask_before
+    if not set(site_config().turn.ask_before) <= set(asks):
+        raise InvalidRequest("an assistant asks at least before what the site asks before", field="turn.ask_before")
+    if len(said.get("instructions", "")) > LONGEST_INSTRUCTIONS:
+        raise InvalidRequest(f"instructions may have {LONGEST_INSTRUCTIONS:,} characters", field="instructions")
+    if len(said.get("starters", ())) > MOST_STARTERS:
+        raise InvalidRequest(f"An assistant may have {MOST_STARTERS} questions to begin with.", field="starters")
+    if said.get("model"):
+        get_spec(said["model"], user_id=owner_id)
+    return said | {"name": _checked_name(said["name"])}
+
+
+def _checked_name(name: str) -> str:
+    name = " ".join(name.split())
+    if not name:
+        raise InvalidRequest("Give the assistant a name.", field="name")
+    # Once NUL and the like are escaped a name is longer.
+    if len(name) > NAME_CHARACTERS or len(encode_text(name)) > ASSISTANT_NAME_LENGTH:
+        raise InvalidRequest(f"A name may have {NAME_CHARACTERS} characters.", field="name")
+    return name
