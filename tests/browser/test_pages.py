@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Portal
 from tests.support.site import wait_until
@@ -27,6 +27,10 @@ COLOURS = """(divider) => {
   return [usual, warning, atLevel3];
 }"""
 """Of a divider: as it is, of warnings, and as it would be if its summary were cut by rule."""
+SUM_SHIFTS = """window.shifts = 0;
+new PerformanceObserver((list) => {
+  for (const { value } of list.getEntries()) shifts += value;
+}).observe({ type: "layout-shift", buffered: true });"""
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) " + "w" * 300
 
 
@@ -276,3 +280,19 @@ def test_the_first_page_of_a_visit_comes_in_few_requests(portal: Portal, open_pa
     asked = [size for size in sizes if size]  # what is cached is 0
     assert len(asked) <= 12
     assert sum(asked) <= 150_000
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_moves_when_the_scripts_come_after_the_first_paint(width: int, portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_answer("**Tides**\n\n```py\nprint(9)\n```\n\n" * 3)
+    page = open_page("about:blank", viewport={"width": width, "height": 844})
+    page.add_init_script(SUM_SHIFTS)
+
+    def hold(route: Route) -> None:
+        page.wait_for_timeout(300)
+        route.continue_()
+
+    page.route("**/site.js", hold)
+    page.goto(f"{portal.site.url}/sessions/{session_id}/", wait_until="networkidle")
+    expect(page.locator(".code-tools")).to_have_count(3)
+    assert page.evaluate("shifts") <= 0.02
