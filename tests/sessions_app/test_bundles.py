@@ -47,6 +47,11 @@ def test_only_comments_are_left_out(script: str) -> None:
     assert not re.search(r"^ *//", script, re.M)
 
 
+def test_pages_load_modules_with_the_script_alone() -> None:
+    pages = [path for path in (ROOT / "templates").rglob("*.html") if "admin" not in path.parts]
+    assert [path.name for path in pages if 'type="module"' in path.read_text()] == ["base.html"]
+
+
 def test_each_module_that_a_page_names_is_there(script: str) -> None:
     named = [
         name
