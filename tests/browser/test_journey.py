@@ -41,17 +41,31 @@ def come_in(page: Page, link: str) -> None:
     page.get_by_role("button", name="Save and sign in").click()
 
 
-def begin_in_a_project(page: Page, name: str) -> None:
+def make_a_project(page: Page, name: str) -> None:
     page.goto("/projects/#new")
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Instructions", exact=True).fill("Speak of harbours.")
     page.get_by_role("button", name="Create project").click()
     expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    page.get_by_label("First message").fill("Good morning")
-    page.get_by_role("button", name="New session", exact=True).click()
-    page.wait_for_url(re.compile(r"/sessions/sess_"))
-    expect(page.locator("#session-project")).to_have_text(re.compile(f"In the project {name}"))
+
+
+def begin_with_an_assistant(page: Page, name: str) -> None:
+    page.goto("/assistants/")
+    page.get_by_role("link", name="New assistant", exact=True).first.click()
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Instructions", exact=True).fill("Answer as a harbour pilot.")
+    page.get_by_label("Starter questions", exact=True).fill("Good morning")
+    page.get_by_role("button", name="Create assistant", exact=True).click()
+    page.get_by_role("button", name="Good morning", exact=True).click()
+    expect(page.locator("#session-assistant")).to_have_text(re.compile(f"{name}, version 1"))
     wait_for_end(page)
+
+
+def move(page: Page, project: str) -> None:
+    open_menu(page, "Move to project…")
+    page.get_by_label("Project", exact=True).select_option(label=project)
+    page.get_by_role("button", name="Move", exact=True).click()
+    expect(page.locator("#session-project")).to_have_text(re.compile(f"In the project {project}"))
 
 
 def ask_with_a_picture(page: Page, picture: Path) -> None:
@@ -131,8 +145,10 @@ def test_from_the_invitation_to_the_restored_session(
     try:
         page = window.new_page()
         come_in(page, link)
-        begin_in_a_project(page, f"Harbour of {name}")
+        make_a_project(page, f"Harbour of {name}")
+        begin_with_an_assistant(page, f"Pilot of {name}")
         session = page.url
+        move(page, f"Harbour of {name}")
         ask_with_a_picture(page, tmp_path / "harbour.png")
         ask_otherwise(page)
         compact(page)
