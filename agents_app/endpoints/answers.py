@@ -204,7 +204,7 @@ def _find_place(
         if found is None:
             raise
         made = found
-    return made, replace(request, model=made.model), diff, not name
+    return made, replace(request, model=made.model) if assistant else request, diff, not name
 
 
 def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> SessionRecord | None:

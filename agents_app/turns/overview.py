@@ -72,6 +72,7 @@ class SessionRead(SessionOut, Schema):
     """A session with its context meter and what it has cost."""
 
     system_prompt: str
+    assistant_instructions: str  # of the version that it began with
     context: ContextOut
     billing: BillingOut
     budget: list[LimitOut] = []  # what its next call may still take; empty where nothing is limited

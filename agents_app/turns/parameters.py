@@ -76,7 +76,7 @@ def with_words(frame: Frame, options: TurnOptions) -> Frame:
     asked = parameters_of(frame.spec, frame.config, options)
     own = frame.system_prompt
     if options.system_prompt is not None:  # replaces all but what makes the session one of an assistant
-        own = "\n\n".join(text for text in (frame.session.assistant_instructions, options.system_prompt) if text)
+        own = joined((frame.session.assistant_instructions, options.system_prompt))
     # Providers of a JSON mode want JSON to be spoken of.
     is_said = is_json_format(asked) and not (_is_native(frame.spec, asked) and _is_schema(asked))
     schema = schema_of(asked) if is_said else None

@@ -56,6 +56,7 @@ from mnesis_core.transcripts.autobyteus import (
     semantic_items,
     turn_id_of,
 )
+from mnesis_core.turns.requests import joined
 from sessions_app.database.threads import snapshot
 from sessions_app.pages.markdown import (
     MARKDOWN_LIMIT,
@@ -141,7 +142,7 @@ def opening_of(session: SessionRecord) -> Opening:
     return Opening(
         title=shown_title(session.title),
         facts=tuple((name, value) for name, value in facts.items() if value),
-        system_prompt=show_invisible(session.system_prompt),
+        system_prompt=show_invisible(joined((session.assistant_instructions, session.system_prompt))),
     )
 
 

@@ -266,7 +266,8 @@ class ReadOnlyAdmin(ModelAdmin):
         rows = super().get_queryset(request)
         if self.related:
             rows = rows.select_related(*self.related)
-        of_session = ("session__system_prompt", "session__labels", "session__config")
+        words = ("system_prompt", "assistant_instructions", "labels", "config")
+        of_session = [f"session__{name}" for name in words]
         return rows.defer(*(text.name for text in self.texts), *(of_session if "session" in self.related else ()))
 
     shown_id = column("Id", lambda row: str(row.pk), "pk")

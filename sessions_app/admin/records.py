@@ -110,6 +110,7 @@ class SessionAdmin(ReadOnlyAdmin):
     link_lookups = ("parent",)
     texts = (
         TextColumn(name="system_prompt", label="System prompt"),
+        TextColumn(name="assistant_instructions", label="Instructions of its assistant"),
         TextColumn(name="labels", label="Labels"),
         TextColumn(name="config", label="Configuration"),
     )

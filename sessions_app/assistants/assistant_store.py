@@ -153,9 +153,12 @@ def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
             raise InvalidRequest(
                 f"an assistant configures {', '.join(SECTIONS)}, not {section[:100]!r}", field=f"config.{section[:100]}"
             )
-    asks = checked_config(config).turn.ask_before
-    if not set(site_config().turn.ask_before) <= set(asks):
+    of_site, turn = site_config().turn, checked_config(config).turn
+    # Who chooses a colleague's assistant has not read its settings.
+    if not set(of_site.ask_before) <= set(turn.ask_before):
         raise InvalidRequest("an assistant asks at least before what the site asks before", field="turn.ask_before")
+    if of_site.read_only and not turn.read_only:
+        raise InvalidRequest("this site has tools only read, and so do its assistants", field="turn.read_only")
     if len(said.get("instructions", "")) > LONGEST_INSTRUCTIONS:
         raise InvalidRequest(f"instructions may have {LONGEST_INSTRUCTIONS:,} characters", field="instructions")
     if len(said.get("starters", ())) > MOST_STARTERS:

@@ -257,6 +257,20 @@ def test_a_tool_that_is_gone_is_said_and_left_out(assistant: AssistantRecord, al
     assert "harbour__tides" in client.get(f"/assistants/{gone.id}/").content.decode()
 
 
+def test_an_assistant_is_no_way_around_what_the_site_asks_before(
+    alice: User, settings: Any, tmp_path: Path, site_settings_changed: None
+) -> None:
+    file = tmp_path / "mnesis.toml"
+    file.write_text('[turn]\nask_before = ["calculator"]\nread_only = true\n')
+    settings.MNESIS = {**settings.MNESIS, "CONFIG_FILE": str(file)}
+    for turn in ({"ask_before": []}, {"read_only": False}):
+        with pytest.raises(InvalidRequest):
+            assistant_store.create_assistant(owner_id=alice.pk, name="Pilot", config={"turn": turn})
+    assert assistant_store.create_assistant(
+        owner_id=alice.pk, name="Pilot", config={"turn": {"ask_before": ["calculator", "task"]}}
+    )
+
+
 BAD = [
     ({"name": ""}, 422),
     ({"name": "x" * 101}, 422),

@@ -64,8 +64,9 @@ def test_the_models_are_listed(client: OpenAI):
     assert missing.value.code == "MODEL_NOT_FOUND"
 
 
-def test_an_assistant_is_a_model(caller: Caller, client: OpenAI):
-    made = {"name": "Pilot", "model": "demo", "instructions": "Speak of boats."}
+def test_an_assistant_is_a_model(caller: Caller, stranger: Caller, client: OpenAI):
+    tools = {"turn": {"tools": ["calculator"]}}
+    made = {"name": "Pilot", "model": "demo", "instructions": "Speak of boats.", "config": tools}
     assistant = caller.call("POST", "/api/assistants", made)
     name = f"assistant/{assistant['id']}"
     assert name in [model.id for model in client.models.list()]
@@ -76,12 +77,22 @@ def test_an_assistant_is_a_model(caller: Caller, client: OpenAI):
     kept = caller.call("GET", f"/api/sessions/{session}")
     assert (kept["assistant_version_id"], kept["model"]) == (assistant["version_id"], "demo")
     alone, _ = ask(client, "", user("Go"), model=name)
-    assert caller.call("GET", f"/api/sessions/{alone}")["assistant_version_id"] == assistant["version_id"]
+    kept = caller.call("GET", f"/api/sessions/{alone}")
+    assert (kept["assistant_version_id"], kept["config"]["turn"]) == (assistant["version_id"], tools["turn"])
     answered = client.responses.with_raw_response.create(model=name, input="Go")
     again = client.responses.create(model=name, input="Go on", previous_response_id=answered.parse().id)
     assert again.output_text
     with pytest.raises(openai.UnprocessableEntityError, match="through the gateway"):
         ask(client, "", user("Go"), model=name, extra_headers={"X-Mnesis-Mode": "gateway"})
+    said_by_anthropic = {"model": name, "max_tokens": 500, "messages": [user("Go")]}
+    assert caller.call("POST", "/v1/messages", said_by_anthropic)["content"]
+    assert caller.call("POST", "/v1/messages/count_tokens", said_by_anthropic)["input_tokens"]
+    with pytest.raises(openai.UnprocessableEntityError, match="did not begin with this assistant"):
+        ask(client, caller.new_session(model="demo"), user("Go"), model=name)
+    for path in ("/v1/messages", "/v1/chat/completions"):
+        assert stranger.call("POST", path, said_by_anthropic, status=404)["error"]
+    assert stranger.call("GET", f"/v1/models/{name}", status=404)["error"]["code"] == "ASSISTANT_NOT_FOUND"
+    assert name not in [model["id"] for model in stranger.call("GET", "/v1/models")["data"]]
     caller.call("DELETE", f"/api/assistants/{assistant['id']}")
     with pytest.raises(openai.NotFoundError) as gone:
         ask(client, "", user("Go"), model=name)

@@ -57,6 +57,7 @@ class Session(TypedDict):
     created_at: str
     updated_at: str
     system_prompt: NotRequired[str]
+    assistant_instructions: NotRequired[str]
     context: NotRequired[dict[str, Any]]
     billing: NotRequired[dict[str, Any]]
     turn_id: NotRequired[str | None]

@@ -80,7 +80,7 @@ def load_observed(ids: Sequence[str], *, compactions: Combinable) -> list[Observ
         compactions=compactions,
     )
     sums, errors = _sums_of(ids), _errors_of(ids)
-    rows = {row.id: row for row in found.defer("system_prompt", "labels", "config")}
+    rows = {row.id: row for row in found.defer("system_prompt", "assistant_instructions", "labels", "config")}
     return [_observed(rows[id], sums.get(id, (0, 0, 0)), errors.get(id, 0)) for id in ids if id in rows]
 
 
