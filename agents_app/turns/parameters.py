@@ -23,6 +23,7 @@ from mnesis_core.maps.schema import OutputSchema, compile_schema
 from mnesis_core.providers.litellm_parameters import SettledParameters, settle_parameters, takes_format
 from mnesis_core.providers.opaque import lacks_thinking
 from mnesis_core.turns.options import TurnOptions
+from mnesis_core.turns.requests import joined
 
 # Finish reasons of an answer that is not whole, which a client is told.
 CUT = ("length", "max_tokens", "content_filter")

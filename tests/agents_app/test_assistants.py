@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.records import AssistantRecord, SessionRecord
 from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_queries import assistant_of, list_assistants, list_versions, load_assistant
-from sessions_app.conf import list_models
+from sessions_app.conf import list_models, site_config
 from sessions_app.database.threads import db
 from sessions_app.models import AssistantVersion, LanguageModel
 from sessions_app.record.session_queries import load_session
@@ -257,12 +258,19 @@ def test_a_tool_that_is_gone_is_said_and_left_out(assistant: AssistantRecord, al
     assert "harbour__tides" in client.get(f"/assistants/{gone.id}/").content.decode()
 
 
-def test_an_assistant_is_no_way_around_what_the_site_asks_before(
-    alice: User, settings: Any, tmp_path: Path, site_settings_changed: None
-) -> None:
-    file = tmp_path / "mnesis.toml"
+@pytest.fixture
+def careful_site(settings: Any, tmp_path: Path) -> Iterator[None]:
+    """The calculator asks first, and tools only read."""
+    file = tmp_path / "config.toml"
     file.write_text('[turn]\nask_before = ["calculator"]\nread_only = true\n')
     settings.MNESIS = {**settings.MNESIS, "CONFIG_FILE": str(file)}
+    site_config.cache_clear()
+    yield
+    site_config.cache_clear()
+
+
+@pytest.mark.usefixtures("careful_site")
+def test_an_assistant_is_no_way_around_what_the_site_asks_before(alice: User) -> None:
     for turn in ({"ask_before": []}, {"read_only": False}):
         with pytest.raises(InvalidRequest):
             assistant_store.create_assistant(owner_id=alice.pk, name="Pilot", config={"turn": turn})
