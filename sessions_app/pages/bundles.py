@@ -20,7 +20,7 @@ SCRIPT = "js/site.js"
 # Loaded by themselves: their libraries are larger than all the rest, and needed by few pages.
 APART = frozenset({"markdown.js"})
 # Never part of a page: classic scripts of the head, and those of sandboxed frames.
-OUTSIDE = frozenset({"site.js", "theme.js", "early.js", "diagram-frame.js", "preview-frame.js"})
+OUTSIDE = frozenset({"site.js", "head.js", "diagram-frame.js", "preview-frame.js"})
 
 _STATIC_IMPORT = re.compile(r'^import (?:\{ (?P<names>[^}]*) \} from )?"\./(?P<module>[\w-]+\.js)";$', re.M)
 _DYNAMIC_IMPORT = re.compile(r'\bimport\("\./(?P<module>[\w-]+\.js)"\)')

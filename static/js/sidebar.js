@@ -4,7 +4,7 @@ import { isOn, isPlain, isWriting } from "./keys.js";
 import { setPinned, watchPins } from "./pins.js";
 import { watchStates } from "./row-states.js";
 
-const CLOSED = "mnesis-sidebar"; // in localStorage; theme.js reads it before the first paint
+const CLOSED = "mnesis-sidebar"; // in localStorage; head.js reads it before the first paint
 const PLACE = "mnesis-sidebar-place"; // in sessionStorage: where this tab's list was scrolled to, and its loaded pages
 const PAGE = 50; // rows
 const LATER = 5_000; // milliseconds away, after which the list may have another order

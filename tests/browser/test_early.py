@@ -13,7 +13,7 @@ from tests.browser.conftest import Portal
 from tests.browser.test_live import wait_for_end
 
 Open = Callable[..., Page]
-IN_THE_HEAD = ("theme.js", "early.js")
+IN_THE_HEAD = "head.js"
 
 
 @contextmanager
