@@ -20,6 +20,7 @@ import orjson
 from mnesis_core.errors import InvalidRequest
 
 ESCAPE = "␛"
+NAME_CHARACTERS, STORED_NAME_CHARACTERS = 100, 400  # of a project, an assistant and the like
 LONGEST_CHARACTER = 4  # bytes of one character in UTF-8
 _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
 _UNSAFE_JSON = re.compile(rb"\\u0000|" + ESCAPE.encode())
@@ -255,3 +256,17 @@ def nests_within(value: Any, deepest: int) -> bool:
         return True
     held = value.values() if isinstance(value, dict) else value
     return deepest > 0 and all(nests_within(item, deepest - 1) for item in held)
+
+
+def checked_name(name: str, *, of: str) -> str:
+    """Return the name of something, on one line.
+
+    :raises InvalidRequest: it is empty or too long.
+    """
+    name = " ".join(name.split())
+    if not name:
+        raise InvalidRequest(f"Give the {of} a name.", field="name")
+    # Once NUL and the like are escaped a name is longer.
+    if len(name) > NAME_CHARACTERS or len(encode_text(name)) > STORED_NAME_CHARACTERS:
+        raise InvalidRequest(f"A name may have {NAME_CHARACTERS} characters.", field="name")
+    return name

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents_app.tools.registry import EVERY, check_tools, list_tools
-from mnesis_core.config import layered
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.records import AssistantRecord, SessionRecord
 from mnesis_core.turns.mcp_servers import SEPARATOR
 from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_queries import PREFIX, assistant_of, list_assistants, load_assistant
-from sessions_app.conf import default_model, get_spec, session_config
+from sessions_app.conf import checked_config, default_model, get_spec
 
 MOST_OFFERED = 200  # assistants in a list of models
 
@@ -99,11 +98,7 @@ def model_in_session(model: str, session: SessionRecord) -> str:
     return session.model
 
 
-def settings_with(assistant: AssistantRecord | None, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a session that begins with an assistant: its own values stand above the assistant's."""
-    return layered(assistant.config, config) if assistant else config
-
-
 def _check_tools(values: dict[str, Any], owner_id: int) -> None:
-    config = values.get("config") or {}
-    check_tools(session_config(config).turn.tools if "turn" in config else (), user_id=owner_id)
+    if config := values.get("config"):
+        checked_config(config)
+        check_tools(config.get("turn", {}).get("tools", ()), user_id=owner_id)

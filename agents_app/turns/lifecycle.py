@@ -19,14 +19,14 @@ from django_q.tasks import async_task
 
 from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
-from agents_app.turns.assistants import model_in_assistant, settings_with
+from agents_app.turns.assistants import model_in_assistant
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.facts.forks import copy_facts
 from files_app.pictures import keep_pictures
 from files_app.projects import refer_to_project_files
 from files_app.queries import find_media_type, load_file_reference
-from mnesis_core.config import Config
+from mnesis_core.config import Config, layered
 from mnesis_core.errors import DeletionNotPermitted, InvalidRequest, SessionBusy, SessionInTrash, SessionNotRunning
 from mnesis_core.events import EventType
 from mnesis_core.files.pictures import SentPicture
@@ -103,7 +103,7 @@ def create_session(
     alias = alias or (model_in(project, user_id=owner.pk) if project else "") or default_model()
     get_spec(alias, user_id=owner.pk)
     checked = _check_config(config or {}, owner_id=owner.pk)
-    both = settings_with(assistant, config or {})
+    both = layered(assistant.config, config or {}) if assistant else config
     _check_title(title, checked.limits.title_characters)
     claim.check_stored("agent", agent, AGENT_LENGTH)
     claim.check_length("system_prompt", system_prompt, checked.limits.message_characters)

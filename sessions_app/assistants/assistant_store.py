@@ -13,13 +13,12 @@ from django.utils import timezone
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import AssistantNotYours, InvalidRequest
 from mnesis_core.records import AssistantRecord, new_id
-from mnesis_core.text import encode_text
+from mnesis_core.text import checked_name, encode_text
 from sessions_app.assistants.assistant_queries import load_assistant, people_named
 from sessions_app.conf import checked_config, get_spec, site_config
-from sessions_app.models import ASSISTANT_NAME_LENGTH, Assistant, AssistantGrant, AssistantVersion
+from sessions_app.models import Assistant, AssistantGrant, AssistantVersion
 from sessions_app.record.organisation_store import home_of, ref_of
 
-NAME_CHARACTERS = 100
 MOST_STARTERS, MOST_SHARED = 8, 100
 SECTIONS = ("parameters", "turn", "max_output_tokens", "limits")
 """What an assistant may configure of its sessions: nothing that names another model, which its users may not have."""
@@ -165,14 +164,4 @@ def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
         raise InvalidRequest(f"An assistant may have {MOST_STARTERS} questions to begin with.", field="starters")
     if said.get("model"):
         get_spec(said["model"], user_id=owner_id)
-    return said | {"name": _checked_name(said["name"])}
-
-
-def _checked_name(name: str) -> str:
-    name = " ".join(name.split())
-    if not name:
-        raise InvalidRequest("Give the assistant a name.", field="name")
-    # Once NUL and the like are escaped a name is longer.
-    if len(name) > NAME_CHARACTERS or len(encode_text(name)) > ASSISTANT_NAME_LENGTH:
-        raise InvalidRequest(f"A name may have {NAME_CHARACTERS} characters.", field="name")
-    return name
+    return said | {"name": checked_name(said["name"], of="assistant")}

@@ -1,6 +1,6 @@
 """Every table of the app: the record, and beside it settings and counters."""
 
-from sessions_app.models.assistants import ASSISTANT_NAME_LENGTH, Assistant, AssistantGrant, AssistantVersion
+from sessions_app.models.assistants import Assistant, AssistantGrant, AssistantVersion
 from sessions_app.models.record import (
     ID_LENGTH,
     TOOL_STEPS,
@@ -30,7 +30,6 @@ from sessions_app.models.record import (
     VectorNumbers,
 )
 from sessions_app.models.settings import (
-    PROJECT_NAME_LENGTH,
     AccountLimit,
     ApiKey,
     LanguageModel,
@@ -42,9 +41,7 @@ from sessions_app.models.settings import (
 )
 
 __all__ = [
-    "ASSISTANT_NAME_LENGTH",
     "ID_LENGTH",
-    "PROJECT_NAME_LENGTH",
     "TOOL_STEPS",
     "TURN_STEPS",
     "USAGE_COLUMNS",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from mnesis_core.text import STORED_NAME_CHARACTERS
 from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 from sessions_app.models.record import ID_LENGTH, Organisation, Person
-
-ASSISTANT_NAME_LENGTH = 400  # stored characters
 
 
 class Assistant(AppendOnlyModel):
@@ -40,7 +39,7 @@ class AssistantVersion(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     assistant = models.ForeignKey(Assistant, on_delete=models.PROTECT, related_name="versions", db_index=False)
     number = models.BigIntegerField()
-    name = EncodedCharField(max_length=ASSISTANT_NAME_LENGTH)
+    name = EncodedCharField(max_length=STORED_NAME_CHARACTERS)
     description = EncodedTextField(default="")
     instructions = EncodedTextField(default="")
     model = models.CharField(max_length=100, default="")

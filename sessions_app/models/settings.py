@@ -6,10 +6,9 @@ from django.conf import settings
 from django.db import models
 
 from mnesis_core.llm.interface import LimitSource
+from mnesis_core.text import STORED_NAME_CHARACTERS
 from sessions_app.database.fields import EncodedCharField, EncodedTextField, IdField
 from sessions_app.models.record import ID_LENGTH, Organisation, Person
-
-PROJECT_NAME_LENGTH = 400  # stored characters
 
 
 class Project(models.Model):
@@ -23,7 +22,7 @@ class Project(models.Model):
     owner = models.ForeignKey(Person, on_delete=models.PROTECT, related_name="+")
     organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
     """The owner's when the project was made. Only people who are in it have the project."""
-    name = EncodedCharField(max_length=PROJECT_NAME_LENGTH)
+    name = EncodedCharField(max_length=STORED_NAME_CHARACTERS)
     instructions = EncodedTextField(blank=True, default="")
     model = models.CharField(max_length=100, blank=True, default="")
     """The model of sessions that begin in the project; empty if it has no say."""

@@ -14,13 +14,11 @@ from django.utils import timezone
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import InvalidRequest, ProjectMemberNotFoundError, ProjectNotYours
 from mnesis_core.records import ProjectRecord, new_id
-from mnesis_core.text import encode_text
+from mnesis_core.text import checked_name, encode_text
 from sessions_app.conf import get_spec
-from sessions_app.models import PROJECT_NAME_LENGTH, Person, Project, ProjectMember
+from sessions_app.models import Person, Project, ProjectMember
 from sessions_app.record.organisation_store import home_of, ref_of
 from sessions_app.record.projects.project_queries import MOST_MEMBERS, load_project
-
-NAME_CHARACTERS = 100
 
 
 def create_project(*, owner_id: int, name: str, instructions: str = "", model: str = "") -> ProjectRecord:
@@ -134,19 +132,9 @@ def load_own_project(project_id: str, *, owner_id: int) -> ProjectRecord:
 def _checked(owner_id: int, **values: str | None) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if value is not None}
     if "name" in given:
-        given["name"] = _checked_name(given["name"])
+        given["name"] = checked_name(given["name"], of="project")
     if len(given.get("instructions", "")) > LONGEST_INSTRUCTIONS:
         raise InvalidRequest(f"instructions may have {LONGEST_INSTRUCTIONS:,} characters", field="instructions")
     if given.get("model"):
         get_spec(given["model"], user_id=owner_id)
     return given
-
-
-def _checked_name(name: str) -> str:
-    name = " ".join(name.split())
-    if not name:
-        raise InvalidRequest("Give the project a name.", field="name")
-    # Once NUL and the like are escaped a name is longer.
-    if len(name) > NAME_CHARACTERS or len(encode_text(name)) > PROJECT_NAME_LENGTH:
-        raise InvalidRequest(f"A name may have {NAME_CHARACTERS} characters.", field="name")
-    return name
