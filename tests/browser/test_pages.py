@@ -282,8 +282,10 @@ def test_the_first_page_of_a_visit_comes_in_few_requests(portal: Portal, open_pa
     assert sum(asked) <= 150_000
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_moves_when_the_scripts_come_after_the_first_paint(width: int, portal: Portal, open_page: Open) -> None:
+@pytest.mark.parametrize(("width", "lens"), [(390, ""), (1280, ""), (1280, "?lens=saw")])
+def test_nothing_moves_when_the_scripts_come_after_the_first_paint(
+    width: int, lens: str, portal: Portal, open_page: Open
+) -> None:
     session_id = portal.new_answer("**Tides**\n\n```py\nprint(9)\n```\n\n" * 3)
     page = open_page("about:blank", viewport={"width": width, "height": 844})
     page.add_init_script(SUM_SHIFTS)
@@ -293,6 +295,6 @@ def test_nothing_moves_when_the_scripts_come_after_the_first_paint(width: int, p
         route.continue_()
 
     page.route("**/site.js", hold)
-    page.goto(f"{portal.site.url}/sessions/{session_id}/", wait_until="networkidle")
+    page.goto(f"{portal.site.url}/sessions/{session_id}/{lens}", wait_until="networkidle")
     expect(page.locator(".code-tools")).to_have_count(3)
     assert page.evaluate("shifts") <= 0.02
