@@ -134,6 +134,10 @@ class AssistantNotYours(PermissionDenied):
     """Only the owner of the assistant may do this."""
 
 
+class SavedPromptNotYours(PermissionDenied):
+    """Only the owner of the saved prompt may do this."""
+
+
 class HoldingNotPermitted(PermissionDenied):
     """Facts are held for an organisation by those who may do so. Ask an administrator for the permission, or hold the fact for yourself."""
 
@@ -178,6 +182,10 @@ class ProjectMemberNotFoundError(NotFound):
 
 class AssistantNotFoundError(NotFound):
     """There is no such assistant, or it is not shared with you."""
+
+
+class SavedPromptNotFoundError(NotFound):
+    """There is no such saved prompt, or it is not shared with you."""
 
 
 class SharedLinkNotFound(NotFound):
@@ -340,6 +348,10 @@ class ImmutableFieldError(Conflict):
 
 class NotInHostMode(Conflict):
     """This session is not in host mode, so it takes no messages. Set host_mode, or start a turn."""
+
+
+class SavedPromptNameTaken(Conflict):
+    """Another saved prompt of yours has this name. Choose another name."""
 
 
 class PeerNameTaken(Conflict):

@@ -25,7 +25,21 @@ IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported hist
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 ID_PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
-    *("map", "import", "org", "branch", "fact", "source", "reflection", "claim", "share", "opening", "rating", "proj"),
+    *(
+        "map",
+        "import",
+        "org",
+        "branch",
+        "fact",
+        "source",
+        "reflection",
+        "claim",
+        "share",
+        "opening",
+        "rating",
+        "proj",
+        "prompt",
+    ),
     "pfile",
     "asst",
     "assv",
@@ -215,6 +229,21 @@ class AssistantRecord:
     created_at: datetime  # when this version was made
     people: tuple[str, ...] = ()  # the usernames of those whom it is shared with; only its owner is told
     groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPromptRecord:
+    """A text to begin a message with, as one of the people sees it who may use it."""
+
+    id: str
+    name: str  # the word after "/"
+    title: str
+    text: str  # with "{{variable}}" or "{{variable=default}}" where the composer asks for a value
+    is_shared: bool  # whether everyone in the organisation may use it
+    owner_name: str
+    is_owner: bool
+    created_at: datetime
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from agents_app.endpoints.embeddings import router as embeddings_router
 from agents_app.endpoints.openai import openai_error
 from agents_app.endpoints.openai import router as openai_router
 from agents_app.endpoints.projects import router as projects_router
+from agents_app.endpoints.prompts import router as prompts_router
 from agents_app.endpoints.responses import router as responses_router
 from agents_app.endpoints.rest import router as agents_router
 from agents_app.endpoints.rest import tools_router
@@ -119,6 +120,7 @@ for router in (
     audit_router,  # before the one that takes any word after "sessions" for an id
     agents_router,
     projects_router,
+    prompts_router,
     assistants_router,
     tools_router,
     operators_router,

@@ -5,7 +5,7 @@ from django.urls import path
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import keys
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import frames, help, new_chat, palette, projects, shares, sidebar, trash, views
+from sessions_app.pages import frames, help, new_chat, palette, projects, prompts, shares, sidebar, trash, views
 
 MODEL = "models/<path:alias>"
 
@@ -22,6 +22,8 @@ urlpatterns = [
     path("sessions/<str:session_id>/menu/", views.session_menu, name="session-menu"),
     path("sessions/<str:session_id>/project/", projects.session_project, name="session-project"),
     path("sessions/<str:session_id>/move/", projects.move_session, name="session-move"),
+    path("prompts/", prompts.prompts, name="prompts"),
+    path("prompts/<str:prompt_id>/", prompts.prompt, name="prompt"),
     path("projects/", projects.projects, name="projects"),
     path("projects/<str:project_id>/", projects.project, name="project"),
     path("trash/", trash.trash, name="trash"),

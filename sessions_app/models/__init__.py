@@ -36,6 +36,7 @@ from sessions_app.models.settings import (
     ModelGrant,
     Project,
     ProjectMember,
+    SavedPrompt,
     SpendingMark,
     TryBucket,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "ProjectMember",
     "PromptText",
     "Rating",
+    "SavedPrompt",
     "SearchEntry",
     "SearchVector",
     "Session",

@@ -51,6 +51,28 @@ class ProjectMember(models.Model):
         return f"{self.person_id} in {self.project_id}"
 
 
+class SavedPrompt(models.Model):
+    """A text that a person saved to begin messages with. What is sent is a message like any other, so its rows may change and go."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    owner = models.ForeignKey(Person, on_delete=models.PROTECT, related_name="+", db_index=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+")
+    """The owner's when it was saved. Only people who are in it have the prompt."""
+    name = models.CharField(max_length=50)
+    title = EncodedCharField(max_length=STORED_NAME_CHARACTERS)
+    text = EncodedTextField()
+    is_shared = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "saved_prompts"
+        constraints = [models.UniqueConstraint(fields=["owner", "organisation", "name"], name="saved_prompt_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class LanguageModel(models.Model):
     """A model that people may choose. Its key is in the environment, and this row names the variable; or it is here, sealed."""
 

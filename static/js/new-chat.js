@@ -1,6 +1,7 @@
 // A new chat: its first message makes the session.
 import { call } from "./api.js";
 import { Draft, sendOnEnter, showError } from "./composer.js";
+import { watchSlash } from "./slash.js";
 
 const form = document.getElementById("new-session");
 const textarea = form.elements.message;
@@ -32,6 +33,7 @@ async function create({ forFiles = false } = {}) {
 
 textarea.value = draft.textWith(textarea.value);
 textarea.addEventListener("input", () => draft.change(textarea.value));
+watchSlash(textarea);
 sendOnEnter(textarea, () => create());
 attach.addEventListener("click", () => create({ forFiles: true }));
 form.addEventListener("submit", (event) => {

@@ -21,6 +21,7 @@ import { watchSeen } from "./seen.js";
 import { Sending } from "./sending.js";
 import { watchShareDialog } from "./shares.js";
 import { SignIn } from "./sign_in.js";
+import { watchSlash } from "./slash.js";
 import { watchTitle } from "./title.js";
 import { Transcript } from "./transcript.js";
 import { Versions } from "./versions.js";
@@ -353,6 +354,7 @@ function watchComposer() {
     textarea.focus();
   });
   watchFiles();
+  watchSlash(textarea);
   sendOnEnter(textarea, send);
   textarea.addEventListener("input", () => {
     draft.change(textarea.value);

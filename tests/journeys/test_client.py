@@ -55,6 +55,16 @@ def test_a_session_from_its_beginning_to_its_proof(client: Client):
     assert "demo" in [model["alias"] for model in client.models()]
 
 
+def test_saved_prompts(client: Client):
+    prompt = client.create_prompt(name="explain-tides", text="Explain {{topic}}.", title="Tides")
+    assert client.update_prompt(prompt["id"], is_shared=True)["is_shared"]
+    assert [item["name"] for item in client.prompts(q="tide")] == ["explain-tides"]
+    assert client.read_prompt(prompt["id"])["text"] == "Explain {{topic}}."
+    client.delete_prompt(prompt["id"])
+    with raises("SAVED_PROMPT_NOT_FOUND"):
+        client.read_prompt(prompt["id"])
+
+
 def test_an_assistant_with_its_versions(client: Client):
     assistant = client.create_assistant(name="Pilot", instructions="Speak of boats.", starters=["Which tide?"])
     session = client.create_session(assistant_id=assistant["id"])

@@ -19,7 +19,7 @@ from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolP
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.assistants import assistant_store
+from sessions_app.assistants import assistant_store, prompt_store
 from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.organisation_store import ref_of
@@ -66,6 +66,7 @@ class Things:
     share: str
     project: str
     assistant: str
+    prompt: str
     project_file: str
     member: str
     map: str
@@ -107,6 +108,7 @@ def belongings(of: Person) -> Things:
     with change(session_id) as record:
         message_store.rate_message(record, message, thumb=Thumb.DOWN, comment=SECRET)
     assistant = assistant_store.create_assistant(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
+    prompt = prompt_store.create_prompt(owner_id=owner.pk, name="secret", title=SECRET, text=SECRET).id
     project = project_store.create_project(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
     turn, stub, letter = _running(session_id)
     fact = add_facts(session_id, first, SECRET)[-1]
@@ -133,6 +135,7 @@ def belongings(of: Person) -> Things:
         share=shared,
         project=project,
         assistant=assistant,
+        prompt=prompt,
         project_file=keep_project_file(project, owner_id=owner.pk, path=SECRET, chunks=[SECRET.encode()]).id,
         member=ref_of(owner.pk),
         map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),

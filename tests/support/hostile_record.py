@@ -20,7 +20,7 @@ from mnesis_core.records import Thumb
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from mnesis_site.people import people_store
 from mnesis_site.people.accounts import account_of
-from sessions_app.assistants import assistant_store
+from sessions_app.assistants import assistant_store, prompt_store
 from sessions_app.llm.model_store import Audience, allow_model, create_key, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
 from sessions_app.record import message_store, session_store
@@ -65,6 +65,7 @@ def write(owner: User) -> dict[str, str]:
     assistant = assistant_store.create_assistant(
         owner_id=owner.pk, name=HOSTILE[:100], description=HOSTILE, instructions=HOSTILE, starters=[HOSTILE[:400]]
     )
+    prompt = prompt_store.create_prompt(owner_id=owner.pk, name="hostile", title=HOSTILE[:100], text=HOSTILE)
     session = session_store.create_session(
         assistant_version_id=assistant.version_id,
         project_id=project.id,
@@ -90,6 +91,7 @@ def write(owner: User) -> dict[str, str]:
         "session_id": session,
         "project_id": project.id,
         "assistant_id": assistant.id,
+        "prompt_id": prompt.id,
         "message_id": messages[0],
         "part_id": part,
         "summary_id": summary,

@@ -219,6 +219,22 @@ class AsyncClient(AsyncConnection):
         """Iterate over the versions of an assistant, newest first."""
         return self._pages(requests.get("assistants", assistant_id, "versions"))
 
+    def prompts(self, *, q: str = "") -> AsyncIterator[values.SavedPrompt]:
+        """Iterate over the saved prompts that you may use, newest first; ``q`` is part of a name or a title."""
+        return self._pages(requests.get("prompts", q=q or None))
+
+    async def create_prompt(self, **settings: Unpack[requests.PromptSettings]) -> values.SavedPrompt:
+        return await self._send(values.SavedPrompt, requests.post("prompts", **settings))
+
+    async def read_prompt(self, prompt_id: str) -> values.SavedPrompt:
+        return await self._send(values.SavedPrompt, requests.get("prompts", prompt_id))
+
+    async def update_prompt(self, prompt_id: str, **settings: Unpack[requests.PromptSettings]) -> values.SavedPrompt:
+        return await self._send(values.SavedPrompt, requests.patch("prompts", prompt_id, **settings))
+
+    async def delete_prompt(self, prompt_id: str) -> None:
+        await self._send(dict[str, Any], requests.delete("prompts", prompt_id))
+
     def projects(self) -> AsyncIterator[values.Project]:
         """Iterate over the projects of which you are a member, newest first."""
         return self._pages(requests.get("projects"))

@@ -215,6 +215,22 @@ class Client(Connection):
         """Iterate over the versions of an assistant, newest first."""
         return self._pages(requests.get("assistants", assistant_id, "versions"))
 
+    def prompts(self, *, q: str = "") -> Iterator[values.SavedPrompt]:
+        """Iterate over the saved prompts that you may use, newest first; ``q`` is part of a name or a title."""
+        return self._pages(requests.get("prompts", q=q or None))
+
+    def create_prompt(self, **settings: Unpack[requests.PromptSettings]) -> values.SavedPrompt:
+        return self._send(values.SavedPrompt, requests.post("prompts", **settings))
+
+    def read_prompt(self, prompt_id: str) -> values.SavedPrompt:
+        return self._send(values.SavedPrompt, requests.get("prompts", prompt_id))
+
+    def update_prompt(self, prompt_id: str, **settings: Unpack[requests.PromptSettings]) -> values.SavedPrompt:
+        return self._send(values.SavedPrompt, requests.patch("prompts", prompt_id, **settings))
+
+    def delete_prompt(self, prompt_id: str) -> None:
+        self._send(dict[str, Any], requests.delete("prompts", prompt_id))
+
     def projects(self) -> Iterator[values.Project]:
         """Iterate over the projects of which you are a member, newest first."""
         return self._pages(requests.get("projects"))

@@ -67,6 +67,15 @@ class ProjectSettings(TypedDict, total=False):
     model: str
 
 
+class PromptSettings(TypedDict, total=False):
+    name: str
+    """The word after ``/``: lowercase letters, digits and hyphens."""
+    title: str
+    text: str
+    """``{{variable}}`` and ``{{variable=default}}`` are asked for in the composer."""
+    is_shared: bool
+
+
 class AssistantSettings(TypedDict, total=False):
     name: str
     description: str

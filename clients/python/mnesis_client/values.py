@@ -158,6 +158,20 @@ class Assistant(TypedDict):
     created_at: str
 
 
+class SavedPrompt(TypedDict):
+    """A text to begin a message with, as one of the people sees it who may use it."""
+
+    id: str
+    name: str
+    title: str
+    text: str
+    is_shared: bool
+    owner_name: str
+    is_owner: bool
+    created_at: str
+    updated_at: str
+
+
 class ProjectFile(TypedDict):
     id: str
     path: str

@@ -1,0 +1,113 @@
+"""The only writer of saved prompts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from mnesis_core.errors import InvalidRequest, SavedPromptNameTaken, SavedPromptNotYours
+from mnesis_core.records import SavedPromptRecord, new_id
+from mnesis_core.text import NAME_CHARACTERS, STORED_NAME_CHARACTERS, encode_text
+from sessions_app.assistants.prompt_queries import load_prompt
+from sessions_app.models import SavedPrompt
+from sessions_app.record.organisation_store import home_of, ref_of
+
+LONGEST_TEXT = 20_000  # characters; a page of a hundred is two megabytes
+MOST_PROMPTS = 1_000  # of one person
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+
+
+def create_prompt(
+    *, owner_id: int, name: str, text: str, title: str = "", is_shared: bool = False
+) -> SavedPromptRecord:
+    """Save a text under a name. Without a title, the name is the title.
+
+    :raises InvalidRequest: the name has other characters, the text is empty, something is too long, or there are too many prompts.
+    :raises SavedPromptNameTaken: another prompt of this person has the name.
+    """
+    values = _checked(name=name, text=text, title=title.strip() or name)
+    now, ref = timezone.now(), ref_of(owner_id)
+    if SavedPrompt.objects.filter(owner_id=ref).count() >= MOST_PROMPTS:
+        raise InvalidRequest(f"A person may save {MOST_PROMPTS:,} prompts. Delete one first.")
+    prompt = SavedPrompt(
+        id=new_id("prompt"),
+        owner_id=ref,
+        organisation_id=home_of(owner_id),
+        is_shared=is_shared,
+        created_at=now,
+        updated_at=now,
+        **values,
+    )
+    try:
+        with transaction.atomic():
+            prompt.save(force_insert=True)
+    except IntegrityError as error:
+        raise SavedPromptNameTaken(name=name) from error
+    return load_prompt(prompt.id, user_id=owner_id)
+
+
+def update_prompt(
+    prompt_id: str,
+    *,
+    owner_id: int,
+    name: str | None = None,
+    text: str | None = None,
+    title: str | None = None,
+    is_shared: bool | None = None,
+) -> SavedPromptRecord:
+    """Change what is not ``None``.
+
+    :raises SavedPromptNotFoundError: there is no such prompt, or this person may not use it.
+    :raises SavedPromptNotYours: it is shared with this person, who is not its owner.
+    :raises InvalidRequest, SavedPromptNameTaken: as ``create_prompt`` does.
+    """
+    _load_own(prompt_id, owner_id=owner_id)
+    values = _checked(name=name, text=text, title=title)
+    if is_shared is not None:
+        values["is_shared"] = is_shared
+    try:
+        with transaction.atomic():
+            SavedPrompt.objects.filter(pk=prompt_id).update(**values, updated_at=timezone.now())
+    except IntegrityError as error:
+        raise SavedPromptNameTaken(name=name) from error
+    return load_prompt(prompt_id, user_id=owner_id)
+
+
+def delete_prompt(prompt_id: str, *, owner_id: int) -> None:
+    """:raises SavedPromptNotFoundError: there is no such prompt, or this person may not use it.
+    :raises SavedPromptNotYours: it is shared with this person, who is not its owner.
+    """
+    _load_own(prompt_id, owner_id=owner_id)
+    SavedPrompt.objects.filter(pk=prompt_id).delete()
+
+
+def _load_own(prompt_id: str, *, owner_id: int) -> None:
+    if not load_prompt(prompt_id, user_id=owner_id).is_owner:
+        raise SavedPromptNotYours(prompt_id=prompt_id)
+
+
+def _checked(**values: str | None) -> dict[str, Any]:
+    given = {name: value for name, value in values.items() if value is not None}
+    if "name" in given and not _NAME.fullmatch(given["name"]):
+        raise InvalidRequest("A name has up to 50 lowercase letters, digits and hyphens.", field="name")
+    if "title" in given:
+        given["title"] = _checked_title(given["title"])
+    if "text" in given and not given["text"].strip():
+        raise InvalidRequest("Give the prompt a text.", field="text")
+    if len(given.get("text", "")) > LONGEST_TEXT:
+        raise InvalidRequest(f"A prompt may have {LONGEST_TEXT:,} characters.", field="text")
+    return given
+
+
+def _checked_title(title: str) -> str:
+    title = " ".join(title.split())
+    if not title:
+        raise InvalidRequest("Give the prompt a title.", field="title")
+    # Once NUL and the like are escaped a title is longer.
+    if len(title) > NAME_CHARACTERS or len(encode_text(title)) > STORED_NAME_CHARACTERS:
+        raise InvalidRequest(f"A title may have {NAME_CHARACTERS} characters.", field="title")
+    return title

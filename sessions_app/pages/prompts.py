@@ -1,0 +1,33 @@
+"""Saved prompts: their list, and the page of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from mnesis_core.text import printable
+from sessions_app.assistants.prompt_queries import list_prompts, load_prompt
+from sessions_app.pages.views import reader_of, signed_in
+from sessions_app.schemas import page_of
+
+PAGE = 50
+
+
+@signed_in
+def prompts(request: HttpRequest) -> HttpResponse:
+    """Return the page of all saved prompts, or with a cursor only the rows after it."""
+    cursor, query = request.GET.get("cursor") or None, printable(request.GET.get("q", "").strip())
+    found = list_prompts(user_id=reader_of(request), query=query, before=cursor, limit=PAGE + 1)
+    page = page_of(found, PAGE, attrgetter("id"))
+    context = {"prompts": page["items"], "next_cursor": page["next_cursor"] or "", "query": query}
+    return render(request, f"sessions_app/{'_prompt_rows' if cursor else 'prompts'}.html", context)
+
+
+@signed_in
+def prompt(request: HttpRequest, prompt_id: str) -> HttpResponse:
+    found = load_prompt(prompt_id, user_id=reader_of(request))
+    shown = replace(found, title=printable(found.title), text=printable(found.text))
+    return render(request, "sessions_app/prompt.html", {"prompt": shown})
