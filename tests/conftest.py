@@ -106,8 +106,10 @@ def _acting() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _strangers() -> None:
-    """A test's accounts have the numbers of the last test's."""
+def _strangers() -> Iterator[None]:
+    """A test's accounts have the numbers of the last test's, and so may those of a module, which come before this."""
+    organisation_store._refs.clear()
+    yield
     organisation_store._refs.clear()
 
 
