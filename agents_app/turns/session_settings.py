@@ -21,6 +21,7 @@ from mnesis_core.config import BOUNDS, LONGEST_INSTRUCTIONS
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm.parameters import EFFORTS, PROVIDER_TOOLS, VERBOSITIES, read_stored
 from mnesis_core.records import SessionRecord
+from mnesis_core.text import printable_json
 from mnesis_core.turns.mcp_servers import SEPARATOR
 from sessions_app.conf import instructions_of, session_config, site_config
 from sessions_app.pages.views import reader_of, signed_in_to_change
@@ -167,7 +168,7 @@ class ConfigForm(forms.Form):
         initial["read_only"] = config.turn.read_only
         if initial["cost"]:
             initial["cost"] = f"{initial['cost'] / MICROS:.10g}"
-        super().__init__(data, initial=initial)
+        super().__init__(data, initial=printable_json(initial))
         self._tools = {tool.spec.name: tool for tool in list_tools(user_id=user_id)}
         every = sorted({tool.source + SEPARATOR + EVERY for tool in self._tools.values() if tool.source != SHIPPED})
         names = dict.fromkeys((*self._tools, *every, *config.turn.tools))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import attrgetter
 
 from django.http import HttpRequest, HttpResponse
@@ -28,6 +27,4 @@ def prompts(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def prompt(request: HttpRequest, prompt_id: str) -> HttpResponse:
-    found = load_prompt(prompt_id, user_id=reader_of(request))
-    shown = replace(found, title=printable(found.title), text=printable(found.text))
-    return render(request, "sessions_app/prompt.html", {"prompt": shown})
+    return render(request, "sessions_app/prompt.html", {"prompt": load_prompt(prompt_id, user_id=reader_of(request))})

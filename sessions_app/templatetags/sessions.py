@@ -11,7 +11,7 @@ from django import template
 from django.urls import reverse
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec
-from mnesis_core.text import excerpt
+from mnesis_core.text import excerpt, printable
 from sessions_app.conf import default_model
 from sessions_app.llm.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.pages import markdown
@@ -29,6 +29,7 @@ CLIENTS = {"openai": "an OpenAI client", "responses": "an OpenAI client", "anthr
 
 register = template.Library()
 register.filter("markdown", markdown.render_markdown)
+register.filter("printable", printable)
 register.filter("count", markdown.format_count)
 register.filter("number", markdown.format_number)
 register.filter("counted", markdown.format_counted)

@@ -56,7 +56,7 @@ class Slash {
 
   async #ask(word) {
     const mine = ++this.#asked;
-    const found = await fetchJson(`/api/prompts?${new URLSearchParams({ q: word, limit: MOST })}`).catch(() => ({ items: [] }));
+    const found = await fetchJson(`/api/prompts?${new URLSearchParams({ q: word, limit: MOST })}`).catch(() => ({ items: [], failed: true }));
     if (mine !== this.#asked) return;
     const early = this.#chosenEarly;
     this.close();
@@ -65,7 +65,8 @@ class Slash {
     this.list.hidden = !found.items.length;
     this.#mark(this.list.firstElementChild);
     const many = found.items.length === 1 ? "1 prompt" : `${found.items.length} prompts`;
-    this.status.textContent = found.items.length ? `${many}. Enter inserts one.` : "No saved prompts found.";
+    const none = found.failed ? "Saved prompts could not be loaded." : "No saved prompts found.";
+    this.status.textContent = found.items.length ? `${many}. Enter inserts one.` : none;
     if (early) this.#choose(this.marked);
   }
 

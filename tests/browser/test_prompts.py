@@ -86,4 +86,5 @@ def test_variables_are_read_and_filled(portal: Portal, open_page: Open) -> None:
         "{{constructor}} {{__proto__=q}}",
     ]
     assert run("{{" * 10_000, {})[0] == []
+    assert len(run("".join(f"{{{{v{number}}}}}" for number in range(30)), {})[0]) == 20
     assert run("{{" + "x" * 61 + "}} {{名前 é=🦊}}", {})[0] == [["名前 é", "🦊"]]

@@ -46,6 +46,8 @@ PAYLOADS = (
     "hidden \u202egpj.exe\u2066 \u200b word",
 )
 HOSTILE = " ".join(PAYLOADS)
+BROKEN = f"\ud800 {HOSTILE}"
+"""With half of a pair, which the record keeps, and which no page can hold."""
 ONE_LINE = HOSTILE[:150]
 MARKDOWN = "\n\n".join([*PAYLOADS, f"```{ONE_LINE}\n{HOSTILE}\n```", f"| {ONE_LINE.replace('|', '')} |\n|---|\n| x |"])
 VERSIONS = 12
@@ -61,31 +63,31 @@ def write(owner: User) -> dict[str, str]:
     """One of everything, for this account; returns the ids by kind."""
     alias = _enter_model(owner)
     _attach_server()
-    project = project_store.create_project(owner_id=owner.pk, name=HOSTILE[:100], instructions=HOSTILE)
+    project = project_store.create_project(owner_id=owner.pk, name=BROKEN[:100], instructions=BROKEN)
     assistant = assistant_store.create_assistant(
-        owner_id=owner.pk, name=HOSTILE[:100], description=HOSTILE, instructions=HOSTILE, starters=[HOSTILE[:400]]
+        owner_id=owner.pk, name=BROKEN[:100], description=BROKEN, instructions=BROKEN, starters=[BROKEN[:400]]
     )
-    prompt = prompt_store.create_prompt(owner_id=owner.pk, name="hostile", title=HOSTILE[:100], text=HOSTILE)
+    prompt = prompt_store.create_prompt(owner_id=owner.pk, name="hostile", title=BROKEN[:100], text=BROKEN)
     session = session_store.create_session(
         assistant_version_id=assistant.version_id,
         project_id=project.id,
         owner=owner,
         model="demo",
-        title=HOSTILE[:400],
-        agent=HOSTILE[:100],
-        system_prompt=HOSTILE,
-        labels={"a": HOSTILE[:90]},
+        title=BROKEN[:400],
+        agent=BROKEN[:100],
+        system_prompt=BROKEN,
+        labels={"a": BROKEN[:90]},
     )
     messages = _talk(session)
     part = _prune_first(session)
     run = claim(session)
-    summary = add_summary(session, run, messages[:2], (1, 2), text=HOSTILE, level=3)
+    summary = add_summary(session, run, messages[:2], (1, 2), text=BROKEN, level=3)
     finish(session, run)
     _begin_branches(session)
     file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
     with change(session) as record:
-        share_store.create_share(record, messages[-1], title=HOSTILE[:400], audience=sharing.Audience.SITE)
-        message_store.rate_message(record, messages[-1], thumb=Thumb.UP, comment=HOSTILE)
+        share_store.create_share(record, messages[-1], title=BROKEN[:400], audience=sharing.Audience.SITE)
+        message_store.rate_message(record, messages[-1], thumb=Thumb.UP, comment=BROKEN)
     return {
         "token": sharing.list_shares(owner_id=owner.pk, session_id=session)[0].token,
         "session_id": session,
@@ -161,13 +163,13 @@ def _talk(session: str) -> list[str]:
     tool = ToolPart(
         tool_name=HOSTILE[:100],
         tool_call_id="c1",
-        input=json.dumps({"x": HOSTILE}),
-        output=HOSTILE * 3,
+        input=json.dumps({"x": BROKEN}),
+        output=BROKEN * 3,
         state=ToolState.COMPLETED,
     )
-    failed = ToolPart(tool_name="ask", tool_call_id="c2", input=HOSTILE, error=HOSTILE, state=ToolState.ERROR)
+    failed = ToolPart(tool_name="ask", tool_call_id="c2", input=BROKEN, error=BROKEN, state=ToolState.ERROR)
     return [
-        *add_turn(session, HOSTILE, ReasoningPart(text=HOSTILE), TextPart(text=MARKDOWN), tool, failed),
+        *add_turn(session, BROKEN, ReasoningPart(text=BROKEN), TextPart(text=MARKDOWN), tool, failed),
         *add_turn(session, MARKDOWN),
         *add_turn(session, "And now?"),
     ]
