@@ -6,15 +6,18 @@ development (``DEBUG``) they are served as they are.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from django.conf import settings
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
+
+from mnesis_core.text import text_digest
 
 SCRIPT = "js/site.js"
 # Loaded by themselves: their libraries are larger than all the rest, and needed by few pages.
@@ -69,20 +72,14 @@ def inline_styles(sheet: Path) -> str:
 
 
 class BundleFinder(BaseFinder):
-    """Finds the bundles, before Django's own finders find their sources. Each process has its own, for as long as it runs."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._folder = TemporaryDirectory(prefix="mnesis-static-")
-        self._storage = FileSystemStorage(location=self._folder.name)
-        self._paths: tuple[str, ...] = ()
+    """Finds the bundles, before Django's own finders find their sources."""
 
     def list(self, ignore_patterns: Any) -> Iterator[tuple[str, FileSystemStorage]]:
-        for path in self._paths or self._write():
+        for path in self._bundles:
             yield path, self._storage
 
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
-        if path not in (self._paths or self._write()):
+        if path not in self._bundles:
             return []
         found = self._storage.path(path)
         return [found] if find_all else found
@@ -90,15 +87,21 @@ class BundleFinder(BaseFinder):
     def check(self, **kwargs: Any) -> Any:
         return []
 
-    def _write(self) -> tuple[str, ...]:
+    @cached_property
+    def _bundles(self) -> dict[str, str]:
         static = settings.BASE_DIR / "static"
         sheets = (path for path in (static / "css").glob("*.css") if "@import" in path.read_text())
-        bundles = {SCRIPT: bundle_scripts(static / "js")} | {
-            f"css/{sheet.name}": inline_styles(sheet) for sheet in sheets
-        }
-        for path, text in bundles.items():
-            place = Path(self._folder.name) / path
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(text)
-        self._paths = (*bundles,)
-        return self._paths
+        return {SCRIPT: bundle_scripts(static / "js")} | {f"css/{sheet.name}": inline_styles(sheet) for sheet in sheets}
+
+    @cached_property
+    def _storage(self) -> FileSystemStorage:
+        """The bundles as files. Each version has a folder, so that a process of the last one finds its own until it ends."""
+        digest = text_digest("".join(self._bundles.values()))
+        folder = settings.STATIC_ROOT.with_name("bundles") / digest[:12]
+        for path, text in self._bundles.items():
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            draft = place.with_name(f"{place.name}.{os.getpid()}")  # several processes may start at once
+            draft.write_text(text)
+            draft.replace(place)
+        return FileSystemStorage(location=folder)
