@@ -15,6 +15,7 @@ from django.db import models
 
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
+from agents_app.turns.assistants import create_assistant
 from audit_app.proof.verify import verify_sessions
 from audit_app.tables import session_tables
 from compaction_app.context.state import rebuild_payload
@@ -164,7 +165,8 @@ async def lived(alice: User, script: Callable[..., Any]) -> SessionRecord:
         "turn": {"tools": ["task", "keep_note"], "on_doom_loop": "stop"},
         "limits": {"session": {"tokens": 25_000}},
     }
-    session = await db(lifecycle.create_session, owner=alice, title=WORD, config=config)
+    assistant = await db(create_assistant, owner_id=alice.pk, name=WORD, instructions=WORD)
+    session = await db(lifecycle.create_session, owner=alice, title=WORD, config=config, assistant_id=assistant.id)
     turn = await begin(session, f"Delegate {WORD}")
     await frames_until(session, "delegation.suspended")
     [child] = await db(list_sessions, owner_id=alice.pk, parent_id=session.id)

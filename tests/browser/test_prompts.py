@@ -60,7 +60,7 @@ def test_a_prompt_is_made_found_filled_and_removed(portal: Portal, open_page: Op
     page.get_by_role("link", name="Lantern lesson", exact=True).click()
     page.get_by_role("button", name="Delete…", exact=True).click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.get_by_role("heading", name="Prompts", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Prompts", exact=True, level=1)).to_be_visible()
     expect(page.get_by_text("Lantern lesson")).to_have_count(0)
 
 
