@@ -258,15 +258,15 @@ def nests_within(value: Any, deepest: int) -> bool:
     return deepest > 0 and all(nests_within(item, deepest - 1) for item in held)
 
 
-def checked_name(name: str, *, of: str) -> str:
-    """Return the name of something, on one line.
+def checked_name(name: str, *, of: str, field: str = "name") -> str:
+    """Return the name, or title, of something, on one line.
 
     :raises InvalidRequest: it is empty or too long.
     """
     name = " ".join(name.split())
     if not name:
-        raise InvalidRequest(f"Give the {of} a name.", field="name")
+        raise InvalidRequest(f"Give the {of} a {field}.", field=field)
     # Once NUL and the like are escaped a name is longer.
     if len(name) > NAME_CHARACTERS or len(encode_text(name)) > STORED_NAME_CHARACTERS:
-        raise InvalidRequest(f"A name may have {NAME_CHARACTERS} characters.", field="name")
+        raise InvalidRequest(f"A {field} may have {NAME_CHARACTERS} characters.", field=field)
     return name

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest, SavedPromptNameTaken, SavedPromptNotYours
 from mnesis_core.records import SavedPromptRecord, new_id
-from mnesis_core.text import NAME_CHARACTERS, STORED_NAME_CHARACTERS, encode_text
+from mnesis_core.text import checked_name
 from sessions_app.assistants.prompt_queries import load_prompt
 from sessions_app.models import SavedPrompt
 from sessions_app.record.organisation_store import home_of, ref_of
@@ -95,19 +95,9 @@ def _checked(**values: str | None) -> dict[str, Any]:
     if "name" in given and not _NAME.fullmatch(given["name"]):
         raise InvalidRequest("A name has up to 50 lowercase letters, digits and hyphens.", field="name")
     if "title" in given:
-        given["title"] = _checked_title(given["title"])
+        given["title"] = checked_name(given["title"], of="prompt", field="title")
     if "text" in given and not given["text"].strip():
         raise InvalidRequest("Give the prompt a text.", field="text")
     if len(given.get("text", "")) > LONGEST_TEXT:
         raise InvalidRequest(f"A prompt may have {LONGEST_TEXT:,} characters.", field="text")
     return given
-
-
-def _checked_title(title: str) -> str:
-    title = " ".join(title.split())
-    if not title:
-        raise InvalidRequest("Give the prompt a title.", field="title")
-    # Once NUL and the like are escaped a title is longer.
-    if len(title) > NAME_CHARACTERS or len(encode_text(title)) > STORED_NAME_CHARACTERS:
-        raise InvalidRequest(f"A title may have {NAME_CHARACTERS} characters.", field="title")
-    return title
