@@ -73,8 +73,8 @@ def write(owner: User) -> dict[str, str]:
         project_id=project.id,
         owner=owner,
         model="demo",
-        title=BROKEN[:400],
-        agent=BROKEN[:100],
+        title=BROKEN[:380],
+        agent=BROKEN[:90],
         system_prompt=BROKEN,
         labels={"a": BROKEN[:90]},
     )
@@ -86,7 +86,7 @@ def write(owner: User) -> dict[str, str]:
     _begin_branches(session)
     file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
     with change(session) as record:
-        share_store.create_share(record, messages[-1], title=BROKEN[:400], audience=sharing.Audience.SITE)
+        share_store.create_share(record, messages[-1], title=BROKEN[:380], audience=sharing.Audience.SITE)
         message_store.rate_message(record, messages[-1], thumb=Thumb.UP, comment=BROKEN)
     return {
         "token": sharing.list_shares(owner_id=owner.pk, session_id=session)[0].token,
